@@ -1,0 +1,12 @@
+"""Builds the compiled kernel. Where no compiler is, the wheel still works: the plain kernel serves."""
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+compiled = Extension(
+    "bolide.kernel.compiled",
+    ["src/bolide/kernel/compiled.pyx"],
+    extra_compile_args=["-O3"],
+    optional=True,  # a missing compiler is no reason to have no broker
+)
+setup(ext_modules=cythonize([compiled], compiler_directives={"language_level": 3}))

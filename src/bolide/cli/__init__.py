@@ -1,0 +1,1 @@
+"""How things are typed: the `bolide` command."""

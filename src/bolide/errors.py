@@ -1,0 +1,76 @@
+"""Everything Bolide raises on purpose.
+
+`Refusal` answers and the connection lives on; `ProtocolError` hangs up. Facts are attributes, and the sentence says what
+was found and what to do. `retriable` is a class attribute, so that a retry loop asks the error and not its text.
+"""
+
+from typing import ClassVar
+
+
+class BolideError(Exception):
+    """The root of what Bolide raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+
+
+class Refusal(BolideError):
+    """A request that was understood and declined; `code` is a RocketMQ response code."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = int(code)
+        self.remark = remark
+
+
+class ProtocolError(BolideError):
+    """The peer broke the rules of the wire; the connection is closed."""
+
+
+class StoreError(BolideError):
+    """The files said something unexpected, or could not be written."""
+
+
+class CorruptRecord(StoreError):
+    """Bytes of the log that are not what was written."""
+
+
+class StoreFull(StoreError):
+    """No room for another byte; what was stored stays readable."""
+
+    retriable = True
+
+
+class ConfigError(BolideError):
+    """A setting that cannot be honoured."""
+
+    def __init__(self, key: str, value: object, why: str) -> None:
+        super().__init__(f"{key} = {value!r}: {why}")
+        self.key = key
+        self.value = value
+        self.why = why
+
+
+class ClientError(BolideError):
+    """A call that could not be carried out at the other side; `code` is RocketMQ's where there is one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ConnectError(ClientError):
+    """Nobody answered at the address."""
+
+    retriable = True
+
+
+class RequestTimeout(ClientError):
+    """The answer did not come in time; whether the request was carried out is not known."""
+
+    retriable = True
+
+
+class ConnectionLost(ClientError):
+    """The connection ended between request and answer."""
+
+    retriable = True

@@ -1,0 +1,38 @@
+"""Pure functions on bytes, a batch at a time: cut, read, write, hash.
+
+The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is the
+same function with types. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+NAME: str
+
+if TYPE_CHECKING:
+    from bolide.kernel.plain import answer_routes as answer_routes
+    from bolide.kernel.plain import cut_frames as cut_frames
+    from bolide.kernel.plain import java_hash as java_hash
+    from bolide.kernel.plain import read_headers as read_headers
+    from bolide.kernel.plain import write_frames as write_frames
+else:
+    from bolide.kernel import plain as active
+
+    _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
+    if _wanted not in ("auto", "plain", "compiled"):
+        raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
+    if _wanted != "plain":
+        try:
+            from bolide.kernel import compiled as active
+        except ImportError:
+            if _wanted == "compiled":
+                raise  # asked for by name: falling back would hide the answer
+
+    NAME = active.__name__.rpartition(".")[2]
+    answer_routes = active.answer_routes
+    cut_frames = active.cut_frames
+    java_hash = active.java_hash
+    read_headers = active.read_headers
+    write_frames = active.write_frames
+
+__all__ = ["NAME", "answer_routes", "cut_frames", "java_hash", "read_headers", "write_frames"]

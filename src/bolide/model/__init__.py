@@ -1,0 +1,1 @@
+"""Values that cross doors: frozen, slotted, no I/O."""

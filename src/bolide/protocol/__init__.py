@@ -1,0 +1,1 @@
+"""Sans-IO: bytes ↔ commands. Nothing here imports asyncio or a socket."""

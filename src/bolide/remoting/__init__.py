@@ -1,0 +1,1 @@
+"""The asyncio transport: frames in, replies out, one connection at a time."""

@@ -1,0 +1,150 @@
+"""Settings: RocketMQ's properties text ↔ frozen dataclasses.
+
+Each room has one dataclass whose fields name their RocketMQ key with `conf`, so a Java configuration file still works.
+A file is read into a dict of texts once; `build` turns the part a room knows into its dataclass, and `check_keys` sorts
+the rest: keys RocketMQ has but we give no effect are returned to be warned of in one line, keys nobody knows stop the
+start with the nearest right name. Nothing here reads the environment or a global.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from bolide.errors import ConfigError
+
+_KEY = "rocketmq_key"
+C = TypeVar("C")
+
+
+def conf(key: str, default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field that is called `key` in RocketMQ's configuration files."""
+    return dataclasses.field(default=default, metadata={_KEY: key})
+
+
+def keys_of(room: type) -> dict[str, str]:
+    """RocketMQ's key → our field name, for one configuration dataclass."""
+    fields = dataclasses.fields(room)
+    return {field.metadata[_KEY]: field.name for field in fields if _KEY in field.metadata}
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Read Java's .properties text: `=`, `:` or blanks between key and value, # and ! comments, \\ escapes, joined lines."""
+    entries: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key_end = _key_end(line)
+        value = line[key_end:].lstrip(" \t\f")
+        if value[:1] in ("=", ":"):
+            value = value[1:].lstrip(" \t\f")
+        entries[_unescape(line[:key_end])] = _unescape(value)
+    return entries
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    pending = ""
+    for raw in text.splitlines():
+        line = raw.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            pending += line[:-1]
+            continue
+        yield pending + line
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _key_end(line: str) -> int:
+    at = 0
+    while at < len(line) and line[at] not in "=: \t\f":
+        at += 2 if line[at] == "\\" else 1
+    return min(at, len(line))
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] != "\\" or at + 1 == len(text):
+            parts.append(text[at])
+            at += 1
+        elif text[at + 1] == "u":
+            try:
+                parts.append(chr(int(text[at + 2 : at + 6], 16)))
+            except ValueError:
+                raise ConfigError("properties", text, "an escape \\u needs four hexadecimal digits") from None
+            at += 6
+        else:
+            parts.append(_ESCAPES.get(text[at + 1], text[at + 1]))
+            at += 2
+    return "".join(parts)
+
+
+def write_properties(entries: Mapping[str, object]) -> str:
+    """Write `key=value` lines as RocketMQ's configuration answers and files have them, sorted by key."""
+    return "".join(f"{key}={_escape_value(as_text(entries[key]))}\n" for key in sorted(entries))
+
+
+def _escape_value(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def as_text(value: object) -> str:
+    """The text RocketMQ would show for a setting."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def build(room: type[C], properties: Mapping[str, str]) -> C:
+    """Make a configuration dataclass from the texts it has keys for; everything else keeps its default."""
+    hints = get_type_hints(room)
+    values = {
+        name: _parse(key, properties[key], hints[name]) for key, name in keys_of(room).items() if key in properties
+    }
+    return room(**values)
+
+
+def dump(config: object) -> dict[str, str]:
+    """RocketMQ's key → text, for everything a configuration dataclass holds."""
+    return {key: as_text(getattr(config, name)) for key, name in keys_of(type(config)).items()}
+
+
+def _parse(key: str, text: str, kind: Any) -> Any:
+    text = text.strip()
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(key, text, "must be true or false")
+        return text.lower() == "true"
+    if kind is int or kind is float:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ConfigError(key, text, "must be a number") from None
+    if kind is Path:
+        return Path(text)
+    return text
+
+
+def check_keys(properties: Iterable[str], used: Iterable[str], without_effect: Iterable[str]) -> list[str]:
+    """The given keys that RocketMQ knows and we give no effect; a key nobody knows raises with the nearest right name."""
+    used, without_effect = set(used), set(without_effect)
+    ignored = []
+    for key in properties:
+        if key in used:
+            continue
+        if key in without_effect:
+            ignored.append(key)
+            continue
+        near = difflib.get_close_matches(key, sorted(used | without_effect), n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else "no key of RocketMQ is spelled like it; remove it"
+        raise ConfigError(key, "", f"no such setting; {hint}")
+    return ignored

@@ -1,0 +1,1 @@
+"""Doubles that ship: time you hold, a link you can cut."""

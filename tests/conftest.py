@@ -1,0 +1,1 @@
+"""Shared by all tests: nothing but what most of them need."""
