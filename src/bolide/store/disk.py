@@ -1,0 +1,65 @@
+"""Every call by which the store changes the disk, in one small class.
+
+A test gives a `Disk` that fails, fills up or forgets what was not synced (`bolide.testing.disk`). Mapped writes do not
+pass here: the pages they touch were reserved before, so they cannot fail for want of space.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+# A path in a file system that cannot reserve ahead (some network ones) still works: a full disk is then found later.
+_NO_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class Disk:
+    """The disk of the machine."""
+
+    def create(self, path: Path, size: int) -> int:
+        """A new file of zeros; returns its descriptor."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        return fd
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def reserve(self, fd: int, position: int, size: int) -> None:
+        """Make sure that these bytes can be written; ENOSPC comes from here and not from a mapped write."""
+        try:
+            os.posix_fallocate(fd, position, size)
+        except OSError as error:
+            if error.errno not in _NO_RESERVE:
+                raise
+
+    def write(self, fd: int, content: bytes | memoryview, position: int) -> None:
+        written = os.pwrite(fd, content, position)
+        while written < len(content):
+            more = os.pwrite(fd, memoryview(content)[written:], position + written)
+            if more == 0:
+                raise OSError(errno.EIO, "a write took no bytes")
+            written += more
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def used_percent(self, path: Path) -> int:
+        """How full the partition is, rounded up, without what is kept for the administrator."""
+        usage = os.statvfs(path)
+        used = usage.f_blocks - usage.f_bfree
+        return -(-100 * used // max(used + usage.f_bavail, 1))

@@ -1,0 +1,138 @@
+"""A run of segments in one directory: load, find, roll, truncate, delete.
+
+The rule on loading is RocketMQ's: every file has the one configured size and a decimal name; a last file of length 0 (a
+crash between making and sizing it) is deleted; anything else refuses the start, for guessing would lose messages.
+
+Files are opened on demand through a pool with a limit, since ten thousand queues have more files than a process may open.
+"""
+
+import bisect
+import logging
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from bolide.errors import StoreError
+from bolide.store.disk import Disk
+from bolide.store.segment import Segment, segment_name
+
+log = logging.getLogger(__name__)
+
+
+class SegmentPool:
+    """Open segments, least recently used first to go."""
+
+    def __init__(self, disk: Disk, count_max: int) -> None:
+        self.disk = disk
+        self._count_max = count_max
+        self._open: OrderedDict[tuple[Path, int], Segment] = OrderedDict()
+
+    def get(self, directory: Path, base: int, size: int) -> Segment:
+        segment = self._open.get((directory, base))
+        if segment is None:
+            segment = Segment.open(self.disk, directory, base, size)
+            self.add(directory, segment)
+        else:
+            self._open.move_to_end((directory, base))
+        return segment
+
+    def add(self, directory: Path, segment: Segment) -> None:
+        self._open[directory, segment.base] = segment
+        while len(self._open) > self._count_max:
+            self._open.popitem(last=False)[1].close()
+
+    def drop(self, directory: Path, base: int) -> None:
+        segment = self._open.pop((directory, base), None)
+        if segment is not None:
+            segment.close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class Segments:
+    """The files of one run, by the offset of their first byte."""
+
+    def __init__(self, pool: SegmentPool, directory: Path, segment_size: int) -> None:
+        self._pool = pool
+        self.directory = directory
+        self.segment_size = segment_size
+        self.bases: list[int] = []
+
+    def load(self) -> None:
+        """List the directory; raises StoreError for what must not be there."""
+        if not self.directory.is_dir():
+            return
+        with os.scandir(self.directory) as found:
+            files = sorted((entry.name, entry) for entry in found if not entry.is_dir())
+        if files and files[-1][1].stat().st_size == 0:
+            self._pool.disk.remove(self.directory / files.pop()[0])
+        for name, entry in files:
+            if not name.isdecimal():
+                raise StoreError(f"{self.directory / name} is no segment: its name is not a number; move it away")
+            size = entry.stat().st_size
+            if size != self.segment_size:
+                raise StoreError(
+                    f"{self.directory / name} has {size} bytes, the configured size is {self.segment_size}; "
+                    "set the size it was written with"
+                )
+            self.bases.append(int(name))
+        for before, after in zip(self.bases, self.bases[1:], strict=False):
+            if after - before != self.segment_size:
+                log.warning("segments do not adjoin directory=%s base=%d next=%d", self.directory, before, after)
+
+    @property
+    def start(self) -> int:
+        """The first offset that is here."""
+        return self.bases[0] if self.bases else 0
+
+    def open(self, base: int) -> Segment:
+        return self._pool.get(self.directory, base, self.segment_size)
+
+    def base_of(self, offset: int) -> int | None:
+        """The base of the segment that holds offset, None if it is not here."""
+        i = bisect.bisect_right(self.bases, offset) - 1
+        if i < 0 or offset >= self.bases[i] + self.segment_size:
+            return None
+        return self.bases[i]
+
+    def find(self, offset: int) -> Segment | None:
+        base = self.base_of(offset)
+        return None if base is None else self.open(base)
+
+    def create(self, base: int, reserve: int = 0) -> Segment:
+        """Make the next file of the run."""
+        assert not self.bases or base > self.bases[-1], f"{base} does not follow {self.bases[-1]}"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        segment = Segment.create(self._pool.disk, self.directory, base, self.segment_size, reserve)
+        self.adopt(segment)
+        return segment
+
+    def adopt(self, segment: Segment) -> None:
+        """Take in a segment that was made elsewhere (ahead of need)."""
+        self._pool.add(self.directory, segment)
+        self.bases.append(segment.base)
+
+    def truncate(self, end: int) -> None:
+        """Forget everything from end on: later files go, and the rest of the last one becomes zeros.
+
+        Old bytes after the end would be taken for records or entries at the next recovery.
+        """
+        while self.bases and self.bases[-1] >= end:
+            self.remove(self.bases[-1])
+        if self.bases and end < self.bases[-1] + self.segment_size:
+            self.open(self.bases[-1]).clear(end - self.bases[-1])
+
+    def remove(self, base: int) -> None:
+        self._pool.drop(self.directory, base)
+        self.bases.remove(base)
+        self._pool.disk.remove(self.directory / segment_name(base))
+
+    def remove_all(self) -> None:
+        while self.bases:
+            self.remove(self.bases[-1])
+
+    def close(self) -> None:
+        for base in self.bases:
+            self._pool.drop(self.directory, base)
