@@ -1,7 +1,7 @@
 """Pure functions on bytes, a batch at a time: cut, read, write, hash.
 
-The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is the
-same function with types. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
+The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
+the same function with types. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
 """
 
 import os
