@@ -1,4 +1,4 @@
-"""House rules a reader can rely on: who reads the clock, who owns a task, what a thing may be called, how long it is."""
+"""House rules a reader can rely on: who reads the clock, who owns a task, what a thing may be called."""
 
 import ast
 import re
@@ -126,9 +126,9 @@ def test_no_test_sleeps(folder: str) -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
         if path != Path(__file__)
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        if re.search(r"\b(time|asyncio)\.sleep\((?!0\))", line) and "polls" not in line and "virtual" not in line
+        if re.search(r"\b(time|asyncio)\.sleep\((?!0\)|POLL)", line) and "# virtual" not in line
     ]
-    assert not found, "poll with a deadline (say `# polls`), or use virtual time (say `# virtual`)"
+    assert not found, "poll with a deadline (sleep(POLL_INTERVAL_S)), or use virtual time (say `# virtual`)"
 
 
 def test_the_package_prints_nothing_but_through_the_command_line() -> None:
