@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from bolide.errors import ConfigError
 
@@ -20,9 +20,9 @@ _UNICODE_ESCAPE = re.compile(r"[0-9a-fA-F]{4}")
 C = TypeVar("C")
 
 
-def conf(key: str, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that is called `key` in RocketMQ's configuration files."""
-    return dataclasses.field(default=default, metadata={_KEY: key})
+def conf(key: str, default: Any = dataclasses.MISSING, *, is_secret: bool = False) -> Any:
+    """A dataclass field that is called `key` in RocketMQ's configuration files; a secret is never shown or dumped."""
+    return dataclasses.field(default=default, repr=not is_secret, metadata={_KEY: key})
 
 
 def keys_of(room: type) -> dict[str, str]:
@@ -127,8 +127,9 @@ def build(room: type[C], properties: Mapping[str, str]) -> C:
 
 
 def dump(config: object) -> dict[str, str]:
-    """RocketMQ's key → text, for everything a configuration dataclass holds."""
-    return {key: as_text(getattr(config, name)) for key, name in keys_of(type(config)).items()}
+    """RocketMQ's key → text, for all a configuration dataclass holds but its secrets: this is shown to others."""
+    shown = {field.name for field in dataclasses.fields(cast("Any", config)) if field.repr}
+    return {key: as_text(getattr(config, name)) for key, name in keys_of(type(config)).items() if name in shown}
 
 
 def _parse(key: str, text: str, kind: Any) -> Any:
