@@ -27,7 +27,6 @@ $(BUILT): pyproject.toml setup.py $(KERNEL)/compiled.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=24' 'setuptools>=77' 'Cython>=3.0,<4'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
-	$(BIN)/python setup.py --quiet build_ext --inplace
 	BOLIDE_KERNEL=compiled $(BIN)/python -c 'import bolide.kernel'
 	@touch $(BUILT)
 
@@ -59,8 +58,12 @@ interop-short: build  ## the part of interop that fits five minutes
 soak: build  ## the long fault runs
 	$(PYTEST) -m soak tests
 
-wheel: build  ## sdist and wheel in dist/
-	$(BIN)/python -m build
+wheel: build  ## sdist and wheel in dist/, tried in an empty environment
+	rm -rf dist build/empty
+	$(BIN)/python -m build --no-isolation > /dev/null
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build && BOLIDE_KERNEL=compiled empty/bin/bolide --version
 
 clean:  ## everything that was made
 	rm -rf $(VENV) build dist src/*.egg-info $(KERNEL)/compiled.c $(KERNEL)/*.so benchmarks/.build
