@@ -1,7 +1,7 @@
 """Everything Bolide raises on purpose.
 
-`Refusal` answers and the connection lives on; `ProtocolError` hangs up. Facts are attributes, and the sentence says what
-was found and what to do. `retriable` is a class attribute, so that a retry loop asks the error and not its text.
+`Refusal` answers and the connection lives on; `ProtocolError` hangs up. Facts are attributes, and the sentence says
+what was found and what to do. `retriable` is a class attribute, so that a retry loop asks the error and not its text.
 """
 
 from typing import ClassVar

@@ -7,20 +7,22 @@ start with the nearest right name. Nothing here reads the environment or a globa
 """
 
 import dataclasses
-import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from bolide.errors import ConfigError
 
 _KEY = "rocketmq_key"
+_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines knows more ends than Java does
+_UNICODE_ESCAPE = re.compile(r"[0-9a-fA-F]{4}")
 C = TypeVar("C")
 
 
-def conf(key: str, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that is called `key` in RocketMQ's configuration files."""
-    return dataclasses.field(default=default, metadata={_KEY: key})
+def conf(key: str, default: Any = dataclasses.MISSING, *, is_secret: bool = False) -> Any:
+    """A dataclass field that is called `key` in RocketMQ's configuration files; a secret is never shown or dumped."""
+    return dataclasses.field(default=default, repr=not is_secret, metadata={_KEY: key})
 
 
 def keys_of(room: type) -> dict[str, str]:
@@ -30,7 +32,7 @@ def keys_of(room: type) -> dict[str, str]:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Read Java's .properties text: `=`, `:` or blanks between key and value, # and ! comments, \\ escapes, joined lines."""
+    """Read Java's .properties text: =, : or blanks after the key, # and ! comments, \\ escapes, joined lines."""
     entries: dict[str, str] = {}
     for line in _logical_lines(text):
         key_end = _key_end(line)
@@ -43,7 +45,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterable[str]:
     pending = ""
-    for raw in text.splitlines():
+    for raw in _LINE_END.split(text):
         line = raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
@@ -77,24 +79,35 @@ def _unescape(text: str) -> str:
             parts.append(text[at])
             at += 1
         elif text[at + 1] == "u":
-            try:
-                parts.append(chr(int(text[at + 2 : at + 6], 16)))
-            except ValueError:
-                raise ConfigError("properties", text, "an escape \\u needs four hexadecimal digits") from None
+            digits = _UNICODE_ESCAPE.match(text, at + 2)
+            if digits is None:
+                raise ConfigError("properties", text, "an escape \\u needs four hexadecimal digits")
+            parts.append(chr(int(digits[0], 16)))
             at += 6
         else:
             parts.append(_ESCAPES.get(text[at + 1], text[at + 1]))
             at += 2
-    return "".join(parts)
+    # Java escapes what lies beyond 16 bits as two surrogates; together they are one character.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def write_properties(entries: Mapping[str, object]) -> str:
     """Write `key=value` lines as RocketMQ's configuration answers and files have them, sorted by key."""
-    return "".join(f"{key}={_escape_value(as_text(entries[key]))}\n" for key in sorted(entries))
+    return "".join(f"{_escape_key(key)}={_escape(as_text(entries[key]))}\n" for key in sorted(entries))
 
 
-def _escape_value(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+_WRITTEN_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_WRITTEN = str.maketrans(_WRITTEN_ESCAPES)
+_WRITTEN_KEY = str.maketrans({**_WRITTEN_ESCAPES, " ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"})
+
+
+def _escape(value: str) -> str:
+    # A blank at the front belongs to the separator unless it is escaped.
+    return ("\\" if value[:1] == " " else "") + value.translate(_WRITTEN)
+
+
+def _escape_key(key: str) -> str:
+    return key.translate(_WRITTEN_KEY)
 
 
 def as_text(value: object) -> str:
@@ -114,8 +127,9 @@ def build(room: type[C], properties: Mapping[str, str]) -> C:
 
 
 def dump(config: object) -> dict[str, str]:
-    """RocketMQ's key → text, for everything a configuration dataclass holds."""
-    return {key: as_text(getattr(config, name)) for key, name in keys_of(type(config)).items()}
+    """RocketMQ's key → text, for all a configuration dataclass holds but its secrets: this is shown to others."""
+    shown = {field.name for field in dataclasses.fields(cast("Any", config)) if field.repr}
+    return {key: as_text(getattr(config, name)) for key, name in keys_of(type(config)).items() if name in shown}
 
 
 def _parse(key: str, text: str, kind: Any) -> Any:
@@ -134,17 +148,22 @@ def _parse(key: str, text: str, kind: Any) -> Any:
     return text
 
 
-def check_keys(properties: Iterable[str], used: Iterable[str], without_effect: Iterable[str]) -> list[str]:
-    """The given keys that RocketMQ knows and we give no effect; a key nobody knows raises with the nearest right name."""
+def check_keys(properties: Mapping[str, str], used: Iterable[str], without_effect: Iterable[str]) -> list[str]:
+    """The given keys that RocketMQ has and we give no effect; a key nobody knows raises with the nearest right name."""
     used, without_effect = set(used), set(without_effect)
     ignored = []
-    for key in properties:
-        if key in used:
-            continue
+    for key, value in properties.items():
         if key in without_effect:
             ignored.append(key)
-            continue
-        near = difflib.get_close_matches(key, sorted(used | without_effect), n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else "no key of RocketMQ is spelled like it; remove it"
-        raise ConfigError(key, "", f"no such setting; {hint}")
+        elif key not in used:
+            raise ConfigError(key, value, f"no such setting; {_hint(key, used | without_effect)}")
     return ignored
+
+
+def _hint(key: str, known: Iterable[str]) -> str:
+    import difflib  # only a start that fails pays for it
+
+    # Case and blanks are the usual slips: they must not push the right name below the cutoff.
+    by_lower = {name.lower(): name for name in sorted(known)}
+    near = difflib.get_close_matches(key.lower().strip(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {by_lower[near[0]]}?" if near else "no key of RocketMQ is spelled like it; remove it"

@@ -1,7 +1,8 @@
 """Pure functions on bytes, a batch at a time: cut, read, write, hash.
 
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
-the same function with types (`plain_records.py` and `compiled_records.pyx`: the store's part). BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
+the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`. BOLIDE_KERNEL=plain or
+=compiled decides, otherwise compiled is taken where it was built.
 """
 
 import os

@@ -71,6 +71,8 @@ def cut_frames(stream: Buffer, end: int, frame_size_max: int) -> tuple[list[int]
     A false length is reported as soon as its bytes are there: it must not make us hoard memory for a stranger.
     frame_size_max counts the four length bytes too, as Java's limit does.
     """
+    if not 0 <= end <= len(stream):
+        raise ValueError(f"end {end} is outside a stream of {len(stream)} bytes")
     bounds: list[int] = []
     position = 0
     while end - position >= 4:
@@ -97,6 +99,8 @@ def read_headers(stream: Buffer, bounds: list[int]) -> list[Header | None]:
 
 
 def _read_header(stream: Buffer, start: int, end: int) -> Header | None:
+    if not 0 <= start <= end - 4 <= len(stream) - 4:
+        raise ValueError(f"a frame from {start} to {end} is outside a stream of {len(stream)} bytes")
     header_end = start + 4 + int.from_bytes(stream[start + 1 : start + 4], "big")
     if header_end > end:
         return None
@@ -190,7 +194,8 @@ def _read_binary_fields(header: bytes, at: int) -> dict[str, str] | None:
 def write_frames(frames: list[Frame]) -> bytes:
     """Write whole frames, one after another, in one buffer.
 
-    A request always carries extFields, be it `{}`: several Java handlers read the map without asking whether it is there.
+    A request always carries extFields, be it `{}`: several Java handlers read the map without asking whether it is
+    there.
     """
     return b"".join(map(_write_frame, frames))
 

@@ -350,7 +350,7 @@ def select_entries(
     near_limits: tuple[int, int],
     far_limits: tuple[int, int],
 ) -> tuple[list[int], int]:
-    """Choose what a pull takes: physical offset and size of each, in one flat list, and how many entries were looked at.
+    """Choose what a pull takes: physical offset and size of each, in one flat list, and how many entries it saw.
 
     An entry counts as near (in memory) from physical offset near_from on; limits are (bytes, messages). The first
     message is taken whatever its size. Tags are compared as 32 bits, and a value below those is an address in the

@@ -18,7 +18,7 @@ class QueueKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic anywhere in a cluster. Its order is the one every Java client sorts by before sharing queues."""
+    """One queue of a topic anywhere in a cluster, in the order by which every Java client sorts before sharing."""
 
     topic: str
     broker_name: str

@@ -50,7 +50,13 @@ class Command:
     ) -> "Command":
         """The answer to this request: same opaque, and same codec, for the C++ client reads no other than its own."""
         return Command(
-            code=code, opaque=self.opaque, flag=RESPONSE_FLAG, fields=fields or {}, body=body, remark=remark, codec=self.codec
+            code=code,
+            opaque=self.opaque,
+            flag=RESPONSE_FLAG,
+            fields=fields or {},
+            body=body,
+            remark=remark,
+            codec=self.codec,
         )
 
     def as_frame(self) -> Frame:

@@ -1,0 +1,69 @@
+# Two commands: `make up` and `make test`. Each target makes what it needs when it is missing.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+KERNEL := src/bolide/kernel
+BUILT := $(VENV)/built
+PYTEST := $(BIN)/python -m pytest -q
+
+# The rooms whose tests run on both kernels; real clients, crash loops and Spark run once, on the compiled one.
+BOTH_KERNELS := $(wildcard tests/kernel tests/protocol tests/remoting tests/namesrv tests/store tests/broker)
+
+.PHONY: help build up test lint bench interop interop-short soak features wheel clean
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+build: $(BUILT)  ## the environment in .venv and the compiled kernel in place
+
+$(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.h)
+	@test -n "$(PYTHON)" || { echo "Bolide needs Python 3.11 or newer: none was found (on Debian: apt-get install python3 python3-venv)"; exit 1; }
+	@command -v $${CC:-cc} >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || { echo "Bolide needs a C compiler for its kernel: none was found (on Debian: apt-get install gcc)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || test -x $(BIN)/pip || { echo "Bolide needs Python's venv module: it was not found (on Debian: apt-get install python3-venv)"; exit 1; }
+	@echo 'int main(void){return 0;}' | $${CC:-cc} -include "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" -x c -fsyntax-only - 2>/dev/null || { echo "Bolide needs Python's header files: Python.h was not found (on Debian: apt-get install python3-dev)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=24' 'setuptools>=77' 'Cython>=3.0,<4'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
+	BOLIDE_KERNEL=compiled $(BIN)/python -c 'import bolide.kernel'
+	@touch $(BUILT)
+
+up: build  ## start the name server (ports and files: bolide namesrv --help)
+	$(BIN)/bolide namesrv $(ARGS)
+
+test: build  ## every test, on both kernels
+	BOLIDE_KERNEL=compiled $(PYTEST) tests
+	BOLIDE_KERNEL=plain $(PYTEST) $(BOTH_KERNELS)
+
+lint: build  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+features: build  ## docs/features.md from the marks in the tests
+	$(PYTEST) --collect-only --features-page docs/features.md tests interop > /dev/null
+
+bench: build  ## every benchmark, the answers kept in benchmarks/results
+	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure); do \
+		$(BIN)/python -m benchmarks.$$question; done
+
+interop: build  ## with RocketMQ's own servers, clients and tools (needs Java 17 and Maven)
+	$(PYTEST) interop
+
+interop-short: build  ## the part of interop that fits five minutes
+	$(PYTEST) interop -m short
+
+soak: build  ## the long fault runs
+	$(PYTEST) -m soak tests
+
+wheel: build  ## sdist and wheel in dist/, tried in an empty environment
+	rm -rf dist build/empty
+	$(BIN)/python -m build --no-isolation > /dev/null
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build && BOLIDE_KERNEL=compiled empty/bin/bolide --version
+
+clean:  ## everything that was made
+	rm -rf $(VENV) build dist src/*.egg-info $(KERNEL)/*.c $(KERNEL)/*.so benchmarks/.build

@@ -1,0 +1,210 @@
+"""Servers as real processes: Java name servers and brokers, and our own name server.
+
+Each has a home directory of its own under the scenario's temporary directory, with its configuration, store and logs,
+and listens on free ports. A server counts as started when it says so and its port answers. The flags make a JVM start
+fast and stay small; they change no behaviour.
+"""
+
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop.process import Program, await_that, free_port, running
+from interop.release import Role, class_path
+from interop.wire import Address
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+DEFAULT_TOPIC = "TBW102"
+# RocketMQ reaches into the JDK; from version 17 on each door must be opened by name.
+JDK_DOORS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+# 4.x does not start without these files; 5.x carries its own.
+LOGBACK = """<configuration>
+  <appender name="FILE" class="ch.qos.logback.core.FileAppender">
+    <file>${{user.home}}/{role}.log</file>
+    <encoder><pattern>%d{{HH:mm:ss.SSS}} %-5level %logger{{0}} - %message%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="FILE"/></root>
+</configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NameServer:
+    """A name server that answers; `kind` is `bolide` or a Java release."""
+
+    kind: str
+    program: Program
+    address: Address
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A Java broker that has started; whether a name server knows it is for the scenario to see."""
+
+    release: str
+    program: Program
+    name: str
+    cluster: str
+    endpoint: str
+    home: Path
+
+    @property
+    def ha_endpoint(self) -> str:
+        host, _, port = self.endpoint.partition(":")
+        return f"{host}:{int(port) + 1}"
+
+
+def java_command(
+    release: str, role: Role, home: Path, main_class: str, *arguments: str, heap: str = "256m"
+) -> list[str]:
+    return [
+        "java",
+        *JDK_DOORS,
+        *QUICK_START,
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        f"-Duser.home={home}",
+        f"-Drocketmq.home.dir={home}",
+        "-cp",
+        class_path(release, role),
+        main_class,
+        *arguments,
+    ]
+
+
+def prepare_home(home: Path) -> Path:
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for role in ("namesrv", "broker", "tools"):
+        (home / "conf" / f"logback_{role}.xml").write_text(LOGBACK.format(role=role))
+    return home
+
+
+def fresh_directory(directory: Path, name: str) -> Path:
+    """A directory that no earlier program of the scenario has used."""
+    number = 0
+    while (path := directory / f"{name}-{number}").exists():
+        number += 1
+    return path
+
+
+def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{key}={_property(value)}\n" for key, value in properties.items()))
+    return path
+
+
+def _property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def java_name_server(
+    directory: Path, release: str, settings: Mapping[str, object] | None = None, options: tuple[str, ...] = ()
+) -> Iterator[NameServer]:
+    home = prepare_home(directory / f"namesrv-{release}")
+    port = free_port()
+    properties = {"listenPort": port, "bindAddress": HOST, **(settings or {})}
+    file = write_properties(home / "namesrv.conf", properties)
+    command = java_command(
+        release, Role.NAMESRV, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(file), heap="128m"
+    )
+    command[1:1] = options
+    with running("namesrv", command, home, {"ROCKETMQ_HOME": str(home)}) as program:
+        program.await_output("boot success", START_TIMEOUT_S)
+        yield NameServer(release, program, (HOST, port))
+
+
+@contextmanager
+def bolide_name_server(
+    directory: Path, settings: Mapping[str, object] | None = None, port: int | None = None
+) -> Iterator[NameServer]:
+    """Our name server; with a port given it can be started again where it was."""
+    port = port or free_port()
+    home = directory / f"bolide-namesrv-{port}"
+    home.mkdir(parents=True, exist_ok=True)
+    ready_file = home / "ready"
+    ready_file.unlink(missing_ok=True)
+    properties = {"kvConfigPath": home / "kvConfig.json", **(settings or {})}
+    file = write_properties(home / "namesrv.conf", properties)
+    options = ["--host", HOST, "--port", str(port), "-c", str(file), "--ready-file", str(ready_file)]
+    command = [sys.executable, "-m", "bolide", "namesrv", *options]
+    with running("namesrv", command, home) as program:
+        await_that(f"{program.log} shows a start", lambda: ready_file.exists() or _ended(program), START_TIMEOUT_S)
+        yield NameServer("bolide", program, (HOST, port))
+
+
+def _ended(program: Program) -> bool:
+    if not program.is_running:
+        raise AssertionError(f"{program.name} ended at its start:\n{program.output()}")
+    return False
+
+
+@contextmanager
+def java_broker(
+    directory: Path,
+    release: str,
+    name_servers: str,
+    settings: Mapping[str, object] | None = None,
+    options: tuple[str, ...] = (),
+) -> Iterator[Broker]:
+    """A Java broker; `settings` are keys of broker.conf, `options` go to the JVM."""
+    port = free_port(-2, 1)
+    properties: dict[str, object] = {
+        "brokerClusterName": "InteropCluster",
+        "brokerName": "broker-a",
+        "brokerId": 0,
+        "listenPort": port,
+        "haListenPort": port + 1,
+        "namesrvAddr": name_servers,
+        **loopback_settings(),
+        **small_store_settings(directory / f"store-{port}"),
+        **(settings or {}),
+    }
+    name = str(properties["brokerName"])
+    home = prepare_home(directory / f"{name}-{properties['brokerId']}-{release}-{port}")
+    file = write_properties(home / "broker.conf", properties)
+    command = java_command(release, Role.BROKER, home, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
+    command[1:1] = options
+    with running(name, command, home, {"ROCKETMQ_HOME": str(home)}) as program:
+        program.await_output("boot success", START_TIMEOUT_S)
+        await_that(f"port {port} of {name} answers", lambda: is_listening((HOST, port)), START_TIMEOUT_S)
+        yield Broker(release, program, name, str(properties["brokerClusterName"]), f"{HOST}:{port}", home)
+
+
+def loopback_settings() -> dict[str, object]:
+    return {"brokerIP1": HOST, "brokerIP2": HOST, "bindAddress": HOST}
+
+
+def small_store_settings(store: Path) -> dict[str, object]:
+    """Keep the files small; both spellings of the size, for 4.x and 5.x differ."""
+    return {
+        "storePathRootDir": store,
+        "storePathCommitLog": store / "commitlog",
+        "mapedFileSizeCommitLog": 16 << 20,
+        "mappedFileSizeCommitLog": 16 << 20,
+        "autoCreateTopicEnable": True,
+        "enablePropertyFilter": True,
+        "waitTimeMillsInSendQueue": 5000,
+        "registerNameServerPeriod": 10_000,
+    }
+
+
+def is_listening(address: Address) -> bool:
+    with suppress(OSError), socket.create_connection(address, 1):
+        return True
+    return False

@@ -1,0 +1,874 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: embedsignature=True
+"""The kernel with types: what plain.py means, sooner.
+
+Every function here hurries through regular input and hands anything irregular (odd escapes, nested values, nulls, bytes
+that are not UTF-8) to its twin for that one item. Every length is checked before a byte is read.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcmp, memcpy
+
+from bolide.kernel import plain
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+cdef tuple LANGUAGES = plain.LANGUAGES
+cdef dict LANGUAGE_CODES = {name: code for code, name in enumerate(plain.LANGUAGES)}
+
+cdef enum:
+    JSON_CODEC = 0
+    BINARY_CODEC = 1
+    JAVA = 0
+    PYTHON = 3
+    OTHER = 7
+    LANGUAGE_COUNT = 14
+    RESPONSE_FLAG = 1
+    ROUTE_REQUEST = 105
+    STANDARD_JSON_VERSION = 401
+    BINARY_FIXED_SIZE = 17
+    BINARY_SIZE_MIN = 21
+    HEADER_SIZE_MAX = 0xFFFFFF
+    DIGITS_MAX = 18
+
+assert len(plain.LANGUAGES) == LANGUAGE_COUNT and plain.LANGUAGES[PYTHON] == "PYTHON" and plain.LANGUAGES[OTHER] == "OTHER"
+
+
+# Big-endian integers.
+
+cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline uint32_t read_u24(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 16) | (<uint32_t>at[1] << 8) | at[2]
+
+
+cdef inline int16_t read_i16(const uint8_t* at) noexcept nogil:
+    return <int16_t>((<uint16_t>at[0] << 8) | at[1])
+
+
+cdef inline void write_u32(char* at, uint32_t value) noexcept nogil:
+    at[0] = <char>(value >> 24)
+    at[1] = <char>(value >> 16)
+    at[2] = <char>(value >> 8)
+    at[3] = <char>value
+
+
+cdef inline void write_u16(char* at, uint16_t value) noexcept nogil:
+    at[0] = <char>(value >> 8)
+    at[1] = <char>value
+
+
+# A buffer that grows; the only memory taken here.
+
+cdef struct Out:
+    char* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef int reserve(Out* out, Py_ssize_t more) except -1:
+    cdef Py_ssize_t capacity
+    cdef char* data
+    if out.size + more <= out.capacity:
+        return 0
+    capacity = max(out.capacity * 2, out.size + more)
+    data = <char*>PyMem_Realloc(out.data, capacity)
+    if data == NULL:
+        raise MemoryError()
+    out.data = data
+    out.capacity = capacity
+    return 0
+
+
+cdef inline int put(Out* out, const char* data, Py_ssize_t size) except -1:
+    reserve(out, size)
+    memcpy(out.data + out.size, data, size)
+    out.size += size
+    return 0
+
+
+cdef inline int put_u32(Out* out, uint32_t value) except -1:
+    reserve(out, 4)
+    write_u32(out.data + out.size, value)
+    out.size += 4
+    return 0
+
+
+cdef int put_decimal(Out* out, int64_t value) except -1:
+    cdef char digits[20]
+    cdef int count = 0
+    cdef bint is_negative = value < 0
+    # Digits are taken from the negative side: the smallest int64 has no positive twin.
+    if not is_negative:
+        value = -value
+    while True:
+        digits[count] = <char>(48 - value % 10)
+        count += 1
+        value = value // 10
+        if value == 0:
+            break
+    reserve(out, count + 1)
+    if is_negative:
+        out.data[out.size] = 45
+        out.size += 1
+    while count:
+        count -= 1
+        out.data[out.size] = digits[count]
+        out.size += 1
+    return 0
+
+
+def java_hash(text: str) -> int:
+    cdef uint32_t value = 0
+    cdef bytes units = text.encode("utf-16-le", "surrogatepass")
+    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(units)
+    cdef Py_ssize_t i
+    for i in range(0, PyBytes_GET_SIZE(units), 2):
+        value = 31 * value + (at[i] | (<uint32_t>at[i + 1] << 8))
+    return <int32_t>value
+
+
+def cut_frames(stream, end: int, frame_size_max: int) -> tuple:
+    cdef Py_buffer buffer
+    cdef Py_ssize_t limit = end
+    cdef int64_t size_max = frame_size_max - 4
+    cdef Py_ssize_t position = 0
+    cdef int64_t size
+    cdef uint32_t header_size
+    cdef const uint8_t* at
+    cdef list bounds = []
+    PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
+    try:
+        if not 0 <= limit <= buffer.len:
+            raise ValueError(f"end {end} is outside a stream of {buffer.len} bytes")
+        while limit - position >= 4:
+            at = <const uint8_t*>buffer.buf + position
+            size = <int32_t>read_u32(at)
+            if size < 4 or size > size_max:
+                return bounds, position, f"a frame says it is {size} bytes long, it may be 4 to {size_max}"
+            if limit - position < 8:
+                break
+            header_size = read_u24(at + 5)
+            if at[4] > BINARY_CODEC:
+                return bounds, position, f"a frame has codec {at[4]}, known are 0 (JSON) and 1 (binary)"
+            if header_size > size - 4:
+                return bounds, position, f"a header of {header_size} bytes does not fit its frame of {size}"
+            if limit - position < 4 + size:
+                break
+            bounds.append(position + 4)
+            bounds.append(position + 4 + size)
+            position += 4 + size
+        return bounds, position, None
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+# Scanning JSON: each step returns where it stopped, or NULL for anything irregular.
+
+cdef struct Text:
+    const char* at
+    Py_ssize_t size
+    bint is_escaped
+    bint is_ascii
+
+
+cdef inline const char* skip_blanks(const char* at, const char* end) noexcept nogil:
+    while at < end and (at[0] == 32 or at[0] == 10 or at[0] == 13 or at[0] == 9):
+        at += 1
+    return at
+
+
+cdef const char* scan_text(const char* at, const char* end, Text* text) noexcept nogil:
+    """`at` is the opening quote; the result is behind the closing one."""
+    cdef uint8_t byte
+    if at >= end or at[0] != 34:
+        return NULL
+    at += 1
+    text.at = at
+    text.is_escaped = False
+    text.is_ascii = True
+    while at < end:
+        byte = <uint8_t>at[0]
+        if byte == 34:
+            text.size = at - text.at
+            return at + 1
+        if byte < 32:
+            return NULL
+        if byte == 92:
+            text.is_escaped = True
+            at += 1
+            if at >= end:
+                return NULL
+        elif byte >= 128:
+            text.is_ascii = False
+        at += 1
+    return NULL
+
+
+cdef const char* scan_integer(const char* at, const char* end, Text* text, int64_t* value) noexcept nogil:
+    """A JSON integer of at most 18 digits; a fraction, an exponent, -0 and leading zeros are irregular."""
+    cdef bint is_negative = False
+    cdef int64_t number = 0
+    cdef const char* first
+    text.at = at
+    if at < end and at[0] == 45:
+        is_negative = True
+        at += 1
+    first = at
+    while at < end and 48 <= at[0] <= 57:
+        number = number * 10 + (at[0] - 48)
+        at += 1
+        if at - first > DIGITS_MAX:
+            return NULL
+    if at == first or (first[0] == 48 and (at - first > 1 or is_negative)):
+        return NULL
+    if at < end and (at[0] == 46 or at[0] == 101 or at[0] == 69):
+        return NULL
+    text.size = at - text.at
+    value[0] = -number if is_negative else number
+    return at
+
+
+cdef inline const char* scan_word(const char* at, const char* end, const char* word, Py_ssize_t size) noexcept nogil:
+    if end - at < size or memcmp(at, word, size) != 0:
+        return NULL
+    return at + size
+
+
+cdef inline bint is_text(const Text* text, const char* word, Py_ssize_t size) noexcept nogil:
+    return text.size == size and not text.is_escaped and memcmp(text.at, word, size) == 0
+
+
+cdef const char* skip_scalar(const char* at, const char* end) noexcept nogil:
+    """Steps over a value nobody asked for; what could hide bytes that are not UTF-8 is irregular."""
+    cdef Text text
+    cdef int64_t number
+    if at >= end:
+        return NULL
+    if at[0] == 34:
+        at = scan_text(at, end, &text)
+        if at == NULL or text.is_escaped or not text.is_ascii:
+            return NULL
+        return at
+    if at[0] == 45 or 48 <= at[0] <= 57:
+        return scan_integer(at, end, &text, &number)
+    if at[0] == 116:
+        return scan_word(at, end, b"true", 4)
+    if at[0] == 102:
+        return scan_word(at, end, b"false", 5)
+    return scan_word(at, end, b"null", 4)
+
+
+cdef const char* next_member(const char* at, const char* end, bint* is_last) noexcept nogil:
+    """Behind a value: steps to the next key, or behind the closing brace."""
+    is_last[0] = False
+    at = skip_blanks(at, end)
+    if at >= end:
+        return NULL
+    if at[0] == 125:
+        is_last[0] = True
+        return at + 1
+    if at[0] != 44:
+        return NULL
+    return skip_blanks(at + 1, end)
+
+
+cdef const char* scan_key(const char* at, const char* end, Text* key) noexcept nogil:
+    """A key and its colon; the result is at the value."""
+    at = scan_text(at, end, key)
+    if at == NULL:
+        return NULL
+    at = skip_blanks(at, end)
+    if at >= end or at[0] != 58:
+        return NULL
+    return skip_blanks(at + 1, end)
+
+
+cdef inline int hex_digit(char digit) noexcept nogil:
+    if 48 <= digit <= 57:
+        return digit - 48
+    if 97 <= digit <= 102:
+        return digit - 87
+    if 65 <= digit <= 70:
+        return digit - 55
+    return -1
+
+
+cdef Py_ssize_t unescape(const Text* text, char* target) noexcept nogil:
+    """Resolves escapes of ASCII characters into target; -1 for any other."""
+    cdef const char* at = text.at
+    cdef const char* end = text.at + text.size
+    cdef Py_ssize_t size = 0
+    cdef int high, low
+    cdef char byte
+    while at < end:
+        byte = at[0]
+        at += 1
+        if byte == 92:
+            byte = at[0]
+            at += 1
+            if byte == 117:
+                if end - at < 4 or at[0] != 48 or at[1] != 48:
+                    return -1
+                high = hex_digit(at[2])
+                low = hex_digit(at[3])
+                if high < 0 or high > 7 or low < 0:
+                    return -1
+                byte = <char>(high * 16 + low)
+                at += 4
+            elif byte == 110:
+                byte = 10
+            elif byte == 116:
+                byte = 9
+            elif byte == 114:
+                byte = 13
+            elif byte == 98:
+                byte = 8
+            elif byte == 102:
+                byte = 12
+            elif byte != 34 and byte != 92 and byte != 47:
+                return -1
+        target[size] = byte
+        size += 1
+    return size
+
+
+cdef object text_to_str(const Text* text):
+    """The text as str, or None if it is irregular."""
+    cdef char small[512]
+    cdef char* target = small
+    cdef Py_ssize_t size
+    try:
+        if not text.is_escaped:
+            return PyUnicode_DecodeUTF8(text.at, text.size, NULL)
+        if text.size > <Py_ssize_t>sizeof(small):
+            target = <char*>PyMem_Malloc(text.size)
+            if target == NULL:
+                raise MemoryError()
+        try:
+            size = unescape(text, target)
+            return None if size < 0 else PyUnicode_DecodeUTF8(target, size, NULL)
+        finally:
+            if target != small:
+                PyMem_Free(target)
+    except UnicodeDecodeError:
+        return None
+
+
+cdef const char* read_fields(const char* at, const char* end, dict fields) except? NULL:
+    """The object behind extFields; `at` is its opening brace. NULL without an exception means irregular."""
+    cdef Text key, text
+    cdef int64_t number
+    cdef bint is_last
+    cdef object name, value
+    at = skip_blanks(at + 1, end)
+    if at < end and at[0] == 125:
+        return at + 1
+    while True:
+        at = scan_key(at, end, &key)
+        if at == NULL or at >= end:
+            return NULL
+        if at[0] == 34:
+            at = scan_text(at, end, &text)
+            if at == NULL:
+                return NULL
+            value = text_to_str(&text)
+        elif at[0] == 45 or 48 <= at[0] <= 57:
+            at = scan_integer(at, end, &text, &number)
+            if at == NULL:
+                return NULL
+            value = PyUnicode_DecodeUTF8(text.at, text.size, NULL)
+        elif at[0] == 116:
+            at = scan_word(at, end, b"true", 4)
+            value = "true"
+        elif at[0] == 102:
+            at = scan_word(at, end, b"false", 5)
+            value = "false"
+        else:
+            return NULL
+        name = text_to_str(&key)
+        if at == NULL or name is None or value is None:
+            return NULL
+        fields[name] = value
+        at = next_member(at, end, &is_last)
+        if at == NULL or is_last:
+            return at
+
+
+cdef struct Numbers:
+    int64_t code
+    int64_t version
+    int64_t opaque
+    int64_t flag
+
+
+cdef inline int64_t* number_called(const Text* key, Numbers* numbers) noexcept nogil:
+    if is_text(key, b"code", 4):
+        return &numbers.code
+    if is_text(key, b"version", 7):
+        return &numbers.version
+    if is_text(key, b"opaque", 6):
+        return &numbers.opaque
+    if is_text(key, b"flag", 4):
+        return &numbers.flag
+    return NULL
+
+
+cdef inline bint is_int32(int64_t value) noexcept nogil:
+    return -0x80000000 <= value <= 0x7FFFFFFF
+
+
+cdef tuple read_json_header(const char* at, const char* end, Py_ssize_t body_position):
+    """The header as a tuple, or None if anything about it is irregular."""
+    cdef Numbers numbers
+    cdef int64_t* number
+    cdef Text key, text
+    cdef bint is_last
+    cdef int language = JAVA
+    cdef object remark = None
+    cdef object name
+    cdef dict fields = {}
+    numbers.code = numbers.version = numbers.opaque = numbers.flag = 0
+    at = skip_blanks(at, end)
+    if at >= end or at[0] != 123:
+        return None
+    at = skip_blanks(at + 1, end)
+    while True:
+        at = scan_key(at, end, &key)
+        if at == NULL or at >= end or key.is_escaped:
+            return None
+        number = number_called(&key, &numbers)
+        if number != NULL:
+            at = scan_integer(at, end, &text, number)
+            if at == NULL or not is_int32(number[0]):
+                return None
+        elif is_text(&key, b"extFields", 9):
+            fields = {}
+            if at[0] == 123:
+                at = read_fields(at, end, fields)
+            else:
+                at = scan_word(at, end, b"null", 4)
+        elif is_text(&key, b"language", 8):
+            at = scan_text(at, end, &text)
+            if at == NULL:
+                return None
+            name = text_to_str(&text)
+            if name is None:
+                return None
+            language = LANGUAGE_CODES.get(name, OTHER)
+        elif is_text(&key, b"remark", 6):
+            if at[0] == 110:
+                remark = None
+                at = scan_word(at, end, b"null", 4)
+            else:
+                at = scan_text(at, end, &text)
+                if at == NULL:
+                    return None
+                remark = text_to_str(&text)
+                if remark is None:
+                    return None
+        else:
+            if not key.is_ascii:
+                return None
+            at = skip_scalar(at, end)
+        if at == NULL:
+            return None
+        at = next_member(at, end, &is_last)
+        if at == NULL:
+            return None
+        if is_last:
+            break
+    if skip_blanks(at, end) != end:
+        return None
+    return (
+        JSON_CODEC, numbers.code, language, numbers.version, numbers.opaque, numbers.flag, remark, fields, body_position
+    )
+
+
+cdef tuple read_binary_header(const uint8_t* header, Py_ssize_t size, Py_ssize_t body_position):
+    cdef Py_ssize_t at, value_at
+    cdef int32_t remark_size, ext_size, key_size, value_size
+    cdef int language
+    cdef dict fields = {}
+    if size < BINARY_SIZE_MIN:
+        return None
+    remark_size = <int32_t>read_u32(header + 13)
+    if remark_size < 0 or size - BINARY_FIXED_SIZE - remark_size < 4:
+        return None
+    at = BINARY_FIXED_SIZE + remark_size
+    ext_size = <int32_t>read_u32(header + at)
+    at += 4
+    if ext_size != size - at:
+        return None
+    try:
+        remark = PyUnicode_DecodeUTF8(<const char*>header + BINARY_FIXED_SIZE, remark_size, NULL) if remark_size else None
+        while at < size:
+            if size - at < 6:
+                return None
+            key_size = read_i16(header + at)
+            value_at = at + 2 + key_size + 4
+            if key_size < 0 or value_at > size:
+                return None
+            value_size = <int32_t>read_u32(header + value_at - 4)
+            if value_size < 0 or value_size > size - value_at:
+                return None
+            key = PyUnicode_DecodeUTF8(<const char*>header + at + 2, key_size, NULL)
+            value = PyUnicode_DecodeUTF8(<const char*>header + value_at, value_size, NULL)
+            if key_size and value_size:
+                fields[key] = value
+            at = value_at + value_size
+    except UnicodeDecodeError:
+        return None
+    language = header[2] if header[2] < LANGUAGE_COUNT else OTHER
+    return (
+        BINARY_CODEC, read_i16(header), language, read_i16(header + 3), <int32_t>read_u32(header + 5),
+        <int32_t>read_u32(header + 9), remark, fields, body_position
+    )
+
+
+cdef int check_bounds(Py_ssize_t start, Py_ssize_t end, Py_ssize_t size) except -1:
+    if not 0 <= start <= end - 4 <= size - 4:
+        raise ValueError(f"a frame from {start} to {end} is outside a stream of {size} bytes")
+    return 0
+
+
+def read_headers(stream, bounds: list) -> list:
+    cdef Py_buffer buffer
+    cdef Py_ssize_t i, start, end, header_end
+    cdef const uint8_t* data
+    cdef list headers = []
+    cdef tuple header
+    PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
+    try:
+        data = <const uint8_t*>buffer.buf
+        for i in range(0, len(bounds), 2):
+            start = bounds[i]
+            end = bounds[i + 1]
+            check_bounds(start, end, buffer.len)
+            header_end = start + 4 + read_u24(data + start + 1)
+            header = None
+            if header_end <= end:
+                if data[start] == BINARY_CODEC:
+                    header = read_binary_header(data + start + 4, header_end - start - 4, header_end)
+                elif data[start] == JSON_CODEC:
+                    header = read_json_header(<const char*>data + start + 4, <const char*>data + header_end, header_end)
+                    if header is None:
+                        header = plain.read_headers(stream, [start, end])[0]
+            headers.append(header)
+        return headers
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+# Writing.
+
+cdef int put_json_text(Out* out, object text) except -1:
+    cdef Py_ssize_t size
+    cdef const char* data = PyUnicode_AsUTF8AndSize(text, &size)
+    cdef Py_ssize_t i, plain_from = 0
+    cdef uint8_t byte
+    cdef char* escape
+    reserve(out, size + 2)
+    out.data[out.size] = 34
+    out.size += 1
+    for i in range(size):
+        byte = <uint8_t>data[i]
+        if byte >= 32 and byte != 34 and byte != 92:
+            continue
+        put(out, data + plain_from, i - plain_from)
+        plain_from = i + 1
+        if byte == 34:
+            put(out, b'\\"', 2)
+        elif byte == 92:
+            put(out, b"\\\\", 2)
+        elif byte == 10:
+            put(out, b"\\n", 2)
+        elif byte == 13:
+            put(out, b"\\r", 2)
+        elif byte == 9:
+            put(out, b"\\t", 2)
+        elif byte == 12:
+            put(out, b"\\f", 2)
+        elif byte == 8:
+            put(out, b"\\b", 2)
+        else:
+            put(out, b"\\u00", 4)
+            reserve(out, 2)
+            out.data[out.size] = 48 + (byte >> 4)
+            out.data[out.size + 1] = (48 if (byte & 15) < 10 else 87) + (byte & 15)
+            out.size += 2
+    put(out, data + plain_from, size - plain_from)
+    put(out, b'"', 1)
+    return 0
+
+
+cdef int put_json_header(
+    Out* out, int64_t code, object language, int64_t version, int64_t opaque, int64_t flag, object remark, dict fields
+) except -1:
+    cdef bint is_first = True
+    cdef bytes name
+    put(out, b'{"code":', 8)
+    put_decimal(out, code)
+    if fields or not flag & RESPONSE_FLAG:
+        put(out, b',"extFields":{', 14)
+        if fields is not None:
+            for key, value in fields.items():
+                if not is_first:
+                    put(out, b",", 1)
+                is_first = False
+                put_json_text(out, key)
+                put(out, b":", 1)
+                put_json_text(out, value)
+        put(out, b"}", 1)
+    put(out, b',"flag":', 8)
+    put_decimal(out, flag)
+    put(out, b',"language":', 12)
+    put_json_text(out, LANGUAGES[language])
+    put(out, b',"opaque":', 10)
+    put_decimal(out, opaque)
+    if remark is not None:
+        put(out, b',"remark":', 10)
+        put_json_text(out, remark)
+    put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    put_decimal(out, version)
+    put(out, b"}", 1)
+    return 0
+
+
+cdef int put_sized_text(Out* out, object text) except -1:
+    """A text behind its int32 length."""
+    cdef Py_ssize_t size
+    cdef const char* data = PyUnicode_AsUTF8AndSize(text, &size)
+    put_u32(out, <uint32_t>size)
+    put(out, data, size)
+    return 0
+
+
+cdef int put_binary_header(
+    Out* out, int64_t code, uint8_t language, int64_t version, int32_t opaque, int32_t flag, object remark, dict fields
+) except -1:
+    cdef char fixed[13]
+    cdef Py_ssize_t size, ext_at
+    cdef const char* data
+    write_u16(fixed, <uint16_t>code)
+    fixed[2] = <char>language
+    write_u16(fixed + 3, <uint16_t>version)
+    write_u32(fixed + 5, <uint32_t>opaque)
+    write_u32(fixed + 9, <uint32_t>flag)
+    put(out, fixed, 13)
+    put_sized_text(out, remark or "")
+    ext_at = out.size
+    put_u32(out, 0)
+    if fields is not None:
+        for key, value in fields.items():
+            data = PyUnicode_AsUTF8AndSize(key, &size)
+            if size > 0x7FFF:
+                raise ValueError(f"a field name of {size} bytes, the limit is {0x7FFF}")
+            write_u16(fixed, <uint16_t>size)
+            put(out, fixed, 2)
+            put(out, data, size)
+            put_sized_text(out, value)
+    write_u32(out.data + ext_at, <uint32_t>(out.size - ext_at - 4))
+    return 0
+
+
+cdef int put_frame(Out* out, tuple frame) except -1:
+    cdef Py_ssize_t start = out.size
+    cdef Py_ssize_t header_size
+    cdef Py_buffer body
+    codec, code, language, version, opaque, flag, remark, fields, content = frame
+    put_u32(out, 0)
+    put_u32(out, 0)
+    if codec == BINARY_CODEC:
+        put_binary_header(out, code, language, version, opaque, flag, remark, fields)
+    else:
+        put_json_header(out, code, language, version, opaque, flag, remark, fields)
+    header_size = out.size - start - 8
+    if header_size > HEADER_SIZE_MAX:
+        raise ValueError(f"a header of {header_size} bytes, the limit is {HEADER_SIZE_MAX}")
+    PyObject_GetBuffer(content, &body, PyBUF_SIMPLE)
+    try:
+        if 4 + header_size + body.len > 0x7FFFFFFF:
+            raise ValueError(f"a body of {body.len} bytes does not fit a frame")
+        put(out, <const char*>body.buf, body.len)
+        write_u32(out.data + start, <uint32_t>(4 + header_size + body.len))
+        write_u32(out.data + start + 4, (<uint32_t>(codec == BINARY_CODEC) << 24) | <uint32_t>header_size)
+    finally:
+        PyBuffer_Release(&body)
+    return 0
+
+
+def write_frames(frames: list) -> bytes:
+    cdef Out out
+    cdef Py_ssize_t start
+    cdef bytes whole
+    out.data = NULL
+    out.size = out.capacity = 0
+    try:
+        reserve(&out, 256)
+        for frame in frames:
+            start = out.size
+            try:
+                put_frame(&out, frame)
+            except UnicodeEncodeError:  # half a surrogate pair: the twin writes it as Java does
+                out.size = start
+                whole = plain.write_frames([frame])
+                put(&out, PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole))
+        return PyBytes_FromStringAndSize(out.data, out.size)
+    finally:
+        PyMem_Free(out.data)
+
+
+# Route look-ups.
+
+cdef struct RouteRequest:
+    Numbers numbers
+    Text topic
+    bint has_topic
+    bint is_standard
+    bint has_zone
+
+
+cdef const char* scan_route_fields(const char* at, const char* end, RouteRequest* request) noexcept nogil:
+    """The ext fields of a look-up; anything but plain ASCII without escapes is irregular."""
+    cdef Text key, text
+    cdef bint is_last
+    at = skip_blanks(at + 1, end)
+    if at < end and at[0] == 125:
+        return at + 1
+    while True:
+        at = scan_key(at, end, &key)
+        if at == NULL or key.is_escaped or not key.is_ascii:
+            return NULL
+        at = scan_text(at, end, &text)
+        if at == NULL or text.is_escaped or not text.is_ascii:
+            return NULL
+        if is_text(&key, b"topic", 5):
+            request.topic = text
+            request.has_topic = True
+        elif is_text(&key, b"acceptStandardJsonOnly", 22):
+            if text.size == 4 and memcmp(text.at, b"true", 4) == 0:
+                request.is_standard = True
+            elif text.size == 5 and memcmp(text.at, b"false", 5) == 0:
+                request.is_standard = False
+            else:
+                return NULL
+        elif is_text(&key, b"__ZONE_MODE", 11):
+            request.has_zone = True
+        at = next_member(at, end, &is_last)
+        if at == NULL or is_last:
+            return at
+
+
+cdef bint scan_route_request(const char* at, const char* end, RouteRequest* request) noexcept nogil:
+    """Reads a JSON header as a look-up without making an object of it; false if it is irregular."""
+    cdef Text key, text
+    cdef int64_t* number
+    cdef bint is_last, has_fields = False
+    request.numbers.code = request.numbers.version = request.numbers.opaque = request.numbers.flag = 0
+    request.has_topic = request.is_standard = request.has_zone = False
+    at = skip_blanks(at, end)
+    if at >= end or at[0] != 123:
+        return False
+    at = skip_blanks(at + 1, end)
+    while True:
+        at = scan_key(at, end, &key)
+        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
+            return False
+        number = number_called(&key, &request.numbers)
+        if number != NULL:
+            at = scan_integer(at, end, &text, number)
+            if at == NULL or not is_int32(number[0]):
+                return False
+        elif is_text(&key, b"extFields", 9):
+            if at[0] != 123 or has_fields:
+                return False
+            has_fields = True
+            at = scan_route_fields(at, end, request)
+        elif is_text(&key, b"remark", 6) or is_text(&key, b"language", 8):
+            at = scan_text(at, end, &text)
+            if at == NULL or text.is_escaped or not text.is_ascii:
+                return False
+        else:
+            at = skip_scalar(at, end)
+        if at == NULL:
+            return False
+        at = next_member(at, end, &is_last)
+        if at == NULL:
+            return False
+        if is_last:
+            return skip_blanks(at, end) == end
+
+
+cdef int put_route_answer(Out* out, int64_t opaque, int64_t version, bytes body) except -1:
+    cdef Py_ssize_t start = out.size
+    cdef Py_ssize_t header_size
+    put_u32(out, 0)
+    put_u32(out, 0)
+    put(out, b'{"code":0,"flag":1,"language":"PYTHON","opaque":', 48)
+    put_decimal(out, opaque)
+    put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    put_decimal(out, version)
+    put(out, b"}", 1)
+    header_size = out.size - start - 8
+    if PyBytes_GET_SIZE(body) > 0x7FFFFFFF - 4 - header_size:
+        raise ValueError(f"a body of {len(body)} bytes does not fit a frame")
+    put(out, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+    write_u32(out.data + start, <uint32_t>(out.size - start - 4))
+    write_u32(out.data + start + 4, <uint32_t>header_size)
+    return 0
+
+
+def answer_routes(stream, bounds: list, quoted: dict, bare: dict, version: int) -> tuple:
+    cdef Py_buffer buffer
+    cdef Out out
+    cdef RouteRequest request
+    cdef Py_ssize_t i, start, end, header_end
+    cdef const uint8_t* data
+    cdef PyObject* found
+    cdef bytes topic, whole
+    cdef int64_t own_version = version
+    cdef list left = []
+    out.data = NULL
+    out.size = out.capacity = 0
+    PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
+    try:
+        reserve(&out, 4096)
+        data = <const uint8_t*>buffer.buf
+        for i in range(0, len(bounds), 2):
+            start = bounds[i]
+            end = bounds[i + 1]
+            check_bounds(start, end, buffer.len)
+            header_end = start + 4 + read_u24(data + start + 1)
+            if (
+                header_end > end
+                or data[start] != JSON_CODEC
+                or not scan_route_request(<const char*>data + start + 4, <const char*>data + header_end, &request)
+            ):
+                whole, more = plain.answer_routes(stream, [start, end], quoted, bare, version)
+                put(&out, PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole))
+                left += more
+                continue
+            found = NULL
+            if request.numbers.code == ROUTE_REQUEST and not request.numbers.flag & 3 and not request.has_zone:
+                topic = PyBytes_FromStringAndSize(request.topic.at, request.topic.size) if request.has_topic else b""
+                request.is_standard = request.is_standard or request.numbers.version >= STANDARD_JSON_VERSION
+                found = PyDict_GetItemWithError(quoted if request.is_standard else bare, topic)
+            if found == NULL:
+                left.append(start)
+                left.append(end)
+            else:
+                put_route_answer(&out, request.numbers.opaque, own_version, <bytes>found)
+        return PyBytes_FromStringAndSize(out.data, out.size), left
+    finally:
+        PyBuffer_Release(&buffer)
+        PyMem_Free(out.data)

@@ -1,0 +1,73 @@
+"""Small files that must survive a crash: whole or not at all, with the previous one beside them.
+
+The way RocketMQ keeps its configuration: the new text goes to X.tmp, what X held becomes X.bak, X.tmp becomes X, each
+step on disk before the next. A reader that finds X missing or broken takes X.bak, and so loses at most the one change
+that nobody was told had succeeded. Everything here blocks and belongs into a thread.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from bolide.errors import StoreError
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace the file by `text` and keep its previous content as .bak; on disk when it returns."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            path.replace(backup_of(path))
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    except OSError as problem:
+        raise StoreError(f"{path} could not be written: {problem.strerror or problem}") from problem
+
+
+def read_whole(path: Path, parse: Callable[[str], T], empty: T) -> T:
+    """The parsed file, or its backup where the file is missing, empty or broken, or `empty` where there is neither.
+
+    `parse` raises ValueError. A broken file is set aside as .broken, so that the next write cannot push it over the
+    good backup; when nothing can be read but something is there, it is not for us to throw it away.
+    """
+    problems = []
+    for candidate in (path, backup_of(path)):
+        try:
+            text = candidate.read_text("utf-8")
+            if not text.strip():
+                continue
+            content = parse(text)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as problem:
+            problems.append(f"{candidate} cannot be read: {problem}")
+            continue
+        if problems:
+            path.replace(path.with_name(path.name + ".broken"))
+            log.warning("file broken, backup taken path=%s problem=%s", path, problems[0])
+        return content
+    if problems:
+        raise StoreError(f"{'; '.join(problems)}; repair it, or move it away to start without it")
+    return empty
+
+
+def backup_of(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

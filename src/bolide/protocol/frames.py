@@ -1,0 +1,154 @@
+"""A byte stream → whole frames, however the network cut it.
+
+Sans-IO: whoever owns the socket reads into `window()`, calls `cut(size)`, uses the frames and calls `settle()`. The
+rule: memory follows bytes that are really there. A length field is believed only to refuse it; the buffer doubles when
+it is full, and goes back to its small size once the large frame is out. A window takes one read of `read_size`, more
+only inside a frame that is larger than that, and then never beyond the end of that frame, so a cut yields little work.
+
+Between frames a reader holds no buffer at all: idle connections cost nothing, and readers that share a list of spare
+buffers pass them around. The price is that frames are views into a buffer which the next read overwrites: what is to
+stay has to be copied before `settle()`.
+"""
+
+from collections.abc import Iterator
+
+from bolide import kernel
+from bolide.errors import ProtocolError
+from bolide.protocol.command import FRAME_SIZE_MAX
+
+READ_SIZE = 16 * 1024
+_SPARE_COUNT_MAX = 64
+
+# How other protocols begin. Four bytes are enough, and all of them are lengths beyond any limit.
+_STRANGERS = {
+    b"PRI ": "an HTTP/2 preface (gRPC belongs on the proxy's port)",
+    b"GET ": "an HTTP request",
+    b"HEAD": "an HTTP request",
+    b"POST": "an HTTP request",
+    b"PUT ": "an HTTP request",
+    b"DELE": "an HTTP request",
+    b"OPTI": "an HTTP request",
+    b"PATC": "an HTTP request",
+    b"CONN": "an HTTP request",
+    b"TRAC": "an HTTP request",
+    b"HTTP": "an HTTP answer",
+    b"SSH-": "an SSH greeting",
+    b"PROX": "a PROXY header",
+    b"\r\n\r\n": "a PROXY header",
+}
+
+
+def stranger(head: bytes) -> str | None:
+    """What the first bytes of a stream are when they are another protocol's; None when nobody we know."""
+    if head[:2] == b"\x16\x03":
+        return "a TLS handshake"
+    return _STRANGERS.get(bytes(head[:4]))
+
+
+class FrameReader:
+    """Collects the bytes of one stream and cuts the whole frames out of them."""
+
+    __slots__ = ("_frame_size_max", "_held_size", "_read_size", "_spare", "_used_size", "_view", "problem")
+
+    def __init__(
+        self,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        read_size: int = READ_SIZE,
+        spare: list[memoryview] | None = None,
+    ) -> None:
+        self._frame_size_max = frame_size_max
+        self._read_size = read_size
+        self._spare = [] if spare is None else spare
+        self._view: memoryview | None = None
+        self._held_size = 0  # bytes at the front of the buffer that no cut has used up
+        self._used_size = 0  # those of them that the last cut turned into frames
+        self.problem: str | None = None  # why the stream can not be read any further
+
+    @property
+    def held_size(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return self._held_size
+
+    @property
+    def capacity(self) -> int:
+        """The memory this reader holds at the moment."""
+        return 0 if self._view is None else len(self._view)
+
+    @property
+    def stream(self) -> memoryview:
+        """What the bounds of the last `cut` point into; gone after `settle`."""
+        assert self._view is not None, "a cut comes before the stream"
+        return self._view
+
+    def window(self) -> memoryview:
+        """Where the next bytes may go; never empty."""
+        view = self._view
+        if view is None:
+            view = self._view = self._spare.pop() if self._spare else self._buffer()
+        elif len(view) - self._held_size < self._read_size:
+            view = self._view = self._larger(view)
+        size = self._read_size
+        if self._held_size >= size:
+            missing_size = int.from_bytes(view[:4], "big") + 4 - self._held_size
+            size = max(size, min(missing_size, len(view) - self._held_size))
+        return view[self._held_size : self._held_size + size]
+
+    def cut(self, size: int) -> list[int]:
+        """Take note of `size` bytes put into the window; the bounds of the whole frames now in `stream`."""
+        assert self._view is not None, "a window comes before the cut"
+        self._held_size += size
+        bounds, self._used_size, problem = kernel.cut_frames(self._view, self._held_size, self._frame_size_max)
+        if problem is not None:
+            self.problem = self._explain(problem)
+        return bounds
+
+    def settle(self) -> None:
+        """Forget the frames of the last cut; what is left of the stream moves to the front."""
+        assert self._view is not None, "a cut comes before settling"
+        view = self._view
+        used, end = self._used_size, self._held_size
+        self._held_size = end - used
+        self._used_size = 0
+        if not self._held_size or self.problem is not None:
+            self._held_size = 0
+            self._release(view)
+        elif used:
+            target = view if len(view) == self._small_size or end - used >= self._read_size else self._buffer()
+            target[: end - used] = view[used:end]
+            self._view = target
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """The frames that `chunk` completes, without their length; a broken stream raises after the last good one."""
+        rest = memoryview(chunk)
+        while len(rest) and self.problem is None:
+            window = self.window()
+            size = min(len(rest), len(window))
+            window[:size] = rest[:size]
+            rest = rest[size:]
+            bounds = self.cut(size)
+            frames = [bytes(self.stream[bounds[i] : bounds[i + 1]]) for i in range(0, len(bounds), 2)]
+            self.settle()
+            yield from frames
+        if self.problem is not None:
+            raise ProtocolError(self.problem)
+
+    @property
+    def _small_size(self) -> int:
+        return 2 * self._read_size
+
+    def _buffer(self) -> memoryview:
+        return memoryview(bytearray(self._small_size))
+
+    def _larger(self, view: memoryview) -> memoryview:
+        larger = memoryview(bytearray(min(2 * len(view), self._frame_size_max + self._read_size)))
+        larger[: self._held_size] = view[: self._held_size]
+        return larger
+
+    def _release(self, view: memoryview) -> None:
+        self._view = None
+        if len(view) == self._small_size and len(self._spare) < _SPARE_COUNT_MAX:
+            self._spare.append(view)
+
+    def _explain(self, problem: str) -> str:
+        name = stranger(bytes(self.stream[self._used_size : self._used_size + 4]))
+        return problem if name is None else f"{name} on a port of RocketMQ's remoting protocol"

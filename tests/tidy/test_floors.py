@@ -1,0 +1,104 @@
+"""Imports point down: the table of floors, and the doors that lead out of them."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.source import Module, dotted, modules, nodes
+
+FLOORS: list[set[str]] = [
+    {"kernel", "model", "errors", "clock", "settings"},
+    {"filter", "metrics", "protocol"},
+    {"store", "remoting"},
+    {"ha"},
+    {"broker", "namesrv", "client"},
+    {"admin", "spark", "proxy"},
+    {"dashboard"},
+    {"cli", "testing"},
+]
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# What a room may use of its own floor: the faces of the package, and values that raise errors.
+NEIGHBOURS = {("model", "errors"), ("settings", "errors"), ("cli", "testing")}
+# The two towers: the name server and the client stand on the wire alone.
+NO_DISK = {"remoting", "namesrv", "client", "protocol"}
+# The faces of the package show what lies behind them.
+FACES = {"__init__", "aio"}
+
+
+def imported_rooms(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.at(node)}: relative imports hide the floor"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "bolide" and len(parts) > 1 and parts[1] in FLOOR_OF:
+                yield node, parts[1]
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {module.room for module in modules()} - FACES <= set(FLOOR_OF)
+
+
+def test_no_import_climbs() -> None:
+    climbing = [
+        f"{module.at(node)} imports {room}"
+        for module in modules()
+        if module.room not in FACES
+        for node, room in imported_rooms(module)
+        if room != module.room and FLOOR_OF[room] >= FLOOR_OF[module.room] and (module.room, room) not in NEIGHBOURS
+    ]
+    assert not climbing
+
+
+def test_the_wire_does_not_know_the_disk() -> None:
+    crossing = [
+        f"{module.at(node)} imports {room}"
+        for module in modules()
+        for node, room in imported_rooms(module)
+        if (module.room in NO_DISK and room == "store") or (module.room == "store" and room == "remoting")
+    ]
+    assert not crossing
+
+
+@pytest.mark.parametrize("room", ["kernel", "model", "protocol", "filter"])
+def test_rooms_without_io_import_no_sockets_and_no_loop(room: str) -> None:
+    forbidden = {"asyncio", "socket", "ssl", "selectors", "threading", "subprocess", "uvloop", "time"}
+    found = [
+        f"{module.at(node)} imports {name}"
+        for module, node in nodes(ast.Import, ast.ImportFrom)
+        if module.room == room
+        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")])
+        if str(name).partition(".")[0] in forbidden
+    ]
+    assert not found
+
+
+def test_only_the_kernel_door_chooses_a_kernel() -> None:
+    found = [
+        module.at(node)
+        for module, node in nodes(ast.ImportFrom, ast.Import)
+        if module.room != "kernel" and any("compiled" in dotted_name for dotted_name in imported_names(node))
+    ]
+    assert not found
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names if (node.module or "").startswith("bolide")]
+    assert isinstance(node, ast.Import)
+    return [alias.name for alias in node.names if alias.name.startswith("bolide")]
+
+
+def test_the_environment_is_read_in_the_command_line_and_at_the_kernel_switch_only() -> None:
+    found = [
+        module.at(node)
+        for module, node in nodes(ast.Attribute)
+        if dotted(node) in ("os.environ", "os.getenv") and module.room not in ("cli", "kernel", "testing")
+    ]
+    assert not found

@@ -1,0 +1,145 @@
+"""House rules a reader can rely on: who reads the clock, who owns a task, what a thing may be called."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import PACKAGE, ROOT, dotted, modules, nodes
+
+CLOCK_CALLS = {
+    "time.time",
+    "time.time_ns",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.datetime.now",
+    "date.today",
+}
+BANNED_WORDS = re.compile(r"(Manager|Service|Util|Utils|Helper|Impl|Data|Info|Base|Abstract|Default)$")
+BANNED_NAMES = {"msg", "cfg", "mgr", "ctx", "util", "utils", "helper", "helpers", "manager", "common", "misc"}
+# RocketMQ's own words where they are the wire's: the enum members and ids are checked nowhere else.
+ALLOWED_CLASSES: set[str] = set()
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 500
+# Thought about and kept: one file or function, and the reason.
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {}
+
+
+def test_only_clock_py_reads_the_system_clock() -> None:
+    found = [
+        f"{module.at(node)} {dotted(node.func)}"
+        for module, node in nodes(ast.Call)
+        if isinstance(node, ast.Call) and dotted(node.func) in CLOCK_CALLS and module.name != "src/bolide/clock.py"
+    ]
+    assert not found
+
+
+def test_every_task_has_an_owner() -> None:
+    orphans = [
+        module.at(node)
+        for module, node in nodes(ast.Call)
+        if isinstance(node, ast.Call)
+        and dotted(node.func).rpartition(".")[2] in ("create_task", "ensure_future")
+        and dotted(node.func).partition(".")[0] in ("asyncio", "loop", "get_running_loop", "")
+    ]
+    assert not orphans, "asyncio.create_task outside a TaskGroup: nobody hears it die"
+
+
+def test_every_task_has_a_name() -> None:
+    nameless = [
+        module.at(node)
+        for module, node in nodes(ast.Call)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "create_task"
+        and not any(keyword.arg == "name" for keyword in node.keywords)
+    ]
+    assert not nameless
+
+
+def test_classes_are_nouns_of_the_domain() -> None:
+    found = [
+        f"{module.at(node)} {node.name}"
+        for module, node in nodes(ast.ClassDef)
+        if isinstance(node, ast.ClassDef) and BANNED_WORDS.search(node.name) and node.name not in ALLOWED_CLASSES
+    ]
+    assert not found
+
+
+def test_files_and_names_are_words() -> None:
+    files = [module.name for module in modules() if module.path.stem in BANNED_NAMES]
+    arguments = [
+        f"{module.at(node)} {node.arg}"
+        for module, node in nodes(ast.arg)
+        if isinstance(node, ast.arg) and node.arg in BANNED_NAMES
+    ]
+    targets = [
+        f"{module.at(node)} {node.id}"
+        for module, node in nodes(ast.Name)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in BANNED_NAMES
+    ]
+    assert not files + arguments + targets
+
+
+def test_no_error_is_swallowed_at_other_doors_than_the_named_ones() -> None:
+    doors = {"src/bolide/remoting/session.py", "src/bolide/broker/router.py", "src/bolide/client/consumer.py"}
+    found = [
+        module.at(node)
+        for module, node in nodes(ast.ExceptHandler)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or dotted(node.type) in ("Exception", "BaseException"))
+        and not any(isinstance(child, ast.Raise) for child in ast.walk(node))
+        and module.name not in doors
+    ]
+    assert not found
+
+
+def test_modules_say_what_they_are_for() -> None:
+    silent = [module.name for module in modules() if not ast.get_docstring(module.tree)]
+    assert not silent
+
+
+def test_functions_fit_a_screen_or_were_thought_about() -> None:
+    found = {
+        f"{module.name}::{node.name}": node.end_lineno - node.lineno + 1
+        for module, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+    }
+    assert {name for name, lines in found.items() if lines > FUNCTION_LINES_MAX} == set(LONG_FUNCTIONS)
+
+
+def test_files_stay_readable_or_were_thought_about() -> None:
+    found = {module.name for module in modules() if len(module.path.read_text("utf-8").splitlines()) > FILE_LINES_MAX}
+    assert found == set(LONG_FILES)
+
+
+@pytest.mark.parametrize("folder", ["tests", "interop"])
+def test_no_test_sleeps(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if re.search(r"\b(time|asyncio)\.sleep\((?!0\)|POLL)", line) and "# virtual" not in line
+    ]
+    assert not found, "poll with a deadline (sleep(POLL_INTERVAL_S)), or use virtual time (say `# virtual`)"
+
+
+def test_the_package_prints_nothing_but_through_the_command_line() -> None:
+    found = [
+        module.at(node)
+        for module, node in nodes(ast.Call)
+        if isinstance(node, ast.Call) and dotted(node.func) == "print" and module.room != "cli"
+    ]
+    assert not found
+
+
+def test_the_tidy_tests_look_at_the_real_source() -> None:
+    assert PACKAGE.is_dir()
+    assert len(modules()) > 10
