@@ -263,14 +263,17 @@ cdef Py_ssize_t plan(
     """First pass: check each draft, size it, give it a run. Returns the size of all records."""
     cdef dict numbers = {}
     cdef object last_topic = None
-    cdef object key, number
+    cdef object key, number, item
     cdef int64_t last_queue = 0, queue_id
     cdef int32_t last_run = -1
     cdef Py_ssize_t i, total = 0
     cdef Span topic
     cdef tuple draft
     for i in range(len(drafts)):
-        draft = <tuple?>drafts[i]
+        item = drafts[i]
+        if not isinstance(item, tuple) or len(item) != 10:
+            raise TypeError("a draft is a tuple of ten")
+        draft = <tuple>item  # or of a class derived from it, whose items lie in the same places
         topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(draft[0], &topic.size)
         layout.sizes[i] = check_draft(draft, topic, store_host_size, body_size_max)
         total += layout.sizes[i]
@@ -655,7 +658,7 @@ def count_entries(entries, physical_limit):
         size = <int32_t>get32(at + 8)
         if size <= 0 or physical_offset < 0 or physical_offset >= limit:
             break
-        if not (size == PRE_BLANK_SIZE and physical_offset == 0 and previous_end == 0):
+        if not (size == PRE_BLANK_SIZE and physical_offset == 0):
             if physical_offset < previous_end:
                 break
             previous_end = physical_offset + size

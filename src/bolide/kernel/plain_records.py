@@ -331,7 +331,7 @@ def count_entries(entries: Buffer, physical_limit: int) -> int:
     for physical_offset, size, _ in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         if size <= 0 or physical_offset < 0 or physical_offset >= physical_limit:
             break
-        is_pre_blank = size == 0x7FFF_FFFF and physical_offset == 0 and previous_end == 0
+        is_pre_blank = size == 0x7FFF_FFFF and physical_offset == 0
         if not is_pre_blank:
             if physical_offset < previous_end:
                 break

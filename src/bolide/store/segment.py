@@ -8,6 +8,7 @@ A removed segment lives on for whoever holds a view of it: the kernel keeps the 
 """
 
 import contextlib
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -81,15 +82,22 @@ class Segment:
         self.reserved = until
 
     def clear(self, position: int) -> None:
-        """Make everything from position on read as zeros again."""
-        position_of_zeros = position
+        """Make everything from position on read as zeros again, durably. Holes and untouched pages are skipped."""
         zeros = bytes(1 << 20)
-        while position_of_zeros < self.size:
-            size = min(len(zeros), self.size - position_of_zeros)
-            # Reading a hole or a reserved page is cheap; writing it would make it real.
-            if self.view[position_of_zeros : position_of_zeros + size] != zeros[:size]:
-                self._disk.write(self.fd, zeros[:size], position_of_zeros)
-            position_of_zeros += size
+        while (position := self._next_written(position)) < self.size:
+            size = min(len(zeros), self.size - position)
+            if self.view[position : position + size] != zeros[:size]:
+                self._disk.write(self.fd, zeros[:size], position)
+            position += size
+        self.sync()
+
+    def _next_written(self, position: int) -> int:
+        try:
+            return min(os.lseek(self.fd, position, os.SEEK_DATA), self.size)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # nothing but holes from here on
+                raise
+            return self.size
 
     def sync(self) -> None:
         self._disk.sync(self.fd)

@@ -3,7 +3,8 @@
 The rule on loading is RocketMQ's: every file has the one configured size and a decimal name; a last file of length 0 (a
 crash between making and sizing it) is deleted; anything else refuses the start, for guessing would lose messages.
 
-Files are opened on demand through a pool with a limit, since ten thousand queues have more files than a process may open.
+Files are opened on demand through a pool with a limit, since ten thousand queues have more files than a process may
+open.
 """
 
 import bisect
