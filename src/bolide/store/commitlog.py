@@ -152,8 +152,7 @@ class CommitLog:
     def remove_first(self) -> None:
         """Let the oldest segment go."""
         assert len(self.segments.bases) > 1, "the segment being written stays"
-        self.segments.remove(self.segments.bases[0])
-        self._disk.sync_directory(self.segments.directory)
+        self.segments.remove_first()
 
     def discard_next(self) -> None:
         """Delete the segment that was made ahead, so that a clean stop leaves none."""

@@ -41,7 +41,7 @@ class ConsumeQueue:
             if count:
                 self._end_at((base // ENTRY_SIZE) + count)
                 return
-            self.segments.remove(base)  # an empty file would become a phantom entry in Java
+            self.segments.remove_from(base)  # an empty file would become a phantom entry in Java
 
     def _count_by_halves(self, base: int) -> int:
         view = self.segments.open(base).view
@@ -57,7 +57,7 @@ class ConsumeQueue:
 
     def load_below(self, physical_limit: int) -> None:
         """Keep the entries that point below physical_limit and forget the rest; nothing above it is believed."""
-        self.segments.load()
+        self.segments.load(is_whole=False)
         self.cut(physical_limit)
 
     def cut(self, physical_limit: int) -> None:
@@ -69,7 +69,7 @@ class ConsumeQueue:
                 self.segments.truncate(base + count * ENTRY_SIZE)
                 self._end_at((base // ENTRY_SIZE) + count)
                 return
-            self.segments.remove(base)
+            self.segments.remove_from(base)
         self._end_at(0)
 
     def _end_at(self, next_offset: int) -> None:

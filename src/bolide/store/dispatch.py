@@ -150,8 +150,8 @@ class Dispatch:
     def raise_min(self, log_start: int) -> None:
         """After log segments went: so do the queue and index files that only pointed there."""
         for queue in self.queues.values():
-            for base in queue.expired_bases(log_start):
-                queue.segments.remove(base)
+            for _ in queue.expired_bases(log_start):
+                queue.segments.remove_first()
             queue.raise_min(log_start)
         self.index.remove_below(log_start)
 
@@ -159,7 +159,7 @@ class Dispatch:
         """Delete the queues of a topic; its records stay in the log until they expire."""
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues.pop(key)
-            queue.segments.remove_all()
+            queue.segments.remove_from(0)
             queue.segments.directory.rmdir()
         if (self._directory / topic).is_dir():
             (self._directory / topic).rmdir()

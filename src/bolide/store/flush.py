@@ -2,7 +2,7 @@
 
 `LogFlush` turns appended into flushed. One fdatasync serves all who wait (group commit): while it runs in the flusher's
 thread, new waiters gather and are served by the next. A failed sync is final: what the page cache held may be gone, and
-a second sync would say it is fine, so the store turns read-only, everyone who waits hears it, and it is never forgotten.
+a second sync would say it is fine, so the store turns read-only, all who wait hear it, and it is never forgotten.
 """
 
 import asyncio

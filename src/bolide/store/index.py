@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bolide import kernel
+from bolide.errors import StoreError
 from bolide.kernel.plain_records import ENTRY_SIZE, INDEX_HEADER_SIZE, key_hash
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
@@ -42,6 +43,11 @@ class IndexFile:
         self._entry_count_max = entry_count_max
         size = INDEX_HEADER_SIZE + slot_count * 4 + entry_count_max * ENTRY_SIZE
         fixed_size = INDEX_HEADER_SIZE + slot_count * 4
+        if not is_new and path.stat().st_size != size:
+            raise StoreError(
+                f"{path} has {path.stat().st_size} bytes instead of {size}; "
+                "set maxHashSlotNum and maxIndexNum as it was written, or delete it"
+            )
         fd = disk.create(path, size) if is_new else disk.open(path)
         try:
             disk.reserve(fd, 0, fixed_size)
@@ -123,20 +129,27 @@ class Index:
     def load(self) -> None:
         """Open what is there; names that are no numbers are none of ours."""
         if self._directory.is_dir():
-            names = sorted(name for name in os.listdir(self._directory) if name.isdecimal())
-            self.files = [self._open(self._directory / name, is_new=False) for name in names]
+            for name in sorted(name for name in os.listdir(self._directory) if name.isdecimal()):
+                path = self._directory / name
+                if path.stat().st_size == 0:
+                    self._disk.remove(path)  # a crash came between making and sizing it
+                else:
+                    self.files.append(self._open(path, is_new=False))
 
     def _open(self, path: Path, is_new: bool) -> IndexFile:
         return IndexFile(self._disk, path, self._slot_count, self._entry_count_max, is_new)
 
-    def drop_after(self, trusted_ms: int) -> int | None:
-        """Delete the files that end after trusted_ms; returns the physical offset from which keys are missing."""
-        missing_from = None
-        for file in [file for file in self.files if file.header().end_ms > trusted_ms or not file.is_full]:
-            begin = file.header().begin_physical
-            missing_from = begin if missing_from is None else min(begin, missing_from)
-            self._remove(file)
-        return missing_from
+    def drop_after(self, trusted_ms: int) -> None:
+        """Delete the files that are not full or end after trusted_ms."""
+        last_ms = -1
+        for file in list(self.files):
+            end_ms = file.header().end_ms
+            # Of two files that end in the trusted millisecond, the second may not be durable.
+            if not file.is_full or end_ms > trusted_ms or end_ms == last_ms == trusted_ms:
+                self._remove(file)
+            last_ms = end_ms
+        if self._directory.is_dir():
+            self._disk.sync_directory(self._directory)
 
     @property
     def physical_end(self) -> int:

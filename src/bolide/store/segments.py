@@ -61,15 +61,21 @@ class Segments:
         self.segment_size = segment_size
         self.bases: list[int] = []
 
-    def load(self) -> None:
-        """List the directory; raises StoreError for what must not be there."""
+    def load(self, is_whole: bool = True) -> None:
+        """List the directory; raises StoreError for what must not be there.
+
+        A run that need not be whole (queues after a crash) is taken up to the first file that never got its size.
+        """
         if not self.directory.is_dir():
             return
         with os.scandir(self.directory) as found:
             files = sorted((entry.name, entry) for entry in found if not entry.is_dir())
-        if files and files[-1][1].stat().st_size == 0:
+        while files and files[-1][1].stat().st_size == 0:
             self._pool.disk.remove(self.directory / files.pop()[0])
         for name, entry in files:
+            if not is_whole and entry.stat().st_size == 0:
+                self._remove_names([late for late, _ in files if late >= name])
+                break
             if not name.isdecimal():
                 raise StoreError(f"{self.directory / name} is no segment: its name is not a number; move it away")
             size = entry.stat().st_size
@@ -82,6 +88,11 @@ class Segments:
         for before, after in zip(self.bases, self.bases[1:], strict=False):
             if after - before != self.segment_size:
                 log.warning("segments do not adjoin directory=%s base=%d next=%d", self.directory, before, after)
+
+    def _remove_names(self, names: list[str]) -> None:
+        for name in reversed(names):
+            self._pool.disk.remove(self.directory / name)
+        self._pool.disk.sync_directory(self.directory)
 
     @property
     def start(self) -> int:
@@ -120,8 +131,7 @@ class Segments:
 
         Old bytes after the end would be taken for records or entries at the next recovery.
         """
-        while self.bases and self.bases[-1] >= end:
-            self.remove(self.bases[-1])
+        self.remove_from(end)
         if self.bases and end < self.bases[-1] + self.segment_size:
             self.open(self.bases[-1]).clear(end - self.bases[-1])
 
@@ -130,9 +140,17 @@ class Segments:
         self.bases.remove(base)
         self._pool.disk.remove(self.directory / segment_name(base))
 
-    def remove_all(self) -> None:
-        while self.bases:
-            self.remove(self.bases[-1])
+    def remove_from(self, end: int) -> None:
+        """Delete the files that begin at end or later. The names go for good: one that came back would be believed."""
+        if self.bases and self.bases[-1] >= end:
+            while self.bases and self.bases[-1] >= end:
+                self.remove(self.bases[-1])
+            self._pool.disk.sync_directory(self.directory)
+
+    def remove_first(self) -> None:
+        """Delete the oldest file, for good."""
+        self.remove(self.bases[0])
+        self._pool.disk.sync_directory(self.directory)
 
     def close(self) -> None:
         for base in self.bases:
