@@ -135,9 +135,9 @@ class Verification:
             for at in range(max(end - base, 0), len(view), ENTRY_SIZE):
                 entry = view[at : at + ENTRY_SIZE]
                 physical_offset, size, _ = struct.unpack(">qiq", entry)
-                is_gone = 0 < size and physical_offset < self._log.start
+                is_gone = size > 0 and physical_offset < self._log.start
                 if any(entry) and entry != PRE_BLANK and not is_gone:
-                    what = f"entry {(base + at) // ENTRY_SIZE} points to {physical_offset}, where the log has nothing for it"
+                    what = f"entry {(base + at) // ENTRY_SIZE}: the log has nothing for it at {physical_offset}"
                     yield Finding(str(queue.directory / segment_name(base)), at, what)
                     return
 

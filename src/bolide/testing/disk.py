@@ -6,6 +6,7 @@ Each is a `Disk` to open a store with. They work on real files, so mapped writes
 import errno
 import os
 import random
+import threading
 from pathlib import Path
 
 from bolide.store.disk import Disk
@@ -23,7 +24,7 @@ class FaultyDisk(Disk):
     def __init__(self) -> None:
         self.full_for: str | None = None
         self.broken_for: str | None = None
-        self.sync_count = 0
+        self.synced: list[Path] = []
         self.percent: int | None = None
 
     def _check_room(self, path: Path) -> None:
@@ -39,7 +40,7 @@ class FaultyDisk(Disk):
         super().reserve(fd, position, size)
 
     def sync(self, fd: int) -> None:
-        self.sync_count += 1
+        self.synced.append(path_of(fd))
         if self.broken_for is not None and self.broken_for in str(path_of(fd)):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().sync(fd)
@@ -53,18 +54,25 @@ class ForgetfulDisk(Disk):
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._lock = threading.Lock()  # segments are made ahead in a thread
         self._contents: dict[Path, bytes] = {}
         self._names: set[Path] = set()
 
     def sync(self, fd: int) -> None:
-        self._contents[path_of(fd)] = os.pread(fd, os.fstat(fd).st_size, 0)
+        with self._lock:
+            self._contents[path_of(fd)] = os.pread(fd, os.fstat(fd).st_size, 0)
 
     def sync_directory(self, path: Path) -> None:
-        self._names -= {name for name in self._names if name.parent == path}
-        self._names |= set(path.iterdir())
+        with self._lock:
+            self._names -= {name for name in self._names if name.parent == path}
+            self._names |= set(path.iterdir())
 
     def survive(self, target: Path, chance: random.Random) -> None:
         """Write to target one of the states in which the disk may be found after a power cut."""
+        with self._lock:
+            self._survive(target, chance)
+
+    def _survive(self, target: Path, chance: random.Random) -> None:
         now = {path for path in self._root.rglob("*") if path.is_file()}
         for path in sorted(now | {name for name in self._names if name in self._contents}):
             parents = [parent for parent in path.parents if self._root in parent.parents]
@@ -86,7 +94,5 @@ class ForgetfulDisk(Disk):
         old = old.ljust(len(new), b"\0")
         # Now and then all of one kind, else each page for itself.
         share = chance.choice((0.0, 0.2, 0.5, 0.8, 1.0))
-        pages = [
-            (new if chance.random() < share else old)[at : at + PAGE_SIZE] for at in range(0, len(new), PAGE_SIZE)
-        ]
+        pages = [(new if chance.random() < share else old)[at : at + PAGE_SIZE] for at in range(0, len(new), PAGE_SIZE)]
         return b"".join(pages)
