@@ -109,7 +109,8 @@ def test_a_failed_sync_makes_the_store_read_only_for_good(tmp_path):
     with opened(small(tmp_path, flush_mode="SYNC_FLUSH"), disk=disk) as store:
         store.append([draft(b"kept")])
         store.flush()
-        store.append([draft(b"doubtful")])
+        doubtful = store.append([draft(b"doubtful")]).physical_offsets[0]
+        assert store.record_at(doubtful) is None
         disk.broken_for = "commitlog"
         with pytest.raises(Refusal, match="read-only") as refused:
             store.flush()
