@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
         key, last = max(((key, queue[-1]) for key, queue in self.model.items() if queue), key=lambda pair: pair[1][0])
         if last[0] < self.store.commitlog.start:
             return
-        end = self.store.progress.appended
+        end = last[0] + len(self.store.record_at(last[0]))
         crash(self.store)
         base = self.store.commitlog.segments.base_of(last[0])
         with open(self.config.log_directory / f"{base:020d}", "r+b") as log:
