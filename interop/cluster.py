@@ -28,6 +28,8 @@ JDK_DOORS = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+SMALL = (*QUICK_START, "-Xms64m", "-Xmx128m")
+LARGE = (*QUICK_START, "-Xms256m", "-Xmx512m")
 
 # 4.x does not start without these files; 5.x carries its own.
 LOGBACK = """<configuration>
@@ -71,14 +73,12 @@ class Broker:
 
 
 def java_command(
-    release: str, role: Role, home: Path, main_class: str, *arguments: str, heap: str = "256m"
+    release: str, role: Role, home: Path, main_class: str, *arguments: str, jvm: tuple[str, ...] = SMALL
 ) -> list[str]:
     return [
         "java",
         *JDK_DOORS,
-        *QUICK_START,
-        f"-Xms{heap}",
-        f"-Xmx{heap}",
+        *jvm,
         f"-Duser.home={home}",
         f"-Drocketmq.home.dir={home}",
         "-cp",
@@ -114,16 +114,14 @@ def _property(value: object) -> str:
 
 @contextmanager
 def java_name_server(
-    directory: Path, release: str, settings: Mapping[str, object] | None = None, options: tuple[str, ...] = ()
+    directory: Path, release: str, settings: Mapping[str, object] | None = None, jvm: tuple[str, ...] = SMALL
 ) -> Iterator[NameServer]:
     home = prepare_home(directory / f"namesrv-{release}")
     port = free_port()
     properties = {"listenPort": port, "bindAddress": HOST, **(settings or {})}
     file = write_properties(home / "namesrv.conf", properties)
-    command = java_command(
-        release, Role.NAMESRV, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(file), heap="128m"
-    )
-    command[1:1] = options
+    main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    command = java_command(release, Role.NAMESRV, home, main_class, "-c", str(file), jvm=jvm)
     with running("namesrv", command, home, {"ROCKETMQ_HOME": str(home)}) as program:
         program.await_output("boot success", START_TIMEOUT_S)
         yield NameServer(release, program, (HOST, port))
@@ -142,7 +140,7 @@ def bolide_name_server(
     properties = {"kvConfigPath": home / "kvConfig.json", **(settings or {})}
     file = write_properties(home / "namesrv.conf", properties)
     options = ["--host", HOST, "--port", str(port), "-c", str(file), "--ready-file", str(ready_file)]
-    command = [sys.executable, "-m", "bolide", "namesrv", *options]
+    command = [sys.executable, "-c", "from bolide.cli.main import main; main()", "namesrv", *options]
     with running("namesrv", command, home) as program:
         await_that(f"{program.log} shows a start", lambda: ready_file.exists() or _ended(program), START_TIMEOUT_S)
         yield NameServer("bolide", program, (HOST, port))
@@ -160,9 +158,9 @@ def java_broker(
     release: str,
     name_servers: str,
     settings: Mapping[str, object] | None = None,
-    options: tuple[str, ...] = (),
+    jvm: tuple[str, ...] = LARGE,
 ) -> Iterator[Broker]:
-    """A Java broker; `settings` are keys of broker.conf, `options` go to the JVM."""
+    """A Java broker; `settings` are keys of its broker.conf."""
     port = free_port(-2, 1)
     properties: dict[str, object] = {
         "brokerClusterName": "InteropCluster",
@@ -178,8 +176,8 @@ def java_broker(
     name = str(properties["brokerName"])
     home = prepare_home(directory / f"{name}-{properties['brokerId']}-{release}-{port}")
     file = write_properties(home / "broker.conf", properties)
-    command = java_command(release, Role.BROKER, home, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
-    command[1:1] = options
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    command = java_command(release, Role.BROKER, home, main_class, "-c", str(file), jvm=jvm)
     with running(name, command, home, {"ROCKETMQ_HOME": str(home)}) as program:
         program.await_output("boot success", START_TIMEOUT_S)
         await_that(f"port {port} of {name} answers", lambda: is_listening((HOST, port)), START_TIMEOUT_S)
