@@ -12,22 +12,23 @@ A unique id in upper-case hex, 32 digits with an IPv4 address and 56 with IPv6:
 """
 
 import base64
-import time
-from threading import Lock
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import NamedTuple
 
 from bolide.clock import Clock
 
-_COUNTER_LIMIT = 0x1_0000
+_COUNTER_BITS = 16
+_COUNTER_MAX = 0xFFFF
 _HANDLE_VERSION = "v1"
 
 
 class UniqueIds:
-    """Gives out ids, from any thread, and none twice in a month.
+    """Gives out ids, none twice in a month. Threads may share one; a forked child needs its own, with its process id.
 
-    Its time never goes back, and when a millisecond has no counter left it goes ahead by one: a clock that steps or
-    stands still makes ids whose time is not quite true, never two alike. A forked child needs its own, with its own
-    process id.
+    Its time never goes back, and moves on by one when a millisecond has no counter left: a clock that steps or stands
+    still makes ids whose time is not quite true, never two alike. No lock is needed, because the count is taken in one
+    step and the time follows from it.
     """
 
     def __init__(self, ip: bytes, process_id: int, constant: int, clock: Clock) -> None:
@@ -35,35 +36,35 @@ class UniqueIds:
         ip = ip or (clock.now_ms() & 0xFFFF_FFFF).to_bytes(4, "big")
         self._prefix = f"{ip.hex()}{process_id & 0xFFFF:04x}{constant & 0xFFFF_FFFF:08x}".upper()
         self._clock = clock
-        self._lock = Lock()
-        self._now_ms = self._month_start_ms = self._month_end_ms = 0
-        self._counter = 0
-        self._left_this_ms = 0
+        self._count = count()
+        self._tick = (0, 0)  # a time, and how many ids there were before it
+        self._month = (0, 0)
 
     def next(self) -> str:
-        with self._lock:
-            self._move_time()
-            since_month_ms = (self._now_ms - self._month_start_ms) & 0xFFFF_FFFF
-            text = f"{self._prefix}{since_month_ms:08X}{self._counter:04X}"
-            self._counter = (self._counter + 1) % _COUNTER_LIMIT
-            self._left_this_ms -= 1
-        return text
+        number = next(self._count)
+        at_ms = self._time_of(number)
+        month_start_ms, month_end_ms = self._month
+        if not month_start_ms <= at_ms < month_end_ms:
+            month_start_ms, _ = self._month = _month_around(at_ms)
+        return f"{self._prefix}{at_ms - month_start_ms:08X}{number & _COUNTER_MAX:04X}"
 
-    def _move_time(self) -> None:
+    def _time_of(self, number: int) -> int:
+        tick_ms, first = self._tick
+        at_ms = tick_ms + (number - first >> _COUNTER_BITS)
         now_ms = self._clock.now_ms()
-        if now_ms > self._now_ms or not self._left_this_ms:
-            self._now_ms = max(now_ms, self._now_ms + 1)
-            self._left_this_ms = _COUNTER_LIMIT
-        if self._now_ms >= self._month_end_ms:
-            self._month_start_ms, self._month_end_ms = _month_around(self._now_ms)
+        if now_ms > at_ms:
+            self._tick = (now_ms, number)
+            return now_ms
+        return at_ms
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:
     """Where the local month of `now_ms` begins, and where the next one does."""
-    year, month = time.localtime(now_ms // 1000)[:2]
-    first_s = time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))
-    next_s = time.mktime((year, month + 1, 1, 0, 0, 0, 0, 0, -1))
-    return int(first_s) * 1000, int(next_s) * 1000
+    local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone().replace(tzinfo=None)
+    # Without a zone a time is local; with one it would keep today's offset, which need not be that of the first.
+    first = local.replace(day=1, hour=0, minute=0, second=0)
+    next_first = (first + timedelta(days=32)).replace(day=1)
+    return int(first.timestamp()) * 1000, int(next_first.timestamp()) * 1000
 
 
 class RecallHandle(NamedTuple):
