@@ -37,7 +37,21 @@ def zstd_stream(body: bytes) -> bytes:
     return stream.compress(body) + stream.flush()
 
 
+# What the compressors of RocketMQ 5.5.0 made of JAVA_BODY at level 5.
+JAVA_BODY = b"again and again " * 20
+JAVA_FRAMES = [
+    (Compression.LZ4, "04224D1860707318000000A3616761696E20616E64200A000F1000FF18506761696E2000000000"),
+    (Compression.ZSTD, "28B52FFD00589C000050616761696E20616E642002002C3315A85B90010000"),
+    (Compression.ZLIB, "785E4B4C4FCCCC5348CC4B514884B046F924F10109BA6F7D"),
+]
+
+
 @pytest.mark.feature("X29")
+@pytest.mark.parametrize(("kind", "frame"), JAVA_FRAMES)
+def test_java_s_frames_are_read(kind: Compression, frame: str) -> None:
+    assert decompress(bytes.fromhex(frame), kind) == JAVA_BODY
+
+
 @pytest.mark.parametrize(
     ("kind", "frame"),
     [

@@ -142,10 +142,11 @@ def test_a_recall_handle_is_read_back_with_and_without_padding(
     assert parse_recall_handle(text) == parse_recall_handle(text.rstrip("=")) == handle
 
 
-def test_a_recall_handle_is_five_words_in_url_safe_base64() -> None:
+def test_a_recall_handle_is_java_s() -> None:
     handle = RecallHandle("T1", "broker-a", 1_700_000_000_000, "0A000009720930946E094C73DC070000")
-    plain = b"v1 T1 broker-a 1700000000000 0A000009720930946E094C73DC070000"
-    assert encode_recall_handle(handle) == urlsafe_b64encode(plain).decode()
+    made_by_java = "djEgVDEgYnJva2VyLWEgMTcwMDAwMDAwMDAwMCAwQTAwMDAwOTcyMDkzMDk0NkUwOTRDNzNEQzA3MDAwMA=="
+    assert encode_recall_handle(handle) == made_by_java
+    assert parse_recall_handle(made_by_java) == handle
 
 
 @pytest.mark.parametrize(
