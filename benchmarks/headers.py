@@ -1,9 +1,9 @@
 """How long does it take to read and to write a header, plain and compiled, JSON and binary, one frame or many at once?
 
-The frames are those of a producer: a send request with the short field names and 128 bytes of body. `json` and `msgspec`
-are yardsticks for the JSON header alone: they parse or write the text of each header and nothing else (no frame, no
-checks, no ext fields as text), so a kernel that meets them does more in the same time. Every run reads and writes the
-same frames and has to end with the same checksum.
+The frames are those of a producer: a send request with the short field names and 128 bytes of body. `json` and
+`msgspec` are yardsticks for the JSON header alone: they parse or write the text of each header and nothing else (no
+frame, no checks, no ext fields as text), so a kernel that meets them does more in the same time. Every run reads and
+writes the same frames and has to end with the same checksum.
 
 What it does not show: sockets, irregular headers (they go through a slower reader), other requests with more or longer
 fields, and what the caller then does with the tuple that it gets.
@@ -157,10 +157,8 @@ def rows(count: int, runs: int) -> list[Row]:
             (what, "JSON", name, step) for name, pair in yardstick_steps(batch).items() for what, step in pair.items()
         ]
         for what, codec_name, by, step in steps:
-            ns, spread, checksum = measure_step(step, batch, count, runs)
-            measured.append(
-                Row(what, codec_name, by, batch, round(ns, 1), (round(spread[0]), round(spread[1])), checksum)
-            )
+            ns, (low, high), checksum = measure_step(step, batch, count, runs)
+            measured.append(Row(what, codec_name, by, batch, round(ns, 1), (round(low), round(high)), checksum))
     return measured
 
 
