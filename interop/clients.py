@@ -46,15 +46,12 @@ class JavaClient:
 
 
 @contextmanager
-def java_client(
-    directory: Path, release: str, main_class: str, arguments: dict[str, object], options: tuple[str, ...] = ()
-) -> Iterator[JavaClient]:
+def java_client(directory: Path, release: str, main_class: str, arguments: dict[str, object]) -> Iterator[JavaClient]:
     home = prepare_home(fresh_directory(directory, f"{main_class.lower()}-{release}"))
     words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in arguments.items()]
-    command = java_command(release, Role.CLIENT, home, main_class, *words, heap="64m")
+    command = java_command(release, Role.CLIENT, home, main_class, *words)
     at = command.index("-cp") + 1
     command[at] = os.pathsep.join((str(compiled_programs(release)), class_path(release, Role.CLIENT)))
-    command[1:1] = options
     with running(main_class, command, home) as program:
         yield JavaClient(program)
 

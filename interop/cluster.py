@@ -8,17 +8,20 @@ fast and stay small; they change no behaviour.
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from interop.process import Program, await_that, free_port, running
 from interop.release import Role, class_path
-from interop.wire import Address
+from interop.wire import Address, broker_addresses, call
 
 HOST = "127.0.0.1"
+SOURCE = Path(__file__).parents[1] / "src"
 START_TIMEOUT_S = 60.0
+REGISTRATION_TIMEOUT_S = 20.0
 DEFAULT_TOPIC = "TBW102"
+UPDATE_BROKER_CONFIG = 25
 # RocketMQ reaches into the JDK; from version 17 on each door must be opened by name.
 JDK_DOORS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -28,6 +31,8 @@ JDK_DOORS = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+SMALL = (*QUICK_START, "-Xms64m", "-Xmx128m")
+LARGE = (*QUICK_START, "-Xms256m", "-Xmx512m")
 
 # 4.x does not start without these files; 5.x carries its own.
 LOGBACK = """<configuration>
@@ -65,20 +70,38 @@ class Broker:
     home: Path
 
     @property
-    def ha_endpoint(self) -> str:
+    def address(self) -> Address:
         host, _, port = self.endpoint.partition(":")
-        return f"{host}:{int(port) + 1}"
+        return host, int(port)
+
+    @property
+    def ha_endpoint(self) -> str:
+        host, port = self.address
+        return f"{host}:{port + 1}"
+
+    def register_now(self) -> None:
+        """Make it register at once: a changed permission is told to all name servers.
+
+        A 5.x broker often misses its own first registration (it has not yet looked which name servers answer) and is
+        then silent for ten seconds.
+        """
+        answer = call(self.address, UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n")
+        assert answer.code == 0, answer
+
+    def await_route(self, server: NameServer, timeout_s: float = REGISTRATION_TIMEOUT_S) -> None:
+        """Wait until a name server routes to this broker; it is asked to hurry first."""
+        if self.endpoint not in known_endpoints(server):
+            self.register_now()
+        await_that(f"{self.name} is known", lambda: self.endpoint in known_endpoints(server), timeout_s)
 
 
 def java_command(
-    release: str, role: Role, home: Path, main_class: str, *arguments: str, heap: str = "256m"
+    release: str, role: Role, home: Path, main_class: str, *arguments: str, jvm: tuple[str, ...] = SMALL
 ) -> list[str]:
     return [
         "java",
         *JDK_DOORS,
-        *QUICK_START,
-        f"-Xms{heap}",
-        f"-Xmx{heap}",
+        *jvm,
         f"-Duser.home={home}",
         f"-Drocketmq.home.dir={home}",
         "-cp",
@@ -114,16 +137,18 @@ def _property(value: object) -> str:
 
 @contextmanager
 def java_name_server(
-    directory: Path, release: str, settings: Mapping[str, object] | None = None, options: tuple[str, ...] = ()
+    directory: Path,
+    release: str,
+    settings: Mapping[str, object] | None = None,
+    port: int | None = None,
+    jvm: tuple[str, ...] = SMALL,
 ) -> Iterator[NameServer]:
-    home = prepare_home(directory / f"namesrv-{release}")
-    port = free_port()
+    port = port or free_port()
+    home = prepare_home(directory / f"namesrv-{release}-{port}")
     properties = {"listenPort": port, "bindAddress": HOST, **(settings or {})}
     file = write_properties(home / "namesrv.conf", properties)
-    command = java_command(
-        release, Role.NAMESRV, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(file), heap="128m"
-    )
-    command[1:1] = options
+    main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    command = java_command(release, Role.NAMESRV, home, main_class, "-c", str(file), jvm=jvm)
     with running("namesrv", command, home, {"ROCKETMQ_HOME": str(home)}) as program:
         program.await_output("boot success", START_TIMEOUT_S)
         yield NameServer(release, program, (HOST, port))
@@ -142,10 +167,19 @@ def bolide_name_server(
     properties = {"kvConfigPath": home / "kvConfig.json", **(settings or {})}
     file = write_properties(home / "namesrv.conf", properties)
     options = ["--host", HOST, "--port", str(port), "-c", str(file), "--ready-file", str(ready_file)]
-    command = [sys.executable, "-m", "bolide", "namesrv", *options]
-    with running("namesrv", command, home) as program:
+    command = [sys.executable, "-c", "from bolide.cli.main import main; main()", "namesrv", *options]
+    with running("namesrv", command, home, {"PYTHONPATH": str(SOURCE)}) as program:
         await_that(f"{program.log} shows a start", lambda: ready_file.exists() or _ended(program), START_TIMEOUT_S)
         yield NameServer("bolide", program, (HOST, port))
+
+
+def name_server(
+    directory: Path, kind: str, settings: Mapping[str, object] | None = None, port: int | None = None
+) -> AbstractContextManager[NameServer]:
+    """Ours, or a Java one: a scenario that the original does not pass says nothing about ours."""
+    if kind == "bolide":
+        return bolide_name_server(directory, settings, port)
+    return java_name_server(directory, kind, settings, port)
 
 
 def _ended(program: Program) -> bool:
@@ -160,9 +194,9 @@ def java_broker(
     release: str,
     name_servers: str,
     settings: Mapping[str, object] | None = None,
-    options: tuple[str, ...] = (),
+    jvm: tuple[str, ...] = LARGE,
 ) -> Iterator[Broker]:
-    """A Java broker; `settings` are keys of broker.conf, `options` go to the JVM."""
+    """A Java broker; `settings` are keys of its broker.conf."""
     port = free_port(-2, 1)
     properties: dict[str, object] = {
         "brokerClusterName": "InteropCluster",
@@ -178,12 +212,18 @@ def java_broker(
     name = str(properties["brokerName"])
     home = prepare_home(directory / f"{name}-{properties['brokerId']}-{release}-{port}")
     file = write_properties(home / "broker.conf", properties)
-    command = java_command(release, Role.BROKER, home, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
-    command[1:1] = options
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    command = java_command(release, Role.BROKER, home, main_class, "-c", str(file), jvm=jvm)
     with running(name, command, home, {"ROCKETMQ_HOME": str(home)}) as program:
         program.await_output("boot success", START_TIMEOUT_S)
         await_that(f"port {port} of {name} answers", lambda: is_listening((HOST, port)), START_TIMEOUT_S)
         yield Broker(release, program, name, str(properties["brokerClusterName"]), f"{HOST}:{port}", home)
+
+
+def known_endpoints(server: NameServer, topic: str = DEFAULT_TOPIC) -> set[str]:
+    """The addresses of all brokers, masters and slaves, in the route of a topic that every broker has."""
+    routed = broker_addresses(server.address, topic)
+    return {endpoint for addresses in routed.values() for endpoint in addresses.values()}
 
 
 def loopback_settings() -> dict[str, object]:

@@ -1,8 +1,8 @@
 """A program in a process group of its own: started, watched, and surely ended.
 
 Whatever happens to the scenario, no process outlives it: leaving the `with` block kills the whole group, and should the
-test run itself be killed, the kernel kills the program (`setpriv --pdeathsig`; this looks at the thread that started it,
-so start programs from the main one). All output goes to one file, which is what a failed wait shows.
+test run itself be killed, the kernel kills the program (`setpriv --pdeathsig`; it looks at the thread that started the
+program, so start them from the main one). All output goes to one file, which is what a failed wait shows.
 """
 
 import os

@@ -37,7 +37,7 @@ class Tool:
     def _start(self, words: Sequence[str]) -> tuple[list[str], Path]:
         home = prepare_home(fresh_directory(self.directory, f"mqadmin-{self.release}-{words[0]}"))
         arguments = [words[0], "-n", self.name_servers, *words[1:]]
-        return java_command(self.release, Role.CLIENT, home, MAIN_CLASS, *arguments, heap="64m"), home
+        return java_command(self.release, Role.CLIENT, home, MAIN_CLASS, *arguments), home
 
 
 def _printed(program: Program) -> str:

@@ -1,5 +1,8 @@
 """The numbers of the protocol against a second transcription of them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from bolide.protocol.codes import FULL_REQUEST_CODES, RequestCode, ResponseCode
@@ -52,3 +55,9 @@ def test_a_code_prints_as_its_number(enum):
 
 def test_negative_results_fit_the_sixteen_bits_of_a_binary_header():
     assert all(-0x8000 <= code <= 0x7FFF for code in ResponseCode)
+
+
+def test_the_page_on_compatibility_has_every_request_once_and_by_its_name():
+    page = (Path(__file__).parents[2] / "docs" / "compat.md").read_text("utf-8")
+    listed = re.findall(r"^\| (\d+) \| (\w+) \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted((str(int(code)), code.name) for code in RequestCode)

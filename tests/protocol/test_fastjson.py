@@ -238,7 +238,7 @@ def test_reading_time_grows_with_the_text_and_not_faster():
         return time.perf_counter() - start
 
     # A quadratic step would make this 64 times as long; the machine may be busy, so that 8 is not asked for.
-    assert seconds(80_000) < 30 * min(seconds(10_000) for _ in range(3))
+    assert min(seconds(40_000) for _ in range(3)) < 30 * min(seconds(5_000) for _ in range(3))
 
 
 values = st.recursive(
@@ -311,6 +311,12 @@ def test_a_header_with_everything_in_quotes_is_understood():
 def test_nulls_in_a_header_keep_the_defaults():
     text = '{"code":34,"version":null,"opaque":1,"flag":null,"language":null,"remark":null,"extFields":null}'
     assert header_from_json(header_document(loads(text)), 5) == (0, 34, 0, 0, 1, 0, None, {}, 5)
+
+
+def test_a_null_among_the_ext_fields_is_left_out() -> None:
+    header = header_from_json(header_document(loads("{code:34,extFields:{a:null,b:'',c:7}}")), 5)
+    assert header is not None
+    assert header[7] == {"b": "", "c": "7"}
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '{"code":"abc"}', '{"code":99999999999}', '{"extFields":{"a":[1]}}'])

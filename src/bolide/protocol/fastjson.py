@@ -11,8 +11,9 @@ text: a bare one its own spelling, an object key the compact JSON text of that o
 very form RocketMQ also accepts in place of an object key, so one decoder serves both.
 
 The choice: one pass over the text, each token found by a pattern that cannot backtrack, references resolved as they
-come, for a writer can only refer to what it has written. It costs some ten times the compiled reader's time. Strangers
-feed it, so nesting and the weight of references are limited; bytes that are not UTF-8 become U+FFFD, as in Java.
+come, for a writer can only refer to what it has written. It costs some fifty times what a compiled reader
+takes (3 MB a second). Strangers feed it, so nesting and the weight of references are limited; bytes that are not UTF-8
+become U+FFFD, as in Java.
 """
 
 import json

@@ -11,8 +11,8 @@ from bolide.errors import ConfigError
 from bolide.protocol.command import FRAME_SIZE_MAX
 from bolide.settings import conf
 
-# The first byte of a frame has to stay below 0x16, or a frame could be taken for a TLS handshake.
-_FRAME_SIZE_LIMIT = 0x15FF_FFFF
+# A frame must not begin with CR (0x0D) or 0x16, or it could be taken for a PROXY header or a TLS handshake.
+_FRAME_SIZE_LIMIT = 0x0CFF_FFFF
 _TLS_MODES = ("disabled", "permissive", "enforcing")
 _CLIENT_AUTHS = ("none", "optional", "require")
 
@@ -26,17 +26,19 @@ class SessionConfig:
     read_size: int = conf("readBufferSize", 16 * 1024)
     # A consumer parks one pull for each queue it has here, so this is far above what a busy producer needs.
     in_flight_max: int = conf("inFlightRequestsMax", 16_384)
-    unsent_size_high: int = conf("writeBufferHighWaterMark", 256 * 1024)
+    unsent_size_high: int = conf("writeBufferHighWaterMark", 256 * 1024)  # 0 as in Java: not set
     unsent_size_max: int = conf("unsentBytesMax", 64 * 1024 * 1024)
     close_limit_s: int = conf("closeWaitTimeSeconds", 5)
     tls_handshake_limit_s: int = conf("tls.handshakeTimeoutSeconds", 10)
     requests_max: int = 65_535
     is_silence_fatal: bool = False
+    # Who answers stops reading while his answers are not taken. Who asks must not, or both could wait for each other.
+    is_reading_tied: bool = True
 
     def __post_init__(self) -> None:
         _demand(self, "frame_size_max", 8, _FRAME_SIZE_LIMIT)
         _demand(self, "read_size", 512, 1 << 20)
-        _demand(self, "unsent_size_high", 1, self.unsent_size_max)
+        _demand(self, "unsent_size_high", 0, self.unsent_size_max)
         for name in ("in_flight_max", "close_limit_s", "tls_handshake_limit_s", "requests_max"):
             _demand(self, name, 1)
 
@@ -82,6 +84,7 @@ class ConnectConfig(SessionConfig):
     requests_max: int = conf("clientAsyncSemaphoreValue", 65_535)
     # Java closes at every timeout and so fails all others in flight; here only a peer that was wholly silent is left.
     is_silence_fatal: bool = conf("clientCloseSocketIfTimeout", True)
+    is_reading_tied: bool = False
     backoff_first_ms: int = conf("reconnectBackoffMillis", 100)
     backoff_max_ms: int = conf("reconnectBackoffMaxMillis", 5_000)
     is_tls: bool = conf("useTLS", False)

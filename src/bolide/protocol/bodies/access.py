@@ -1,0 +1,52 @@
+"""Users and what they may do (5.3 and later). Lists of both travel as bare arrays: `encode_list`, `decode_list`.
+
+| here | RocketMQ |
+|---|---|
+| `User` | UserInfo |
+| `Acl`, `AclPolicy`, `AclEntry` | AclInfo, PolicyInfo, PolicyEntryInfo |
+"""
+
+from bolide.protocol.bodies.body import Body, always
+
+
+class User(Body, frozen=True, kw_only=True, gc=False):
+    """A user; what an update does not name stays as it is. user_type is Super or Normal."""
+
+    rocketmq_name = "UserInfo"
+
+    password: str | None = None
+    user_status: str | None = None
+    user_type: str | None = None
+    username: str | None = None
+
+    def __repr__(self) -> str:
+        return f"User(username={self.username!r}, user_type={self.user_type!r}, user_status={self.user_status!r})"
+
+
+class AclEntry(Body, frozen=True, kw_only=True):
+    """Allow or deny some actions on a resource (`Topic:T1`, `Group:*`), from some addresses."""
+
+    rocketmq_name = "PolicyEntryInfo"
+
+    actions: list[str] = always([])
+    decision: str | None = None
+    resource: str | None = None
+    source_ips: list[str] | None = None
+
+
+class AclPolicy(Body, frozen=True, kw_only=True):
+    """The entries of one kind of policy: Custom or Default."""
+
+    rocketmq_name = "PolicyInfo"
+
+    entries: list[AclEntry] = always([])
+    policy_type: str | None = None
+
+
+class Acl(Body, frozen=True, kw_only=True):
+    """All policies of a subject (`User:name`)."""
+
+    rocketmq_name = "AclInfo"
+
+    policies: list[AclPolicy] = always([])
+    subject: str | None = None

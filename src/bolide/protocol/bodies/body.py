@@ -1,0 +1,183 @@
+"""How a JSON body is written and read; the other files of this package only say what is in each.
+
+Written: compact strict JSON, members in alphabetical order as Java has them, None left out, everything else said even
+at its default. Integer keys stand in quotes and a queue as a key is text that holds its JSON; Java takes both, and so
+does every strict parser.
+
+Read: by the strict compiled reader first. What that refuses, and what holds a reference, is read mildly
+(`fastjson.py`), fitted to the type (nulls and unknown enum names dropped, ordinals and bare scalars respelled), written
+anew and read once more. So the second way costs a hundred times the first and cannot differ from it in meaning.
+
+The choice: msgspec leaves out members that are at a default it can compare, and None is one; a default made by a
+factory it does not compare. `always` makes such defaults, and a test holds every member to one of the two.
+"""
+
+from abc import ABC
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+
+from bolide.errors import Refusal
+from bolide.model.queue import MessageQueue
+from bolide.protocol import fastjson
+from bolide.protocol.codes import ResponseCode
+
+T = TypeVar("T")
+B = TypeVar("B", bound="Body")
+
+if TYPE_CHECKING:
+    QueueText = MessageQueue
+else:
+
+    class QueueText(ABC):  # noqa: B024
+        """A `MessageQueue` that is the key of a map: on the wire it is text that holds the queue as JSON."""
+
+    QueueText.register(MessageQueue)
+
+
+def always(value: T, name: str | None = None) -> T:
+    """A default that is written too, as Java does; `name` where the wire's spelling is not our own in camel case."""
+    factory: Callable[[], Any] = value.copy if isinstance(value, dict | list) else lambda: value
+    return cast(T, msgspec.field(default_factory=factory, name=name))
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A JSON body, or an object inside one. Its members are RocketMQ's in snake case."""
+
+    rocketmq_name: ClassVar[str]
+    # Other spellings RocketMQ takes: theirs → the one it writes.
+    spellings: ClassVar[dict[str, str]] = {}
+
+    def encode(self) -> bytes:
+        return write(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read one from the wire; raises Refusal with the reason if it is none."""
+        try:
+            return read(cls, data)
+        except ValueError as problem:
+            raise refusal(cls, problem) from None
+
+
+def encode_list(bodies: list[B]) -> bytes:
+    """Some answers are a bare array of bodies: users and policies of access control."""
+    return write(bodies)
+
+
+def decode_list(kind: type[B], data: bytes) -> list[B]:
+    """Read what `encode_list` wrote; raises Refusal if it is no array of that kind."""
+    try:
+        return cast(list[B], _read(list[kind], data))  # type: ignore[valid-type]
+    except ValueError as problem:
+        raise refusal(kind, problem) from None
+
+
+def refusal(kind: type[Body], problem: object) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"the {kind.rocketmq_name} in the body cannot be read: {problem}")
+
+
+def write(value: object) -> bytes:
+    return _ENCODER.encode(value)
+
+
+def read(kind: type[T], data: bytes) -> T:
+    """Read a value of any type that bodies are made of; raises ValueError."""
+    return cast(T, _read(kind, data))
+
+
+def _read(kind: Any, data: bytes) -> Any:
+    # A reference is sound JSON, but the strict reader would take it for an object with nothing known in it.
+    if b'"$ref"' not in data:
+        try:
+            return _decoder(kind, strict=True).decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    document = fit(fastjson.loads(data, as_tree=True), _type_of(kind))
+    try:
+        return _decoder(kind, strict=False).decode(write(document))
+    except (msgspec.DecodeError, OverflowError) as problem:
+        raise ValueError(str(problem)) from None
+
+
+@cache
+def _decoder(kind: Any, strict: bool) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=strict, dec_hook=_read_key)
+
+
+@cache
+def _type_of(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def fit(value: object, kind: inspect.Type) -> object:
+    """Respell what Java would take for `kind`; None where it would keep the default."""
+    match kind:
+        case inspect.UnionType():
+            return fit(value, next(choice for choice in kind.types if not isinstance(choice, inspect.NoneType)))
+        case inspect.StructType() if isinstance(value, dict):
+            spellings = kind.cls.spellings if issubclass(kind.cls, Body) else {}
+            value = {spellings.get(name, name): member for name, member in value.items()}
+            wanted = ((field.encode_name, field.type) for field in kind.fields)
+            members = ((name, fit(value.get(name), type_)) for name, type_ in wanted)
+            return {name: member for name, member in members if member is not None}
+        case inspect.DictType() if isinstance(value, dict):
+            entries = ((key, fit(entry, kind.value_type)) for key, entry in value.items())
+            return {key: entry for key, entry in entries if entry is not None}
+        case inspect.ListType() if isinstance(value, list):
+            items = (fit(item, kind.item_type) for item in value)
+            return [item for item in items if item is not None]
+        case inspect.EnumType():
+            return _member_name(value, kind.cls)
+        case inspect.StrType() if isinstance(value, bool):
+            return "true" if value else "false"
+        case inspect.StrType() if isinstance(value, int | float):
+            return str(value)
+    return value
+
+
+def _member_name(value: object, kind: type[Enum]) -> str | None:
+    """The name of an enum's member that is given by name or by its ordinal, as C++ does; None for any other."""
+    names = [member.value for member in kind]
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 4:
+        value = int(value)
+    if type(value) is int:
+        return names[value] if 0 <= value < len(names) else None
+    return value if isinstance(value, str) and value in names else None
+
+
+class QueueName(Body, frozen=True, kw_only=True, gc=False):
+    """A `MessageQueue` that is a value, not a key."""
+
+    rocketmq_name = "MessageQueue"
+
+    broker_name: str = always("")
+    queue_id: int = always(0)
+    topic: str = always("")
+
+    @classmethod
+    def of(cls, queue: MessageQueue) -> "QueueName":
+        return cls(broker_name=queue.broker_name, queue_id=queue.queue_id, topic=queue.topic)
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def _read_key(kind: type, text: object) -> MessageQueue:
+    if kind is not QueueText or not isinstance(text, str):
+        raise NotImplementedError(f"no body has a member of {kind}")
+    return read(QueueName, text.encode()).queue
+
+
+def _write_key(key: object) -> str:
+    if not isinstance(key, MessageQueue):
+        raise NotImplementedError(f"no body has a key of {type(key)}")
+    return _ENCODER.encode(QueueName.of(key)).decode()
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_write_key)

@@ -1,0 +1,208 @@
+"""What a header is: typed fields on our side, a flat map of texts on the wire.
+
+RocketMQ calls it a custom header and puts it into `extFields`. Each field says its wire name, and for sends also the
+one letter of the short form, in the same line as its Python name and type, so that the two forms cannot drift apart. A
+field without a default must be there; the default of any other is what Java reads when the entry is missing. Entries
+nobody declared are ignored: signatures, trace marks and zone hints travel in the same map.
+
+The tables that `encode` and `decode` walk are made once, when a class is defined. The cost is that a header is only as
+quick as a loop over a dict; requests that come by the ten thousand are read in the kernel, in batches.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_type_hints
+
+from bolide.errors import Refusal
+from bolide.model.queue import PhysicalOffset, QueueOffset
+from bolide.protocol.codes import ResponseCode
+
+Int32 = Annotated[int, 32]
+Int64 = Annotated[int, 64]
+
+# Strings pass as they are, so they have no function (None): most fields are strings, and a call each would be felt.
+Read = Callable[[str], Any] | None
+Write = Callable[[Any], str] | None
+
+# int() alone would also take blanks, underscores and the digits of every script, and multiply for as long as they last.
+_is_decimal = re.compile("[-+]?[0-9]{1,64}").fullmatch
+# How much of a stranger's text a remark repeats, in characters.
+_SHOWN_VALUE_MAX = 60
+_SHOWN_KEYS_MAX = 400
+
+
+class BoundaryType(Enum):
+    """Which message a search by time means when several, or none, bear that time. The only enum in a header."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"
+
+
+def _integer(bits: int) -> tuple[Callable[[str], int], Callable[[int], str]]:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def read(text: str) -> int:
+        if not _is_decimal(text) or not low <= (number := int(text)) <= high:
+            raise ValueError(f"{text[:_SHOWN_VALUE_MAX]!r} is not a whole number of {bits} bits")
+        return number
+
+    def write(number: int) -> str:
+        assert low <= number <= high, f"{number} does not fit {bits} bits"
+        return int.__repr__(number)
+
+    return read, write
+
+
+read_int32, write_int32 = _integer(32)
+read_int64, write_int64 = _integer(64)
+
+
+def _read_boolean(text: str) -> bool:
+    return text.lower() == "true"  # as Java does: "1" and "yes" are false
+
+
+def _write_boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _read_boundary(text: str) -> BoundaryType:
+    return BoundaryType.UPPER if text.upper() == "UPPER" else BoundaryType.LOWER
+
+
+def _write_boundary(boundary: BoundaryType) -> str:
+    return boundary.value
+
+
+_FORMS: dict[Any, tuple[Read, Write]] = {
+    str: (None, None),
+    bool: (_read_boolean, _write_boolean),
+    Int32: (read_int32, write_int32),
+    Int64: (read_int64, write_int64),
+    QueueOffset: (read_int64, write_int64),
+    PhysicalOffset: (read_int64, write_int64),
+    BoundaryType: (_read_boundary, _write_boundary),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WireField:
+    """One field of a header: its name here, its names there, and how its text is read and written."""
+
+    name: str
+    keys: tuple[str, ...]  # read under any of them, written under all
+    short: str | None
+    kind: Any  # a key of _FORMS
+    is_required: bool
+    read: Read
+    write: Write
+
+    def keys_in(self, short: bool) -> tuple[str, ...]:
+        return (self.short,) if short and self.short else self.keys
+
+
+def wire(*keys: str, short: str | None = None, default: Any = dataclasses.MISSING, is_secret: bool = False) -> Any:
+    """A field that is called `keys[0]` on the wire, or `short` in a short header.
+
+    Further keys are other versions' names for the same thing. A secret is not shown when the header is printed.
+    """
+    return dataclasses.field(default=default, repr=not is_secret, metadata={"keys": keys, "short": short})
+
+
+class Header:
+    """What all headers can do. A subclass is made with `@header` and declares its fields with `wire`."""
+
+    __slots__ = ()
+
+    wire_fields: ClassVar[tuple[WireField, ...]] = ()
+    # Indexed by the `short` flag. Readers: wire key → name and function. Writers: name, wire key and function.
+    _readers: ClassVar[tuple[dict[str, tuple[str, Read]], dict[str, tuple[str, Read]]]]
+    _writers: ClassVar[tuple[list[tuple[str, str, Write]], list[tuple[str, str, Write]]]]
+    _required: ClassVar[dict[str, None]]  # a set that keeps the order
+
+    def encode(self, short: bool = False) -> dict[str, str]:
+        """The entries for `extFields`; a field that is None is left out."""
+        fields: dict[str, str] = {}
+        for name, key, write in self._writers[short]:
+            value = getattr(self, name)
+            if value is not None:
+                fields[key] = value if write is None else write(value)
+        return fields
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str], short: bool = False) -> Self:
+        """Read the entries of `extFields`; refuses when a required one is missing or a number is none."""
+        readers = cls._readers[short]
+        values: dict[str, Any] = {}
+        for key, text in fields.items():
+            if key not in readers:
+                continue
+            name, read = readers[key]
+            try:
+                values[name] = text if read is None else read(text)
+            except ValueError as problem:
+                raise cls._refusal(f"{cls._label(name, short)}: {problem}") from None
+        if not values.keys() >= cls._required.keys():
+            missing = ", ".join(cls._label(name, short) for name in cls._required if name not in values)
+            found = ", ".join(fields) or "nothing"
+            raise cls._refusal(f"required but missing: {missing}; found: {found[:_SHOWN_KEYS_MAX]}")
+        return cls(**values)
+
+    @classmethod
+    def _refusal(cls, problem: str) -> Refusal:
+        return Refusal(ResponseCode.SYSTEM_ERROR, f"{cls.__name__}: {problem}")
+
+    @classmethod
+    def _label(cls, name: str, short: bool) -> str:
+        field = next(field for field in cls.wire_fields if field.name == name)
+        return f"{field.keys[0]} ({field.short})" if short and field.short else field.keys[0]
+
+
+H = TypeVar("H", bound=Header)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(wire,))
+def header(declared: type[H]) -> type[H]:
+    """Make a frozen, slotted, keyword-only dataclass of a declared header, with its tables."""
+    made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(declared)
+    hints = get_type_hints(made, include_extras=True)
+    fields = tuple(_wire_field(field, hints[field.name]) for field in dataclasses.fields(made))  # type: ignore[arg-type]
+    made.wire_fields = fields
+    made._required = dict.fromkeys(field.name for field in fields if field.is_required)
+    made._readers = _readers(fields, False), _readers(fields, True)
+    made._writers = _writers(fields, False), _writers(fields, True)
+    return made
+
+
+def _wire_field(field: "dataclasses.Field[Any]", hint: Any) -> WireField:
+    kinds = [hint] if hint in _FORMS else [kind for kind in get_args(hint) if kind in _FORMS]
+    assert len(kinds) == 1, f"{field.name}: {hint} has no form on the wire"
+    read, write = _FORMS[kinds[0]]
+    return WireField(
+        name=field.name,
+        keys=field.metadata["keys"],
+        short=field.metadata["short"],
+        kind=kinds[0],
+        is_required=field.default is dataclasses.MISSING,
+        read=read,
+        write=write,
+    )
+
+
+def _readers(fields: tuple[WireField, ...], short: bool) -> dict[str, tuple[str, Read]]:
+    return {key: (field.name, field.read) for field in fields for key in field.keys_in(short)}
+
+
+def _writers(fields: tuple[WireField, ...], short: bool) -> list[tuple[str, str, Write]]:
+    return [(field.name, key, field.write) for field in fields for key in field.keys_in(short)]
+
+
+@header
+class RequestHeader(Header):
+    """The hints any request may carry besides its own fields: 4.9 the first, 5.x all. A broker may ignore them."""
+
+    addressed_broker: str | None = wire("bname", short="n", default=None)
+    resource_namespace: str | None = wire("ns", default=None)
+    is_namespaced: bool | None = wire("nsd", default=None)
+    is_logical: bool | None = wire("lo", default=None)

@@ -1,0 +1,93 @@
+"""Client and admin to name server: routes, key-value configuration, write permission, topic lists."""
+
+from bolide.protocol.headers.header import Header, Int32, RequestHeader, header, wire
+
+
+@header
+class GetRouteRequest(RequestHeader):
+    """Where a topic lives; `is_standard_json` asks for quoted keys whatever the client's version."""
+
+    topic: str = wire("topic")
+    is_standard_json: bool | None = wire("acceptStandardJsonOnly", default=None)
+
+
+@header
+class PutKvRequest(RequestHeader):
+    """Keep a value."""
+
+    namespace: str = wire("namespace")
+    key: str = wire("key")
+    value: str = wire("value")
+
+
+@header
+class GetKvRequest(RequestHeader):
+    """Read a value."""
+
+    namespace: str = wire("namespace")
+    key: str = wire("key")
+
+
+@header
+class GetKvAnswer(Header):
+    """The value."""
+
+    value: str | None = wire("value", default=None)
+
+
+@header
+class DeleteKvRequest(RequestHeader):
+    """Forget a value."""
+
+    namespace: str = wire("namespace")
+    key: str = wire("key")
+
+
+@header
+class GetKvListRequest(RequestHeader):
+    """All values of a namespace."""
+
+    namespace: str = wire("namespace")
+
+
+@header
+class WipeWritePermissionRequest(RequestHeader):
+    """Let no more messages be sent to a broker."""
+
+    broker_name: str = wire("brokerName")
+
+
+@header
+class WipeWritePermissionAnswer(Header):
+    """How many topics it concerned."""
+
+    topic_count: Int32 = wire("wipeTopicCount")
+
+
+@header
+class AddWritePermissionRequest(RequestHeader):
+    """Let messages be sent to it again."""
+
+    broker_name: str = wire("brokerName")
+
+
+@header
+class AddWritePermissionAnswer(Header):
+    """How many topics it concerned."""
+
+    topic_count: Int32 = wire("addTopicCount")
+
+
+@header
+class DeleteTopicInNamesrvRequest(RequestHeader):
+    """Forget a topic's route, everywhere or in one cluster."""
+
+    topic: str = wire("topic")
+    cluster_name: str | None = wire("clusterName", default=None)
+
+
+@header
+class GetTopicsByClusterRequest(RequestHeader):
+    """The topics that have a queue in a cluster."""
+
+    cluster_name: str = wire("cluster")

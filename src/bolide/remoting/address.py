@@ -1,0 +1,27 @@
+"""Addresses as RocketMQ writes them: `host:port`, split at the last colon, so a bare IPv6 address is a host too."""
+
+import ipaddress
+from typing import Any
+
+from bolide.errors import ConfigError
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` → host and port; brackets around an IPv6 host are taken off."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError("address", text, "must be host:port")
+    if host[0] == "[" and host[-1] == "]":
+        host = host[1:-1]
+    return host, int(port)
+
+
+def join_address(sockaddr: Any) -> str:
+    """What a socket calls an address → `host:port`; an IPv4 address inside IPv6 is shown as the IPv4 it is."""
+    if not isinstance(sockaddr, tuple) or len(sockaddr) < 2:
+        return str(sockaddr)
+    host, port = sockaddr[0], sockaddr[1]
+    if ":" in host:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+        host = str(address.ipv4_mapped or address)
+    return f"{host}:{port}"

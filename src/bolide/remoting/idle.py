@@ -1,0 +1,42 @@
+"""One timer that looks after the silence of many connections.
+
+A timer for each connection would be moved at every read. Here a read only notes its time; the one timer asks everybody
+when they will have been silent for too long, and comes back at the earliest of these times, at most once a second.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from bolide.clock import Clock
+
+_INTERVAL_MIN_S = 1.0
+
+
+class Silent(Protocol):
+    """What may fall silent."""
+
+    def expire(self, now_s: float, idle_max_s: float) -> float:
+        """Close after too long a silence; returns when to look again."""
+        ...
+
+
+class IdleSweep:
+    """Ends connections on which nothing was read and nothing written for `idle_max_s`."""
+
+    def __init__(self, connections: Callable[[], Iterable[Silent]], idle_max_s: float, clock: Clock) -> None:
+        self._connections = connections
+        self._idle_max_s = idle_max_s
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(idle_max_s, self._sweep)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _sweep(self) -> None:
+        now_s = self._clock.monotonic_s()
+        next_s = now_s + self._idle_max_s
+        for connection in list(self._connections()):
+            next_s = min(next_s, connection.expire(now_s, self._idle_max_s))
+        self._timer = self._loop.call_later(max(next_s - now_s, _INTERVAL_MIN_S), self._sweep)

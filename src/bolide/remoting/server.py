@@ -1,0 +1,234 @@
+"""A listening port: who may come in, how long one may stay, and how everybody leaves.
+
+Connections are accepted by hand instead of by asyncio's server, because the first byte has to be seen on the raw
+socket: it tells TLS from plain on one port (`opening.py`). Each connection is one task from its acceptance to its end;
+all of them live in the group that `listen` holds open, and the nesting of `async with` is the order of the shutdown:
+stop accepting, let what was begun be answered within a limit, close.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from bolide.clock import Clock
+from bolide.errors import ConfigError, ProtocolError
+from bolide.remoting.address import join_address
+from bolide.remoting.config import ListenConfig
+from bolide.remoting.idle import IdleSweep
+from bolide.remoting.opening import Opening, read_opening
+from bolide.remoting.session import Guests, Owner, Session
+from bolide.remoting.tls import Certificates
+
+log = logging.getLogger(__name__)
+
+_ACCEPTED_A_TURN_MAX = 64
+_ACCEPT_PAUSE_S = 1.0
+
+
+class Server:
+    """A port that is served; made by `listen`."""
+
+    def __init__(
+        self, config: ListenConfig, owner: Owner, clock: Clock, guests: Guests, listeners: list[socket.socket]
+    ) -> None:
+        self.config = config
+        self.owner = owner
+        self.clock = clock
+        self.spare: list[memoryview] = []
+        self.certificates = Certificates(config, clock)
+        self.addresses = [join_address(listener.getsockname()) for listener in listeners]
+        self.port: int = listeners[0].getsockname()[1]
+        self._loop = asyncio.get_running_loop()
+        self._guests = guests
+        self._listeners = listeners
+        self._connections: set[_Connection] = set()
+        self._closed = asyncio.Event()
+        self._is_full = False
+        self._sweep = IdleSweep(lambda: self._connections, config.idle_max_s, clock)
+        for listener in listeners:
+            self._loop.add_reader(listener, self._accept, listener)
+        log.info("listening addresses=%s tls=%s", ",".join(self.addresses), config.tls_mode)
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The connections whose requests are served."""
+        return [c.session for c in self._connections if c.session is not None and c.session.is_made]
+
+    @property
+    def connection_count(self) -> int:
+        """Everybody who was accepted and is not gone, those who have not said a word included."""
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Let `closed` return; leaving `listen` does the rest."""
+        self._closed.set()
+
+    async def closed(self) -> None:
+        """Wait until somebody calls `close`."""
+        await self._closed.wait()
+
+    async def stop(self) -> None:
+        """Stop accepting, let what was begun be answered within the limit, close."""
+        self._closed.set()
+        self._sweep.stop()
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
+        for connection in list(self._connections):
+            connection.finish("the server stopped")
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self.config.stop_limit_s)
+            if late:
+                log.warning("stopped: %d connections were not done after %d s", len(late), self.config.stop_limit_s)
+            for task in late:
+                task.cancel()
+        log.info("stopped listening addresses=%s", ",".join(self.addresses))
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTED_A_TURN_MAX):
+            try:
+                accepted, sockaddr = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as problem:
+                # Out of descriptors or memory: the listener stays readable, so without a pause we would spin.
+                log.error("not accepting for %g s: %s", _ACCEPT_PAUSE_S, problem)
+                self._loop.remove_reader(listener)
+                self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_again, listener)
+                return
+            self._welcome(accepted, join_address(sockaddr))
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    def _welcome(self, accepted: socket.socket, peer: str) -> None:
+        if len(self._connections) >= self.config.connections_max:
+            if not self._is_full:
+                log.warning("connections refused: limit=%d reached, first=%s", self.config.connections_max, peer)
+            self._is_full = True
+            accepted.close()
+            return
+        self._is_full = False
+        connection = _Connection(self, accepted, peer)
+        self._connections.add(connection)
+        connection.task = self._guests.invite(connection.run(), name=f"connection.{peer}")
+        connection.task.add_done_callback(lambda _: self._leave(connection))
+
+    def _leave(self, connection: "_Connection") -> None:
+        connection.accepted.close()
+        self._connections.discard(connection)
+
+
+class _Connection:
+    """One that was accepted: first a socket, then, once it has spoken, a session."""
+
+    def __init__(self, server: Server, accepted: socket.socket, peer: str) -> None:
+        self.accepted = accepted
+        self.session: Session | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._server = server
+        self._peer = peer
+        self._accepted_s = server.clock.monotonic_s()
+
+    async def run(self) -> None:
+        config = self._server.config
+        try:
+            self.accepted.setblocking(False)
+            self.accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opening = await read_opening(self.accepted, is_proxy_accepted=config.is_proxy_accepted)
+            if opening is not None:
+                await self._serve(opening)
+        except ProtocolError as problem:
+            log.warning("connection closed: peer=%s sent %s", self._peer, problem)
+        except OSError as problem:  # a reset, a failed or unfinished TLS handshake
+            log.warning(
+                "connection closed: peer=%s before its first request: %s", self._peer, str(problem) or "timeout"
+            )
+
+    async def _serve(self, opening: Opening) -> None:
+        server = self._server
+        config = server.config
+        if opening.is_tls and config.tls_mode == "disabled":
+            raise ProtocolError("a TLS handshake, and tls.server.mode is disabled")
+        if not opening.is_tls and config.tls_mode == "enforcing":
+            raise ProtocolError("plain bytes, and tls.server.mode is enforcing")
+        context = server.certificates.context() if opening.is_tls else None
+        if opening.is_tls and context is None:
+            raise ProtocolError("a TLS handshake, and there is no certificate")
+        session = self.session = Session(
+            server.owner, config, server.clock, is_tls=opening.is_tls, ends=opening.ends, spare=server.spare
+        )
+        limits = {"ssl_handshake_timeout": config.tls_handshake_limit_s} if context else {}
+        attach = partial(
+            asyncio.get_running_loop().connect_accepted_socket,
+            lambda: session,
+            self.accepted,
+            ssl=context,
+            **limits,
+        )
+        await session.run(attach)
+
+    def finish(self, why: str) -> None:
+        if self.session is not None and self.session.is_made:
+            self.session.finish(why)
+        elif self.task is not None:
+            self.task.cancel()
+
+    def expire(self, now_s: float, idle_max_s: float) -> float:
+        if self.session is not None and self.session.is_made:
+            return self.session.expire(now_s, idle_max_s)
+        due_s = self._accepted_s + idle_max_s
+        if due_s <= now_s:
+            log.info("connection closed: peer=%s said nothing for %d s", self._peer, idle_max_s)
+            self.finish("idle")
+        return max(due_s, now_s + 1)
+
+
+@asynccontextmanager
+async def listen(config: ListenConfig, owner: Owner, clock: Clock) -> AsyncIterator[Server]:
+    """Serve a port as long as the block lasts; leaving it lets running answers finish within `stop_limit_s`."""
+    async with Guests() as guests:
+        listeners = await _bind(config)
+        try:
+            server = Server(config, owner, clock, guests, listeners)
+        except BaseException:
+            for listener in listeners:
+                listener.close()
+            raise
+        try:
+            yield server
+        finally:
+            await server.stop()
+
+
+async def _bind(config: ListenConfig) -> list[socket.socket]:
+    """A socket for each address the host name stands for, all on one port."""
+    loop = asyncio.get_running_loop()
+    listeners: list[socket.socket] = []
+    port = config.port
+    try:
+        found = await loop.getaddrinfo(config.host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, sockaddr in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # `::` alone means every address of both kinds; beside an IPv4 socket it must not take its port.
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
+            listener.setblocking(False)
+            listener.bind((sockaddr[0], port, *sockaddr[2:]))
+            port = listener.getsockname()[1]
+            listener.listen(config.backlog)
+    except OSError as problem:
+        for listener in listeners:
+            listener.close()
+        key, value = ("listenPort", port) if problem.errno == errno.EADDRINUSE else ("bindAddress", config.host)
+        why = f"cannot listen on {config.host}:{port}: {problem.strerror or problem}"
+        raise ConfigError(key, value, why) from problem
+    return listeners

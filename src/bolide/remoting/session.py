@@ -1,0 +1,498 @@
+"""One connection: frames in, replies out, its own group of tasks.
+
+The same class serves both ends: whoever accepted and whoever connected may ask and answer. What the peer sends goes to
+the `Owner`, all whole frames of one read together (`take`), then one by one what `take` left (`serve`); all replies of
+one read leave in one write, and so do the answers of tasks that finish in one turn of the loop.
+
+The rule: nothing here grows because of the peer. While too many of its requests are being worked on, or its answers lie
+unsent, it is not read; what was read but not begun waits in `_waiting`, at most one read's worth. A connection is a
+guest: what it breaks is logged and closed, and ends nobody else.
+
+A life has three parts: open; finishing (nothing is read, what was begun is answered); closed, when `Owner.closed` is
+the last call of all. A timer bounds the second, because a peer that takes no bytes would keep us there for good.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+from bolide.clock import Clock
+from bolide.errors import ClientError, ConnectionLost, ProtocolError, Refusal, RequestTimeout
+from bolide.protocol.codes import ResponseCode
+from bolide.protocol.command import Command, read_commands
+from bolide.protocol.frames import FrameReader
+from bolide.remoting.address import join_address
+from bolide.remoting.asked import Asked
+from bolide.remoting.config import SessionConfig
+
+log = logging.getLogger(__name__)
+
+_UNSENT_SIZE_HIGH = 256 * 1024
+
+Reply = Command | None  # None: stay silent
+
+
+@dataclass(slots=True)
+class Request:
+    """What a peer asks; `arrived_s` is the steady clock's."""
+
+    command: Command
+    session: "Session"
+    arrived_s: float
+
+
+class Owner(Protocol):
+    """Who serves the requests of a session."""
+
+    def take(self, session: "Session", stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        """Answer at once what can be: all whole frames of one read → one buffer of replies, the bounds that are left.
+
+        `stream` is valid during the call only. Without a hot path: `return b"", bounds`.
+        """
+        ...
+
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Answer one request; a `Refusal` becomes an answer with its code, any other error SYSTEM_ERROR."""
+        ...
+
+    def closed(self, session: "Session", why: str) -> None:
+        """The session is gone, and nothing of it runs any more; called once."""
+        ...
+
+
+class Guests:
+    """A group of tasks that cannot harm each other: what one breaks is logged, what the body raises leaves as it is."""
+
+    def __init__(self) -> None:
+        self.group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self.group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.group.__aexit__(kind, problem, trace)
+        except BaseExceptionGroup:
+            if problem is None:
+                raise
+
+    def invite(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        task = self.group.create_task(self._shelter(coroutine, name), name=name)
+        task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first step, it was never begun
+        return task
+
+    async def _shelter(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await coroutine
+        except Exception:
+            log.exception("%s failed", name)
+
+
+class Session(asyncio.BufferedProtocol):
+    """One connection and everything that happens on it."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        config: SessionConfig,
+        clock: Clock,
+        *,
+        is_tls: bool = False,
+        ends: tuple[str, str] | None = None,
+        spare: list[memoryview] | None = None,
+    ) -> None:
+        self.is_tls = is_tls
+        self.peer, self.local = ends or ("", "")
+        self.read_count = 0
+        self.has_left = False  # the peer ended it, not we
+        self.last_active_s = clock.monotonic_s()
+        self._owner = owner
+        self._config = config
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(config.frame_size_max, config.read_size, spare)
+        self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._why = ""
+        self._limit: asyncio.TimerHandle | None = None  # set while finishing
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Request] = deque()
+        self._is_reading = True
+        self._is_peer_slow = False
+        self._outgoing: list[bytes] = []
+        self._outgoing_size = 0
+        self._unsent_seen_size = 0
+        self._is_flush_due = False
+        self._writable: asyncio.Event | None = None  # exists once the peer was slow
+        self._asked = Asked(config.requests_max)
+
+    def __repr__(self) -> str:
+        return f"<Session peer={self.peer} local={self.local}{' tls' if self.is_tls else ''}>"
+
+    # What others call
+
+    @property
+    def is_open(self) -> bool:
+        """Requests of the peer are read, and ours can be sent."""
+        return self._transport is not None and self._limit is None and not self._transport.is_closing()
+
+    @property
+    def is_made(self) -> bool:
+        """The connection was established, be it closed by now."""
+        return self._transport is not None
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests of the peer that are being worked on."""
+        return len(self._tasks) + len(self._waiting)
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes written here that the operating system did not take yet."""
+        return self._outgoing_size + (self._transport.get_write_buffer_size() if self._transport else 0)
+
+    @property
+    def held_size(self) -> int:
+        """Memory for bytes that came and are not a whole frame yet."""
+        return self._reader.capacity
+
+    def send(self, command: Command) -> None:
+        """Write an answer or a one-way request; to a peer that is gone, silently nothing."""
+        if not self._gone.done():
+            if not command.is_response:
+                command.opaque = self._asked.number()  # some peers answer one-way requests all the same
+            self._push(self._encode(command))
+
+    async def request(self, command: Command, timeout_s: float) -> Command:
+        """Ask the peer and wait for its answer, the wait for room included; sets the command's opaque."""
+        deadline_s = self._loop.time() + timeout_s
+        await self._acquire(timeout_s)
+        try:
+            return await self._ask(command, timeout_s, deadline_s)
+        finally:
+            self._asked.places.release()
+
+    async def writable(self) -> None:
+        """Wait until the peer takes what was written before."""
+        if self._writable is not None:
+            await self._writable.wait()
+
+    def finish(self, why: str) -> None:
+        """Read no more, answer what was begun, then close; at the latest after `close_limit_s`."""
+        if self._limit is None and not self._gone.done():
+            self._why = self._why or why
+            self._limit = self._loop.call_later(self._config.close_limit_s, self.abort, why)
+            self._go_on()
+
+    def close(self, why: str) -> None:
+        """Close as soon as what was written is sent; what was begun is not answered any more."""
+        self._waiting.clear()
+        self.finish(why)
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, why: str) -> None:
+        """Close now; what is unsent is lost."""
+        self._why = self._why or why
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self, now_s: float, idle_max_s: float) -> float:
+        """Close if nothing was read and nothing written for too long; otherwise the time to look again."""
+        unsent_size = self.unsent_size
+        if unsent_size < self._unsent_seen_size:
+            self.last_active_s = now_s  # the peer takes an old answer slowly, but it does
+        self._unsent_seen_size = unsent_size
+        due_s = self.last_active_s + idle_max_s
+        if due_s > now_s or self._limit is not None:
+            return max(due_s, now_s + 1)
+        if unsent_size:
+            log.warning("connection closed: peer=%s took none of %d bytes for %d s", self.peer, unsent_size, idle_max_s)
+            self.abort("slow reader")
+        else:
+            log.info("connection closed: peer=%s was silent for %d s", self.peer, idle_max_s)
+            self.close("idle")
+        return now_s + 1
+
+    async def run(self, attach: Callable[[], Awaitable[object]]) -> None:
+        """Be the connection that `attach` makes, until it is gone and all its work has ended."""
+        try:
+            async with Guests() as guests:
+                self._group = guests.group
+                try:
+                    await attach()
+                    await self._gone
+                finally:
+                    self.abort("cancelled")
+                    for task in self._tasks:
+                        task.cancel()
+        finally:
+            self._group = None
+            if self._transport is not None:
+                self._tell_owner()
+
+    def _tell_owner(self) -> None:
+        log.debug("connection ended peer=%s why=%s", self.peer, self._why)
+        try:
+            self._owner.closed(self, self._why)
+        except Exception:
+            log.exception("closing failed peer=%s", self.peer)
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(self._config.unsent_size_high or _UNSENT_SIZE_HIGH)
+        self.peer = self.peer or join_address(transport.get_extra_info("peername"))
+        self.local = self.local or join_address(transport.get_extra_info("sockname"))
+        self.last_active_s = self._clock.monotonic_s()
+        log.debug("connection made peer=%s local=%s tls=%s", self.peer, self.local, self.is_tls)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.window()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.read_count += 1
+        self.last_active_s = self._clock.monotonic_s()
+        if not self.is_open:
+            return
+        self._is_flush_due = True
+        bounds = self._reader.cut(nbytes)
+        problem = self._take(self._reader.stream, bounds) if bounds else None
+        self._reader.settle()
+        self._flush()
+        if problem := problem or self._reader.problem:
+            self._refuse(problem)
+
+    def eof_received(self) -> None:
+        self.has_left = True
+        self._why = self._why or ("left in the middle of a frame" if self._reader.held_size else "left")
+
+    def pause_writing(self) -> None:
+        self._writable = self._writable or asyncio.Event()
+        self._writable.clear()
+        if self._config.is_reading_tied:
+            self._is_peer_slow = True
+            self._read(False)
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+        self._is_peer_slow = False
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.has_left = self.has_left or exc is not None
+        self._why = self._why or (f"lost: {exc}" if exc else "closed")
+        if self._limit is not None:
+            self._limit.cancel()
+        self._asked.fail_all(self._lost)
+        if self._writable is not None:
+            self._writable.set()
+        self._waiting.clear()
+        self._outgoing.clear()
+        self._outgoing_size = 0
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    # Requests of the peer
+
+    def _take(self, stream: memoryview, bounds: list[int]) -> str | None:
+        """Give one read to the owner; returns what is wrong with a header in it."""
+        try:
+            replies, left = self._owner.take(self, stream, bounds)
+        except Exception:
+            # Half of it may have been carried out: it must not be served again.
+            log.exception("a read of frames failed peer=%s", self.peer)
+            self.abort("failed")
+            return None
+        if replies:
+            self._push(replies)
+        problem = None
+        if left and self.is_open:
+            commands, problem = _read_until_bad(stream, left)
+            for command in commands:
+                if not command.is_response:
+                    self._waiting.append(Request(command, self, self.last_active_s))
+                elif not self._asked.settle(command):
+                    log.debug("late answer dropped opaque=%d peer=%s", command.opaque, self.peer)
+            self._go_on()
+        return problem
+
+    def _go_on(self) -> None:
+        """Serve what waits as far as the limits allow; then read on, or stop reading, or be done."""
+        while self._waiting and self._has_room():
+            self._serve(self._waiting.popleft())
+        self._read(self._limit is None and self._has_room())
+        if self._limit is not None and not self._tasks and not self._waiting and self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def _has_room(self) -> bool:
+        return not self._is_peer_slow and len(self._tasks) < self._config.in_flight_max
+
+    def _read(self, is_wanted: bool) -> None:
+        if is_wanted == self._is_reading or self._transport is None or self._transport.is_closing():
+            return
+        self._is_reading = is_wanted
+        if is_wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _serve(self, request: Request) -> None:
+        try:
+            reply = self._owner.serve(request)
+        except ProtocolError as problem:
+            self._waiting.clear()
+            self._refuse(str(problem))
+            return
+        except Exception as problem:
+            reply = self._failure(request, problem)
+        if reply is None or isinstance(reply, Command):
+            self._answer(request, reply)
+        else:
+            assert self._group is not None, "a session is served while it runs"
+            task = self._group.create_task(self._wait_for(request, reply), name=f"session.serve.{request.command.code}")
+            self._tasks.add(task)
+            task.add_done_callback(self._served)
+
+    async def _wait_for(self, request: Request, awaitable: Awaitable[Reply]) -> None:
+        task = asyncio.current_task()
+        try:
+            reply = await awaitable
+        except ProtocolError as problem:
+            self._waiting.clear()
+            self._refuse(str(problem))
+            return
+        except asyncio.CancelledError as problem:
+            if task is None or task.cancelling():
+                raise
+            reply = self._failure(request, problem)  # something it waited for was cancelled, not the request
+        except Exception as problem:
+            reply = self._failure(request, problem)
+        self._answer(request, reply)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._is_reading:
+            self._go_on()
+
+    def _answer(self, request: Request, reply: Reply) -> None:
+        if reply is None or request.command.is_oneway or self._gone.done():
+            return
+        try:
+            frame = self._encode(reply)
+        except (ValueError, ClientError) as problem:
+            frame = self._encode(cast(Command, self._failure(request, problem)))
+        self._push(frame)
+
+    def _failure(self, request: Request, problem: BaseException) -> Reply:
+        """The answer that tells of an error; what was not meant as a refusal is logged with its traceback."""
+        command = request.command
+        if isinstance(problem, Refusal):
+            log.debug("request refused code=%d peer=%s: %s", command.code, self.peer, problem)
+            return command.answer(problem.code, remark=problem.remark)
+        log.error("request failed code=%d peer=%s", command.code, self.peer, exc_info=problem)
+        return command.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(problem).__name__}: {problem}")
+
+    def _refuse(self, problem: str) -> None:
+        if self._limit is None and not self._gone.done():
+            log.warning("connection closed: peer=%s sent %s", self.peer, problem)
+            self.finish(f"sent {problem}")
+
+    # Our requests
+
+    async def _acquire(self, timeout_s: float) -> None:
+        """A place among the requests in flight, and a peer that takes bytes."""
+        places = self._asked.places
+        is_congested = places.locked() or (self._writable is not None and not self._writable.is_set())
+        if not is_congested:
+            await places.acquire()  # does not wait
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.writable()
+                await places.acquire()
+        except TimeoutError:
+            text = f"{self.peer} took no further request for {timeout_s:g} s: {len(self._asked)} wait for an answer"
+            raise RequestTimeout(text) from None
+
+    async def _ask(self, command: Command, timeout_s: float, deadline_s: float) -> Command:
+        if not self.is_open:
+            raise self._lost()
+        opaque, answer = self._asked.add(self.read_count)
+        timer = self._loop.call_at(deadline_s, self._give_up, opaque, command.code, timeout_s)
+        try:
+            command.opaque = opaque
+            self._push(self._encode(command))
+            return await answer
+        finally:
+            timer.cancel()
+            self._asked.remove(opaque)
+
+    def _give_up(self, opaque: int, code: int, timeout_s: float) -> None:
+        text = f"{self.peer} did not answer request {code} within {timeout_s:g} s"
+        read_count = self._asked.fail(opaque, RequestTimeout(text))
+        if self._config.is_silence_fatal and read_count == self.read_count:
+            log.warning("connection closed: %s, nor send anything else", text)
+            self.abort("half-open")
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self.peer} is gone: {self._why or 'closed'}")
+
+    # Bytes out
+
+    def _encode(self, command: Command) -> bytes:
+        frame = command.encode()
+        if len(frame) > self._config.frame_size_max:
+            raise ClientError(f"a frame of {len(frame)} bytes, the limit is {self._config.frame_size_max}")
+        return frame
+
+    def _push(self, frames: bytes) -> None:
+        self._outgoing.append(frames)
+        self._outgoing_size += len(frames)
+        if self._outgoing_size >= (self._config.unsent_size_high or _UNSENT_SIZE_HIGH):
+            self._flush()
+        elif not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        transport, outgoing = self._transport, self._outgoing
+        if not outgoing or transport is None:
+            return
+        frames = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        self._outgoing_size = 0
+        if transport.is_closing():
+            return
+        transport.write(frames)
+        self.last_active_s = self._clock.monotonic_s()
+        if transport.get_write_buffer_size() > self._config.unsent_size_max:
+            log.warning("connection closed: peer=%s left %d bytes unread", self.peer, transport.get_write_buffer_size())
+            self.abort("slow reader")
+
+
+def _read_until_bad(stream: memoryview, bounds: list[int]) -> tuple[list[Command], str | None]:
+    """The commands of one read; when a header cannot be read, those before it and what is wrong."""
+    try:
+        return read_commands(stream, bounds), None
+    except ProtocolError:
+        commands: list[Command] = []
+        for i in range(0, len(bounds), 2):
+            try:
+                commands += read_commands(stream, bounds[i : i + 2])
+            except ProtocolError as problem:
+                return commands, str(problem)
+        raise

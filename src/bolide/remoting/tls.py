@@ -1,0 +1,162 @@
+"""TLS as RocketMQ sets it up: one port for both, certificates from files or made on the spot.
+
+Java's test mode, on by default, takes a self-signed certificate that nobody can check. It is made here too when no
+files are given, at the first TLS handshake, because that costs the import of a large library; files that are given are
+used whether or not test mode is on. They are looked at before each handshake and read again when they changed, so a
+renewed certificate needs no restart and no watching thread; what cannot be read then leaves the old one at work.
+
+Two differences from Java: a client certificate that is asked for is always checked, so asking needs trustCertPath; and
+neither side compares host names, which Java does not do either.
+"""
+
+import datetime
+import logging
+import ssl
+import tempfile
+from pathlib import Path
+
+from bolide.clock import Clock
+from bolide.errors import ConfigError
+from bolide.remoting.config import ConnectConfig, ListenConfig
+
+log = logging.getLogger(__name__)
+
+_AUTHS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+_SELF_SIGNED_DAYS = 3650
+_ADVICE = "install bolide[tls] for a self-signed one, or set tls.server.certPath and tls.server.keyPath"
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+class Certificates:
+    """The listening side's TLS context, kept equal to its files."""
+
+    def __init__(self, config: ListenConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._paths = [
+            Path(path) for path in (config.tls_cert_path, config.tls_key_path, config.tls_trust_path) if path
+        ]
+        self._context: ssl.SSLContext | None = None
+        self._stamp: Stamp | None = None
+        self._is_hopeless = False
+        self._check()
+
+    def _check(self) -> None:
+        """Say at the start what could only fail later: files that cannot be read, an enforcing port without any."""
+        config = self._config
+        if config.tls_mode == "disabled":
+            return
+        if config.tls_client_auth != "none" and not config.tls_trust_path:
+            why = "needs tls.server.trustCertPath, for a client's certificate is always checked"
+            raise ConfigError("tls.server.need.client.auth", config.tls_client_auth, why)
+        if config.tls_cert_path:
+            self._reload()
+        elif config.tls_mode == "enforcing" and self.context() is None:
+            raise ConfigError("tls.server.mode", config.tls_mode, f"there is no certificate; {_ADVICE}")
+
+    def context(self) -> ssl.SSLContext | None:
+        """What the next handshake uses; None when there is no certificate to show, which is logged once."""
+        if self._config.tls_cert_path:
+            self._refresh()
+        elif self._context is None and not self._is_hopeless:
+            self._context = self._self_signed()
+            self._is_hopeless = self._context is None
+        return self._context
+
+    def _refresh(self) -> None:
+        stamp = self._read_stamp()
+        if stamp is None or stamp == self._stamp:
+            return
+        try:
+            self._reload()
+            log.info("TLS certificate read again path=%s", self._config.tls_cert_path)
+        except ConfigError as problem:
+            self._stamp = stamp  # once is enough to complain of one state of the files
+            log.warning("TLS certificate not read again, the old one stays: %s", problem)
+
+    def _reload(self) -> None:
+        config = self._config
+        stamp = self._read_stamp()
+        try:
+            context = self._new_context()
+            context.load_cert_chain(config.tls_cert_path, config.tls_key_path or None, lambda: config.tls_key_password)
+            if config.tls_trust_path:
+                context.load_verify_locations(config.tls_trust_path)
+        except OSError as problem:  # ssl.SSLError is one too
+            raise ConfigError("tls.server.certPath", config.tls_cert_path, f"cannot be used: {problem}") from problem
+        self._context, self._stamp = context, stamp
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = _AUTHS[self._config.tls_client_auth]
+        return context
+
+    def _read_stamp(self) -> Stamp | None:
+        try:
+            found = [path.stat() for path in self._paths]
+        except OSError:
+            return None
+        return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found)
+
+    def _self_signed(self) -> ssl.SSLContext | None:
+        if not self._config.tls_test_mode:
+            log.warning("TLS refused: tls.test.mode.enable is false and there is no certificate; %s", _ADVICE)
+            return None
+        try:
+            pem = self_signed_pem(self._clock)
+        except ImportError:
+            log.warning("TLS refused: there is no certificate; %s", _ADVICE)
+            return None
+        context = self._new_context()
+        with tempfile.NamedTemporaryFile(prefix="bolide-tls-", suffix=".pem") as file:  # mode 0600, gone at once
+            file.write(pem)
+            file.flush()
+            context.load_cert_chain(file.name)
+        log.info("TLS with a self-signed certificate: nobody can check it, tls.server.certPath sets a real one")
+        return context
+
+
+def self_signed_pem(clock: Clock) -> bytes:
+    """A new private key and a certificate for it, in one text; needs the package cryptography."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    today = datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(days=1))
+        .not_valid_after(today + datetime.timedelta(days=_SELF_SIGNED_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return secret + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def connecting_context(config: ConnectConfig) -> ssl.SSLContext | None:
+    """The connecting side's TLS context; None for plain connections. Checks the server if it is told to."""
+    if not config.is_tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED if config.tls_verify else ssl.CERT_NONE
+    try:
+        if config.tls_verify and config.tls_trust_path:
+            context.load_verify_locations(config.tls_trust_path)
+        elif config.tls_verify:
+            context.load_default_certs()
+        if config.tls_cert_path:
+            context.load_cert_chain(config.tls_cert_path, config.tls_key_path or None, lambda: config.tls_key_password)
+    except OSError as problem:
+        raise ConfigError("tls.client.certPath", config.tls_cert_path, f"cannot be used: {problem}") from problem
+    return context

@@ -1,0 +1,69 @@
+"""One test body, both loops; or in virtual time. What a loop would only have logged fails the test."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from bolide.testing.loop import VirtualLoop
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+REAL_LIMIT_S = 30
+
+
+def run_on(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], body: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def listen_and_run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        await body()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(listen_and_run())
+    assert not complaints
+
+
+def both_loops(test: Test) -> Callable[..., None]:
+    """Run an async test on asyncio and on uvloop, each within some real seconds."""
+
+    @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+    @functools.wraps(test)
+    def on_a_loop(*, loop_factory: Callable[[], asyncio.AbstractEventLoop], **given: Any) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(REAL_LIMIT_S):
+                await test(**given)
+
+        run_on(loop_factory, in_time)
+
+    own = inspect.signature(test)
+    factory = inspect.Parameter("loop_factory", inspect.Parameter.KEYWORD_ONLY)
+    on_a_loop.__signature__ = own.replace(parameters=[*own.parameters.values(), factory])  # type: ignore[attr-defined]
+    return on_a_loop
+
+
+def virtual_time(test: Test) -> Callable[..., None]:
+    """Run an async test on a loop whose time jumps when everybody is idle."""
+
+    @functools.wraps(test)
+    def in_virtual_time(**given: Any) -> None:
+        run_on(VirtualLoop, lambda: test(**given))
+
+    return in_virtual_time
+
+
+async def eventually(condition: Callable[[], bool], limit_s: float = 10) -> None:
+    """Wait until a condition holds; the limit is the loop's time."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - what tests wait for has no event
+            await asyncio.sleep(0.002)  # polls
+
+
+async def within(limit_s: float, wait: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(limit_s):
+        return await wait
