@@ -298,12 +298,12 @@ def test_verification_finds_planted_damage(tmp_path):
         ("consumequeue/T/0/00000000000000000000", 5 * 20 + 7),
         ("commitlog/00000000000000000000", places[7] + 88),
         ("commitlog/00000000000000000000", 12_000),
-        (f"index/{os.listdir(tmp_path / 'index')[0]}", 40 + 64 * 4 + 3 * 20 + 2),
+        (f"index/{os.listdir(tmp_path / 'index')[0]}", 40 + 64 * 4 + 3 * 20 + 3),
     ):
         path = tmp_path / name
         whole = path.read_bytes()
         damaged = bytearray(whole)
-        damaged[at] ^= 0x40
+        damaged[at] ^= 0x41
         path.write_bytes(damaged)
         found = findings(config)
         assert found, name

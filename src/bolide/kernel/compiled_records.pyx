@@ -8,6 +8,7 @@ from array import array
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -217,7 +218,7 @@ cdef Py_ssize_t check_draft(tuple draft, Span topic, Py_ssize_t store_host_size,
     cdef Py_ssize_t born_host_size = PyBytes_GET_SIZE(<bytes?>draft[7])
     if topic.size >= 7 and memcmp(topic.at, RETRY, 7) == 0:
         limit = 255
-    body_size = len(draft[2])
+    body_size = PyBytes_GET_SIZE(draft[2]) if type(draft[2]) is bytes else len(draft[2])
     if (
         topic.size == 0 or topic.size > limit or body_size > body_size_max or PyBytes_GET_SIZE(properties) > 0x7FFF
         or memchr(topic.at, 0, topic.size) != NULL
@@ -238,6 +239,7 @@ cdef class _Layout:
     cdef Py_ssize_t* sizes
     cdef int32_t* run_of
     cdef int64_t* next_of_run
+    cdef Py_ssize_t* count_of_run
     cdef uint8_t** entry_of_run
     cdef Blob keys
 
@@ -246,19 +248,21 @@ cdef class _Layout:
         self.run_of = <int32_t*>malloc((count + 1) * sizeof(int32_t))
         self.next_of_run = <int64_t*>malloc((count + 1) * sizeof(int64_t))
         self.entry_of_run = <uint8_t**>malloc((count + 1) * sizeof(uint8_t*))
-        if not (self.sizes and self.run_of and self.next_of_run and self.entry_of_run):
+        self.count_of_run = <Py_ssize_t*>calloc(count + 1, sizeof(Py_ssize_t))
+        if not (self.sizes and self.run_of and self.next_of_run and self.entry_of_run and self.count_of_run):
             raise MemoryError
 
     def __dealloc__(self):
         free(self.sizes)
         free(self.run_of)
         free(self.next_of_run)
+        free(self.count_of_run)
         free(self.entry_of_run)
         free(self.keys.data)
 
 
 cdef Py_ssize_t plan(
-    _Layout layout, drafts, Py_ssize_t store_host_size, next_offsets, int64_t body_size_max, list runs, list counts
+    _Layout layout, list drafts, Py_ssize_t store_host_size, next_offsets, int64_t body_size_max, list runs
 ) except -1:
     """First pass: check each draft, size it, give it a run. Returns the size of all records."""
     cdef dict numbers = {}
@@ -269,7 +273,7 @@ cdef Py_ssize_t plan(
     cdef Py_ssize_t i, total = 0
     cdef Span topic
     cdef tuple draft
-    for i in range(len(drafts)):
+    for i in range(PyList_GET_SIZE(drafts)):
         item = drafts[i]
         if not isinstance(item, tuple) or len(item) != 10:
             raise TypeError("a draft is a tuple of ten")
@@ -289,10 +293,9 @@ cdef Py_ssize_t plan(
                 number = numbers[key] = len(runs)
                 layout.next_of_run[len(runs)] = next_offsets.get(key, 0)
                 runs.append([last_topic, queue_id, next_offsets.get(key, 0), None])
-                counts.append(0)
             last_run = number
         layout.run_of[i] = last_run
-        counts[last_run] += 1
+        layout.count_of_run[last_run] += 1
     return total
 
 
@@ -345,12 +348,13 @@ cdef int put_record(uint8_t* at, Py_ssize_t size, tuple draft, Span topic, int32
 
 
 def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
-    cdef Py_ssize_t count = len(drafts)
+    cdef list items = list(drafts)  # nobody else can change this one between the two passes
+    cdef Py_ssize_t count = PyList_GET_SIZE(items)
     cdef _Layout layout = _Layout(count)
-    cdef list runs = [], counts = [], places = [], queue_offsets = []
+    cdef list runs = [], places = [], queue_offsets = []
     cdef bytes host = <bytes?>store_host
     cdef Py_ssize_t host_size = PyBytes_GET_SIZE(host)
-    cdef Py_ssize_t total = plan(layout, drafts, host_size, next_offsets, body_size_max, runs, counts)
+    cdef Py_ssize_t total = plan(layout, items, host_size, next_offsets, body_size_max, runs)
     cdef bytes records = PyBytes_FromStringAndSize(NULL, total)
     cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(records)
     cdef int64_t place = physical_offset, stored = store_ms, queue_offset
@@ -361,11 +365,11 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
     cdef bytes properties, entries
     cdef tuple draft
     for i in range(len(runs)):
-        entries = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>counts[i] * ENTRY)
+        entries = PyBytes_FromStringAndSize(NULL, layout.count_of_run[i] * ENTRY)
         runs[i][3] = entries
         layout.entry_of_run[i] = <uint8_t*>PyBytes_AS_STRING(entries)
     for i in range(count):
-        draft = <tuple>drafts[i]
+        draft = <tuple>items[i]
         size = layout.sizes[i]
         topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(draft[0], &topic.size)
         properties = <bytes>draft[3]
