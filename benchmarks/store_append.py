@@ -1,7 +1,7 @@
 """How many messages a second does the store append, beside a C loop that writes the same bytes by the same means?
 
-The C loop lays out records of the same size, checksums them with the same code and writes a batch with one pwrite into a
-freshly reserved file; it keeps no queue, no table and no index, and makes no object. `of_c` is our rate over its.
+The C loop lays out records of the same size, checksums them with the same code and writes a batch with one pwrite into
+a freshly reserved file; it keeps no queue, no table and no index, and makes no object. `of_c` is our rate over its.
 Asynchronous flush; messages with a tag, for one queue, without keys unless --keys 1. Each round has a fresh store.
 
 What it does not show: many queues at a time, an event loop around it, a disk that cannot keep up with the page cache.

@@ -1,7 +1,7 @@
 """How many messages a second does a consumer's way of reading slice out of the log?
 
-One queue with messages of --body bytes, read from the first to the last offset in pulls of 32; each message is a view of
-the mapped log. Everything is in the page cache. What it does not show: a cold disk, filters that decode properties.
+One queue with messages of --body bytes, read from the first to the last offset in pulls of 32; each message is a view
+of the mapped log. Everything is in the page cache. What it does not show: a cold disk, filters that decode properties.
 
     python -m benchmarks.store_read
 """

@@ -1,7 +1,7 @@
 """How many messages a second are made durable for 64 senders, each waiting for its own (group commit)?
 
-Senders are tasks of one loop that append one message and wait until it is durable. Beside it: the rate of fdatasync after
-a 4 KiB write in C, times the number of senders (`of_limit`).
+Senders are tasks of one loop that append one message and wait until it is durable. Beside it: the rate of fdatasync
+after a 4 KiB write in C, times the number of senders (`of_limit`).
 
     python -m benchmarks.store_sync --senders 64
 """

@@ -182,6 +182,23 @@ def test_an_all_zero_queue_file_is_deleted_and_adds_no_entry(tmp_path):
         (tmp_path / "abort").touch()
 
 
+def test_a_log_that_lost_all_it_had_goes_on_where_it_was(tmp_path):
+    config = small(tmp_path, log_size_max=16384)
+    with opened(config) as store:
+        for i in range(17):
+            store.append([draft(bytes([i]) * 900)])
+        store.flush()
+        assert store.clean() == [0]
+    with open(tmp_path / "commitlog" / "00000000000000016384", "r+b") as log:
+        log.write(bytes(16384))
+    for _ in range(2):
+        with opened(config) as store:
+            assert store.commitlog.start == store.progress.appended == 16384
+    with opened(config) as store:
+        assert store.append([draft(b"x")]).physical_offsets == [16384]
+        assert read_all(store)[0].queue_offset > 0
+
+
 def test_log_files_without_queues_or_queues_without_log(tmp_path):
     with opened(small(tmp_path)) as store:
         store.append([draft(b"a", KEYS="k")])

@@ -25,7 +25,7 @@ class CommitLog:
     def __init__(self, disk: Disk, directory: Path, segment_size: int, worker: Executor, is_pooled: bool) -> None:
         self._disk = disk
         self._pool = SegmentPool(disk, 1 << 16)  # the map of a log segment costs address space only
-        self.segments = Segments(self._pool, directory, segment_size)
+        self.segments = Segments(self._pool, directory, segment_size, is_reserved=True)
         self.segment_size = segment_size
         self.end = 0
         self._worker = worker

@@ -8,7 +8,6 @@ A removed segment lives on for whoever holds a view of it: the kernel keeps the 
 """
 
 import contextlib
-import errno
 import mmap
 import os
 from pathlib import Path
@@ -82,22 +81,12 @@ class Segment:
         self.reserved = until
 
     def clear(self, position: int) -> None:
-        """Make everything from position on read as zeros again, durably. Holes and untouched pages are skipped."""
-        zeros = bytes(1 << 20)
-        while (position := self._next_written(position)) < self.size:
-            size = min(len(zeros), self.size - position)
-            if self.view[position : position + size] != zeros[:size]:
-                self._disk.write(self.fd, zeros[:size], position)
-            position += size
-        self.sync()
-
-    def _next_written(self, position: int) -> int:
-        try:
-            return min(os.lseek(self.fd, position, os.SEEK_DATA), self.size)
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # nothing but holes from here on
-                raise
-            return self.size
+        """Make everything from position on read as zeros again, durably."""
+        is_reserved = self.reserved == self.size
+        if self._disk.clear(self.fd, position, self.size - position, is_reserved):
+            if not is_reserved:
+                self.reserved = min(self.reserved, position // PAGE_SIZE * PAGE_SIZE)
+            self.sync()
 
     def sync(self) -> None:
         self._disk.sync(self.fd)

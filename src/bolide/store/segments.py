@@ -55,8 +55,9 @@ class SegmentPool:
 class Segments:
     """The files of one run, by the offset of their first byte."""
 
-    def __init__(self, pool: SegmentPool, directory: Path, segment_size: int) -> None:
+    def __init__(self, pool: SegmentPool, directory: Path, segment_size: int, is_reserved: bool = False) -> None:
         self._pool = pool
+        self._is_reserved = is_reserved  # whole files are, when they are made
         self.directory = directory
         self.segment_size = segment_size
         self.bases: list[int] = []
@@ -100,7 +101,10 @@ class Segments:
         return self.bases[0] if self.bases else 0
 
     def open(self, base: int) -> Segment:
-        return self._pool.get(self.directory, base, self.segment_size)
+        segment = self._pool.get(self.directory, base, self.segment_size)
+        if self._is_reserved:
+            segment.reserved = self.segment_size
+        return segment
 
     def base_of(self, offset: int) -> int | None:
         """The base of the segment that holds offset, None if it is not here."""
@@ -129,9 +133,10 @@ class Segments:
     def truncate(self, end: int) -> None:
         """Forget everything from end on: later files go, and the rest of the last one becomes zeros.
 
-        Old bytes after the end would be taken for records or entries at the next recovery.
+        Old bytes after the end would be taken for records or entries at the next recovery. Of the log an empty last
+        file stays, for without any the log would start at 0 again; of a queue none may, since Java counts its zeros.
         """
-        self.remove_from(end)
+        self.remove_from(end + self._is_reserved)
         if self.bases and end < self.bases[-1] + self.segment_size:
             self.open(self.bases[-1]).clear(end - self.bases[-1])
 

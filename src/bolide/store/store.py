@@ -125,8 +125,7 @@ class Store:
 
     def append(self, drafts: Sequence[Draft]) -> Appended:
         """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
-        started_s = self._clock.monotonic_s()
-        self._check_writable(started_s)
+        self._check_writable()
         store_ms = max(self._clock.now_ms(), self._last_store_ms)  # never back, for searches rely on its order
         commitlog = self.commitlog
         try:
@@ -135,7 +134,9 @@ class Store:
                 self._roll(len(laid[0]))
                 laid = self._lay(drafts, store_ms)
             records, places, queue_offsets, runs, keys = laid
+            started_s = self._clock.monotonic_s()
             commitlog.append(records)
+            took_s = self._clock.monotonic_s() - started_s
         except OSError as error:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the log cannot be written: {error}") from error
         self._last_store_ms = store_ms
@@ -148,7 +149,6 @@ class Store:
             self.progress.commit(end)
             if not self.config.is_sync:
                 self._advance()
-        took_s = self._clock.monotonic_s() - started_s
         if took_s * 1000 > self.config.busy_timeout_ms:
             self._slow_until_s = started_s + 2 * took_s
         return Appended(places, queue_offsets, store_ms, end)
@@ -180,7 +180,7 @@ class Store:
                 ResponseCode.SYSTEM_ERROR, f"CREATE_MAPPED_FILE_FAILED, no new log segment: {error}"
             ) from error
 
-    def _check_writable(self, now_s: float) -> None:
+    def _check_writable(self) -> None:
         reason = ""
         if self.log_flush.failure is not None:
             raise self.log_flush.refusal()
@@ -196,7 +196,7 @@ class Store:
                 reason = f"consume queues or index cannot be written: {self.dispatch.problem}"
         if reason:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
-        if now_s < self._slow_until_s:
+        if self._slow_until_s and self._clock.monotonic_s() < self._slow_until_s:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, a write to the log took too long")
         if self.config.pool_enabled:
             limit = self.config.pool_buffers_max * self.config.segment_size
