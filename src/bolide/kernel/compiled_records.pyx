@@ -310,32 +310,49 @@ cdef void put_fixed(uint8_t* at, Py_ssize_t size, bint is_long, int32_t queue_id
     put64(at + 40, born_ms)
 
 
+cdef inline uint8_t* put_host(uint8_t* at, bytes host) noexcept:
+    if PyBytes_GET_SIZE(host) == 8:
+        memcpy(at, PyBytes_AS_STRING(host), 8)  # a known size is one move
+    else:
+        memcpy(at, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+    return at + PyBytes_GET_SIZE(host)
+
+
 cdef int put_record(uint8_t* at, Py_ssize_t size, tuple draft, Span topic, int32_t sys_flag, int64_t queue_offset, int64_t physical_offset, int64_t store_ms, bytes store_host) except -1:
     cdef bytes born_host = <bytes>draft[7]
     cdef bytes properties = <bytes>draft[3]
     cdef bint is_long = topic.size > 127
     cdef uint8_t* start = at
     cdef Py_buffer body
+    cdef const uint8_t* content
+    cdef Py_ssize_t content_size
+    cdef bint is_bytes = type(draft[2]) is bytes
     put_fixed(at, size, is_long, draft[1], draft[4], queue_offset, physical_offset, sys_flag, draft[6])
     at += 48
-    memcpy(at, PyBytes_AS_STRING(born_host), PyBytes_GET_SIZE(born_host))
-    at += PyBytes_GET_SIZE(born_host)
+    at = put_host(at, born_host)
     put64(at, store_ms)
     at += 8
-    memcpy(at, PyBytes_AS_STRING(store_host), PyBytes_GET_SIZE(store_host))
-    at += PyBytes_GET_SIZE(store_host)
+    at = put_host(at, store_host)
     put32(at, <int32_t>draft[8])
     put64(at + 4, <int64_t>draft[9])
-    PyObject_GetBuffer(draft[2], &body, PyBUF_SIMPLE)
-    if at - start + 16 + body.len + (2 if is_long else 1) + topic.size + 2 + PyBytes_GET_SIZE(properties) != size:
-        PyBuffer_Release(&body)
+    if is_bytes:  # the usual case, and a buffer's ceremony costs as much as copying a small body
+        content = <const uint8_t*>PyBytes_AS_STRING(draft[2])
+        content_size = PyBytes_GET_SIZE(draft[2])
+    else:
+        PyObject_GetBuffer(draft[2], &body, PyBUF_SIMPLE)
+        content = <const uint8_t*>body.buf
+        content_size = body.len
+    if at - start + 16 + content_size + (2 if is_long else 1) + topic.size + 2 + PyBytes_GET_SIZE(properties) != size:
+        if not is_bytes:
+            PyBuffer_Release(&body)
         raise ValueError("a body that is not a buffer of single bytes")
-    put32(at + 12, <uint32_t>body.len)
+    put32(at + 12, <uint32_t>content_size)
     at += 16
-    memcpy(at, body.buf, body.len)
-    put32(start + 8, crc32_of(at, body.len) & 0x7FFFFFFF)
-    at += body.len
-    PyBuffer_Release(&body)
+    memcpy(at, content, content_size)
+    put32(start + 8, crc32_of(content, content_size) & 0x7FFFFFFF)
+    at += content_size
+    if not is_bytes:
+        PyBuffer_Release(&body)
     if is_long:
         at[0] = <uint8_t>(topic.size >> 8)
         at += 1

@@ -99,7 +99,7 @@ class ConsumeQueue:
                 self._fill(first_offset)
         tail = self._tail
         position = self.next_offset * ENTRY_SIZE - (tail.base if tail is not None else 0)
-        if tail is not None and tail.fd >= 0 and position + len(entries) <= tail.size:
+        if tail is not None and tail.is_open and position + len(entries) <= tail.size:
             tail.put(entries, position)
             self._moved(self.next_offset + len(entries) // ENTRY_SIZE)
         else:

@@ -22,7 +22,7 @@ from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.index import Index
 from bolide.store.segment import Segment
-from bolide.store.segments import SegmentPool
+from bolide.store.segments import SegmentPool, open_segments_max
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Dispatch:
     def __init__(self, disk: Disk, config: StoreConfig) -> None:
         self._disk = disk
         self._config = config
-        self._pool = SegmentPool(disk, config.open_files_max)
+        self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), keeps_descriptors=False)
         self._directory = config.root / "consumequeue"
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.index = Index(disk, config.root / "index", config.index_slots, config.index_entries_max)

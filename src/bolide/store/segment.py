@@ -10,12 +10,14 @@ A removed segment lives on for whoever holds a view of it: the kernel keeps the 
 import contextlib
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from bolide.store.config import PAGE_SIZE
 from bolide.store.disk import Disk
 
 RESERVE_STEP_MAX = 1 << 16
+_MAPPED_SIZE_MAX = 1 << 14
 
 
 def segment_name(base: int) -> str:
@@ -23,9 +25,9 @@ def segment_name(base: int) -> str:
 
 
 class Segment:
-    """An open file with its map."""
+    """An open file with its map. `fd` is -1 where only the map is kept open."""
 
-    __slots__ = ("_disk", "base", "fd", "map", "path", "reserved", "size", "view")
+    __slots__ = ("_disk", "base", "fd", "is_open", "map", "path", "reserved", "size", "view")
 
     def __init__(self, disk: Disk, path: Path, base: int, size: int, fd: int) -> None:
         self._disk = disk
@@ -40,6 +42,7 @@ class Segment:
             raise
         self.view = memoryview(self.map).toreadonly()
         self.reserved = 0
+        self.is_open = True
 
     @classmethod
     def create(cls, disk: Disk, directory: Path, base: int, size: int, reserve: int = 0) -> "Segment":
@@ -63,39 +66,65 @@ class Segment:
         return cls(disk, path, base, size, disk.open(path))
 
     def write(self, content: bytes | memoryview, position: int) -> None:
-        self._disk.write(self.fd, content, position)
+        if self.fd >= 0:
+            self._disk.write(self.fd, content, position)
+        else:
+            with self._descriptor() as fd:
+                self._disk.write(fd, content, position)
+
+    def drop_descriptor(self) -> None:
+        """Close our descriptor, and open one when it is needed: the map has its own, and queues are many."""
+        os.close(self.fd)
+        self.fd = -1
+
+    @contextlib.contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        fd = self.fd if self.fd >= 0 else self._disk.open(self.path)
+        try:
+            yield fd
+        finally:
+            if fd != self.fd:
+                os.close(fd)
 
     def put(self, content: bytes | memoryview, position: int) -> None:
         """Write through the map."""
         end = position + len(content)
         if end > self.reserved:
             self.reserve(position, end)
-        self.map[position:end] = content
+        if len(content) < _MAPPED_SIZE_MAX:
+            self.map[position:end] = content
+        else:
+            self.write(content, position)  # one call is cheaper than a fault for each fresh page
 
     def reserve(self, position: int, end: int) -> None:
         """Take the pages up to end, and some more, so that this is seldom called."""
         start = max(self.reserved, position) // PAGE_SIZE * PAGE_SIZE
         step = min(max(end, PAGE_SIZE), RESERVE_STEP_MAX)
         until = min(-(-max(end, start + step) // PAGE_SIZE) * PAGE_SIZE, self.size)
-        self._disk.reserve(self.fd, start, until - start)
+        with self._descriptor() as fd:
+            self._disk.reserve(fd, start, until - start)
         self.reserved = until
 
     def clear(self, position: int) -> None:
         """Make everything from position on read as zeros again, durably."""
         is_reserved = self.reserved == self.size
-        if self._disk.clear(self.fd, position, self.size - position, is_reserved):
+        with self._descriptor() as fd:
+            has_changed = self._disk.clear(fd, position, self.size - position, is_reserved)
+        if has_changed:
             if not is_reserved:
                 self.reserved = min(self.reserved, position // PAGE_SIZE * PAGE_SIZE)
             self.sync()
 
     def sync(self) -> None:
-        self._disk.sync(self.fd)
+        with self._descriptor() as fd:
+            self._disk.sync(fd)
 
     def close(self) -> None:
-        if self.fd < 0:
+        if not self.is_open:
             return
-        os.close(self.fd)
-        self.fd = -1
+        self.is_open = False
+        if self.fd >= 0:
+            self.drop_descriptor()
         self.view.release()
         # Views that readers still hold keep the map; it goes with the last of them.
         with contextlib.suppress(BufferError):

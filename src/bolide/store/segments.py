@@ -10,6 +10,7 @@ open.
 import bisect
 import logging
 import os
+import resource
 from collections import OrderedDict
 from pathlib import Path
 
@@ -20,11 +21,25 @@ from bolide.store.segment import Segment, segment_name
 log = logging.getLogger(__name__)
 
 
+def allow_many_files() -> None:
+    """Lift this process's own limit on open files to what the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def open_segments_max() -> int:
+    """How many segments may be open at a time: a map holds a descriptor, and connections need some too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft * 3 // 4, 16)
+
+
 class SegmentPool:
     """Open segments, least recently used first to go."""
 
-    def __init__(self, disk: Disk, count_max: int) -> None:
+    def __init__(self, disk: Disk, count_max: int, keeps_descriptors: bool = True) -> None:
         self.disk = disk
+        self._keeps_descriptors = keeps_descriptors  # beside those in the maps
         self._count_max = count_max
         self._open: OrderedDict[tuple[Path, int], Segment] = OrderedDict()
 
@@ -38,6 +53,8 @@ class SegmentPool:
         return segment
 
     def add(self, directory: Path, segment: Segment) -> None:
+        if not self._keeps_descriptors:
+            segment.drop_descriptor()
         self._open[directory, segment.base] = segment
         while len(self._open) > self._count_max:
             self._open.popitem(last=False)[1].close()

@@ -35,6 +35,7 @@ from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
 from bolide.store.record import Draft, Record, decode, pack_host, store_ms_of
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
+from bolide.store.segments import allow_many_files
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Store:
         cls, config: StoreConfig, clock: Clock, store_host: bytes | None = None, disk: Disk | None = None
     ) -> "Store":
         """Lock the directory, recover what is in it, and be ready to append."""
+        allow_many_files()
         config.root.mkdir(parents=True, exist_ok=True)
         config.log_directory.mkdir(parents=True, exist_ok=True)
         store = cls(config, clock, store_host or pack_host("127.0.0.1", 10911), disk or Disk())
@@ -259,7 +261,7 @@ class Store:
         index_ms = self.dispatch.index.full_ms
         segments, directories = self.dispatch.unsynced(pages_min)
         # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
-        descriptors = [os.dup(segment.fd) for segment in segments]
+        descriptors = [self._disk.open(segment.path) for segment in segments]
 
         def sync() -> None:
             try:
