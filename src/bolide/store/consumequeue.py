@@ -5,12 +5,13 @@ already there is left out, a gap (records the log lost) is filled with entries t
 first message has an offset above 0 starts with such entries from the beginning of its file, as RocketMQ's does.
 """
 
+import os
 import struct
 from pathlib import Path
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
-from bolide.store.segment import Segment
+from bolide.store.segment import Segment, segment_name
 from bolide.store.segments import SegmentPool, Segments
 
 _ENTRY = struct.Struct(">qiq")
@@ -44,15 +45,17 @@ class ConsumeQueue:
             self.segments.remove_from(base)  # an empty file would become a phantom entry in Java
 
     def _count_by_halves(self, base: int) -> int:
-        view = self.segments.open(base).view
-        low, high = 0, self.segments.segment_size // ENTRY_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            physical_offset, size, _ = _ENTRY.unpack_from(view, middle * ENTRY_SIZE)
-            if size > 0 and physical_offset >= 0:
-                low = middle + 1
-            else:
-                high = middle
+        # Without the map: a start looks at every queue once, and a fault in a hole fills pages around it with zeros.
+        with open(self.segments.directory / segment_name(base), "rb", buffering=0) as file:
+            low, high = 0, min(os.lseek(file.fileno(), 0, os.SEEK_HOLE), self.segments.segment_size) // ENTRY_SIZE + 1
+            high = min(high, self.segments.segment_size // ENTRY_SIZE)
+            while low < high:
+                middle = (low + high) // 2
+                physical_offset, size, _ = _ENTRY.unpack(os.pread(file.fileno(), ENTRY_SIZE, middle * ENTRY_SIZE))
+                if size > 0 and physical_offset >= 0:
+                    low = middle + 1
+                else:
+                    high = middle
         return low
 
     def load_below(self, physical_limit: int) -> None:
@@ -77,9 +80,18 @@ class ConsumeQueue:
         self.min_offset = self.segments.start // ENTRY_SIZE
         self.physical_end = 0
         if next_offset > self.min_offset:
-            physical_offset, size, _ = self.entry(next_offset - 1)
+            physical_offset, size, _ = self._entry_on_disk(next_offset - 1)
             self.physical_end = 0 if size == _NOTHING else physical_offset + size
         self._tail = None
+
+    def _entry_on_disk(self, queue_offset: int) -> tuple[int, int, int]:
+        """The same as `entry` without opening a map."""
+        at = queue_offset * ENTRY_SIZE
+        base = self.segments.base_of(at)
+        assert base is not None
+        with open(self.segments.directory / segment_name(base), "rb", buffering=0) as file:
+            physical_offset, size, tag = _ENTRY.unpack(os.pread(file.fileno(), ENTRY_SIZE, at - base))
+        return physical_offset, size, tag
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag hash of one entry."""
@@ -160,6 +172,10 @@ class ConsumeQueue:
     def raise_min(self, log_start: int) -> None:
         """The log begins at log_start now: entries that point below are not worth reading."""
         low, high = max(self.min_offset, self.segments.start // ENTRY_SIZE), self.next_offset
+        if low < high:
+            physical_offset, size, _ = self._entry_on_disk(low)
+            if physical_offset >= log_start and size != _NOTHING:
+                return  # the usual case, and no map is opened for it
         while low < high:
             middle = (low + high) // 2
             physical_offset, size, _ = self.entry(middle)
