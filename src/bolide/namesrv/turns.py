@@ -69,13 +69,17 @@ class Turns:
 
 
 async def _carry_out(act: Act, answer: asyncio.Future[Command]) -> None:
-    try:
-        result = act()
-        command = await result if isawaitable(result) else result
-    except Exception as problem:  # it belongs to whoever asked; the session makes an answer of it
-        if not answer.done():
-            answer.set_exception(problem)
-            answer.exception()  # seen, even if he hangs up before he looks
+    """Hand the outcome to whoever asked, an error too: the session makes an answer of it, and the next turn begins."""
+    (outcome,) = await asyncio.gather(_outcome(act), return_exceptions=True)
+    if answer.done():
+        return
+    if isinstance(outcome, BaseException):
+        answer.set_exception(outcome)
+        answer.exception()  # seen, even if he hangs up before he looks
     else:
-        if not answer.done():
-            answer.set_result(command)
+        answer.set_result(outcome)
+
+
+async def _outcome(act: Act) -> Command:
+    result = act()
+    return await result if isawaitable(result) else result
