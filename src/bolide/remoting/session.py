@@ -28,6 +28,7 @@ from bolide.protocol.frames import FrameReader
 from bolide.remoting.address import join_address
 from bolide.remoting.asked import Asked
 from bolide.remoting.config import SessionConfig
+from bolide.remoting.idle import untaken_size
 
 log = logging.getLogger(__name__)
 
@@ -208,13 +209,14 @@ class Session(asyncio.BufferedProtocol):
 
     def expire(self, now_s: float, idle_max_s: float) -> float:
         """Close if nothing was read and nothing written for too long; otherwise the time to look again."""
-        unsent_size = self.unsent_size
-        if unsent_size < self._unsent_seen_size:
-            self.last_active_s = now_s  # the peer takes an old answer slowly, but it does
-        self._unsent_seen_size = unsent_size
         due_s = self.last_active_s + idle_max_s
         if due_s > now_s or self._limit is not None:
             return max(due_s, now_s + 1)
+        unsent_size = self.unsent_size + untaken_size(self._transport)
+        if unsent_size and unsent_size != self._unsent_seen_size:
+            # The peer may be taking an old answer slowly: see in a while whether more of it is gone.
+            self._unsent_seen_size = unsent_size
+            return now_s + idle_max_s / 4
         if unsent_size:
             log.warning("connection closed: peer=%s took none of %d bytes for %d s", self.peer, unsent_size, idle_max_s)
             self.abort("slow reader")
