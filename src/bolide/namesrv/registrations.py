@@ -44,6 +44,7 @@ from bolide.remoting.session import Request, Session
 # Bodies up to this size are read at once: some 400 topics, well under a millisecond.
 SMALL_BODY_SIZE = 64 * 1024
 TOPICS_A_SLICE = 500
+ZLIB_START = b"\x78"  # 5.4 and 5.5 compress without saying so
 _PLANS_MAX = 5
 _ZONE_NAME = "__ZONE_NAME"
 _FILTER_LIST_VERSION = 37  # brokers before 3.0.11 send no filter servers, which is not the same as none
@@ -92,7 +93,8 @@ class Registrations:
         """103: a broker is here, with these topics; every 30 seconds, so this is its heartbeat too."""
         header = RegisterBrokerRequest.decode(request.command.fields)
         size = len(request.command.body)
-        if size > SMALL_BODY_SIZE:
+        # How much is folded into a compressed body, nobody knows before it is read.
+        if size > SMALL_BODY_SIZE or header.is_compressed or request.command.body.startswith(ZLIB_START):
             return self.turns.take(lambda: self._register_large(request, header), size, is_long=True)
         return self.turns.take(lambda: self._register_small(request, header), size)
 
