@@ -8,6 +8,7 @@ import pytest
 
 from bolide.errors import Refusal
 from bolide.namesrv import registrations
+from bolide.namesrv.entries import Plan
 from bolide.namesrv.turns import Turns
 from bolide.protocol.command import Command
 from tests.namesrv.brokers import RW
@@ -34,11 +35,20 @@ async def test_ten_thousand_topics_register_and_their_size_is_logged(
         assert sum("written=" in line for line in caplog.messages) == 1  # a mere heartbeat is no news
 
 
+@pytest.mark.parametrize("compressed", [False, True])
 @both_loops
 async def test_look_ups_are_answered_between_the_slices_of_a_large_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compressed: bool
 ) -> None:
     seen: list[int] = []
+    slices: list[int] = []
+    compare = Plan.compare
+
+    def noted(plan: Plan, count: int) -> bool:
+        slices.append(count)
+        return compare(plan, count)
+
+    monkeypatch.setattr(Plan, "compare", noted)
     async with running(tmp_path) as ns, BrokerPeer(ns, "small") as small, BrokerPeer(ns, "big") as big:
         await small.register()
         real_sleep = asyncio.sleep
@@ -51,8 +61,10 @@ async def test_look_ups_are_answered_between_the_slices_of_a_large_registration(
             await real_sleep(delay_s)
 
         monkeypatch.setattr(registrations.asyncio, "sleep", look_up_meanwhile)
-        assert (await big.register(MANY)).code == 0
+        slices.clear()
+        assert (await big.register(MANY, compressed=compressed)).code == 0
         assert seen == [0]
+        assert slices == [registrations.TOPICS_A_SLICE] * 20
 
 
 @pytest.mark.feature("F051", "F046")

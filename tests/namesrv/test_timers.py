@@ -123,7 +123,7 @@ async def test_ns4_the_kv_configuration_is_printed_after_1_min_and_then_every_10
     printed_s: list[int] = []
 
     def note_time(record: logging.LogRecord) -> bool:
-        if record.getMessage() == "kv entry namespace=ns key=k value=v":
+        if record.getMessage() == "kv entry namespace='ns' key='k' value='v'":
             printed_s.append(round(clock.monotonic_s()))
         return True
 

@@ -56,7 +56,7 @@ class Operations:
     def put(self, request: Request) -> Awaitable[Command]:
         """100: keep a value."""
         header = PutKvRequest.decode(request.command.fields)
-        log.info("kv put namespace=%s key=%s value=%s", header.namespace, header.key, header.value)
+        log.info("kv put namespace=%r key=%r value=%r", header.namespace, header.key, header.value)
         return self._change_kv(
             request, header.namespace, header.key, lambda: self._kv.put(header.namespace, header.key, header.value)
         )
@@ -64,7 +64,7 @@ class Operations:
     def delete(self, request: Request) -> Awaitable[Command]:
         """102: forget a value."""
         header = DeleteKvRequest.decode(request.command.fields)
-        log.info("kv delete namespace=%s key=%s", header.namespace, header.key)
+        log.info("kv delete namespace=%r key=%r", header.namespace, header.key)
         return self._change_kv(
             request, header.namespace, header.key, lambda: self._kv.delete(header.namespace, header.key)
         )

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
 from bolide.clock import Clock
-from bolide.errors import ConnectionLost, Refusal
+from bolide.errors import Refusal
 from bolide.namesrv.absence import Departures
 from bolide.namesrv.config import CurrentConfig
 from bolide.namesrv.entries import HEARTBEAT_TIMEOUT_MS, Announcement, Cause, Departure, Enrolled, MinIdNotice, QueueRow
@@ -44,6 +44,7 @@ from bolide.remoting.session import Request, Session
 # Bodies up to this size are read at once: some 400 topics, well under a millisecond.
 SMALL_BODY_SIZE = 64 * 1024
 TOPICS_A_SLICE = 500
+NAME_LENGTH_MAX = 255
 ZLIB_START = b"\x78"  # 5.4 and 5.5 compress without saying so
 _PLANS_MAX = 5
 _ZONE_NAME = "__ZONE_NAME"
@@ -100,6 +101,7 @@ class Registrations:
 
     def _register_small(self, request: Request, header: RegisterBrokerRequest) -> Command:
         announcement = announced(request, header)
+        _check_present(request)
         drops_missing = self._current.config.drops_missing_topics
         enrolled = self._tables.register(announcement, self._now_ms(), drops_missing=drops_missing)
         return self._enrolled(request, announcement, enrolled)
@@ -119,8 +121,7 @@ class Registrations:
             plan = self._tables.plan(announcement, drops_missing=drops_missing)
         else:
             plan.compare(len(announcement.topics))  # brokers leave faster than we compare: better late than never
-        if not request.session.is_open:
-            raise ConnectionLost("the broker left while its registration was being read")
+        _check_present(request)
         return self._enrolled(request, announcement, self._tables.apply(plan, self._now_ms()))
 
     def _enrolled(self, request: Request, announcement: Announcement, enrolled: Enrolled) -> Command:
@@ -231,7 +232,7 @@ class Registrations:
 
         def merge() -> Command:
             if not self._tables.register_topic(header.topic, rows):
-                log.warning("topic not registered topic=%s brokers=%s", header.topic, ",".join(rows))
+                log.warning("topic not registered topic=%r brokers=%r", header.topic, list(rows)[:10])
             return request.command.answer(ResponseCode.SUCCESS)
 
         return self.turns.take(merge)
@@ -242,7 +243,7 @@ class Registrations:
 
         def delete() -> Command:
             self._tables.delete_topic(header.topic, header.cluster_name or None)
-            log.info("topic deleted topic=%s cluster=%s", header.topic, header.cluster_name or "all")
+            log.info("topic deleted topic=%r cluster=%r", header.topic, header.cluster_name or "all")
             return request.command.answer(ResponseCode.SUCCESS)
 
         return self.turns.take(delete)
@@ -253,7 +254,7 @@ class Registrations:
 
         def wipe() -> Command:
             count = self._tables.wipe_write(name)
-            log.info("write permission wiped name=%s topics=%d", name, count)
+            log.info("write permission wiped name=%r topics=%d", name, count)
             answer = WipeWritePermissionAnswer(topic_count=count)
             return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
@@ -265,7 +266,7 @@ class Registrations:
 
         def add() -> Command:
             count = self._tables.add_write(name)
-            log.info("write permission added name=%s topics=%d", name, count)
+            log.info("write permission added name=%r topics=%d", name, count)
             answer = AddWritePermissionAnswer(topic_count=count)
             return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
@@ -275,9 +276,22 @@ class Registrations:
         return int(self._clock.monotonic_s() * 1000)
 
 
+def _check_present(request: Request) -> None:
+    """A broker whose connection is gone must not be registered: nobody would notice that it is not there."""
+    if not request.session.is_open:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection ended before the registration was carried out")
+
+
 def announced(request: Request, header: RegisterBrokerRequest) -> Announcement:
     """What a registration says, read from header and body; raises Refusal. Pure, so a thread may run it."""
     command = request.command
+    for key, name in (
+        ("brokerName", header.broker_name),
+        ("brokerAddr", header.broker_address),
+        ("clusterName", header.cluster_name),
+        ("haServerAddr", header.ha_address or "-"),
+    ):
+        _check_name(key, name)
     if header.body_crc32 and header.body_crc32 != body_crc(command.body):
         raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match: the body is not the one that was sent")
     registration = decode_registration(command.body, header.is_compressed, command.version)
@@ -303,6 +317,13 @@ def announced(request: Request, header: RegisterBrokerRequest) -> Announcement:
         timeout_ms=HEARTBEAT_TIMEOUT_MS if header.heartbeat_timeout_ms is None else header.heartbeat_timeout_ms,
         mappings=table.topic_queue_mapping_info_map or {},
     )
+
+
+def _check_name(key: str, name: str) -> None:
+    """Names go into every route, log and remark of this server, so they have to be ones that people can read."""
+    if not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+        text = f"{key} must be 1 to {NAME_LENGTH_MAX} printable characters, not {len(name)}: {name[:40]!r}"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
 
 
 def row_of(route: QueueRoute) -> QueueRow:
