@@ -91,6 +91,31 @@ async def test_registrations_are_carried_out_one_after_another_in_the_order_they
         assert ns.namesrv.registrations.turns.waiting_count == 0
 
 
+@pytest.mark.parametrize("losses", [1, 100])
+@both_loops
+async def test_tables_that_change_between_two_slices_make_the_plan_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: int
+) -> None:
+    """Rows that were there when they were compared are gone when the plan is applied; they must be written again."""
+    left = [losses]
+    async with running(tmp_path) as ns, BrokerPeer(ns, "big") as big:
+        await big.register(MANY)
+        compare = Plan.compare
+
+        def lose_meanwhile(plan: Plan, count: int) -> bool:
+            is_left = compare(plan, count)
+            if left[0] and count == registrations.TOPICS_A_SLICE:
+                left[0] -= 1
+                ns.namesrv.tables.delete_topic("topic-00000")
+                ns.namesrv.tables.wipe_write("big")
+                ns.namesrv.tables.add_write("big")
+            return is_left
+
+        monkeypatch.setattr(Plan, "compare", lose_meanwhile)
+        assert (await big.register(MANY)).code == 0
+        assert len(ns.namesrv.tables.topics) == 10_000
+
+
 @both_loops
 async def test_a_broker_that_leaves_during_a_large_registration_spoils_no_plan(tmp_path: Path) -> None:
     async with running(tmp_path) as ns, BrokerPeer(ns, "big") as big, BrokerPeer(ns, "small") as small:

@@ -52,6 +52,11 @@ async def test_the_remark_of_17_names_cause_and_command_with_the_servers_own_add
         remark = (await ns.look_up("T1")).remark
         assert remark is not None
         assert "broker 'broker-a' (broker-a-0:10911), which had it, closed its connection 0 s ago" in remark
+        await broker.register()
+        await ns.ask(216, {"topic": "T1"})
+        remark = (await ns.look_up("T1")).remark
+        assert remark is not None
+        assert "no registered broker has it" in remark  # the broker is back and no cause any more
 
 
 @pytest.mark.feature("F026", "F016")
@@ -134,8 +139,11 @@ async def test_a_registration_is_read_in_every_form(tmp_path: Path) -> None:
                 assert (answer.code, answer.remark) == (0, None)
                 assert ns.namesrv.tables.queues[name] == TOPICS
         async with BrokerPeer(ns, "ancient") as broker:  # before 3.0.11: the topic table alone
+            key = ("C1", broker.address)
+            ns.namesrv.tables.filter_servers[key] = ["f:1"]
             assert (await broker.register(wire_version=36)).code == 0
             assert ns.namesrv.tables.queues["ancient"] == TOPICS
+            assert ns.namesrv.tables.filter_servers == {key: ["f:1"]}  # it said nothing of them
 
 
 @both_loops

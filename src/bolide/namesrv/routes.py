@@ -255,8 +255,7 @@ class RouteTables:
 
     def _is_heard_of(self, name: str, address: str) -> bool:
         """A broker that moved to another cluster is known under both until the old entry expires."""
-        entries = (self.live.get((cluster, address)) for cluster in self.clusters)
-        return any(live is not None and live.name == name for live in entries)
+        return any(at == address and live.name == name for (_, at), live in self.live.items())
 
     def _leave_seat(self, name: str, address: str) -> tuple[Mapping[str, QueueRow], MinIdNotice | None]:
         broker = self.brokers.get(name)
