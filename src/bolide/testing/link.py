@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from bolide.remoting.address import split_address
+from bolide.remoting.session import Guests
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +36,13 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 class Link:
     """The faults between two ends; made by `open_link`."""
 
-    def __init__(self, target: str, group: asyncio.TaskGroup) -> None:
+    def __init__(self, target: str, guests: Guests) -> None:
         self.address = ""
         self.delay_s = 0.0
         self.bytes_per_s: float | None = None
         self.is_down = False
         self._target = target
-        self._group = group
+        self._guests = guests
         self._is_halving = False
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -77,7 +78,7 @@ class Link:
         if self.is_down:
             _reset(writer)
             return
-        task = self._group.create_task(self._carry(reader, writer), name="link.carry")
+        task = self._guests.invite(self._carry(reader, writer), name="link.carry")
         self._carried.add(task)
         task.add_done_callback(self._carried.discard)
 
@@ -159,8 +160,8 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def open_link(target: str) -> AsyncIterator[Link]:
     """A link to `target` ("host:port"); whoever connects to its `address` reaches the target through it."""
-    async with asyncio.TaskGroup() as group:
-        link = Link(target, group)
+    async with Guests() as guests:
+        link = Link(target, guests)
         server = await asyncio.start_server(link.accept, "127.0.0.1", 0)
         link.address = "{}:{}".format(*server.sockets[0].getsockname())
         try:
