@@ -41,6 +41,7 @@ REGISTER_BROKER = 103
 PACED_RATE = 5000
 REGISTRATION_COUNT = 5
 LOAD_TIMEOUT_S = 120
+QUIET_LOAD = 0.7
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -317,6 +318,9 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = read_options(argv)
+    load_average = os.getloadavg()[0]
+    if load_average > QUIET_LOAD:
+        print(f"the machine is busy (load average {load_average:.1f}): the numbers below are worth less")
     os.environ["BOLIDE_KERNEL"] = options.kernel
     load = Load(build_load(), options.connections, options.in_flight, options.count)
     throughputs: list[Throughput] = []
@@ -335,7 +339,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "question": QUESTION,
             "throughput": [asdict(row) for row in throughputs],
             "delay": [asdict(row) for row in delays],
-            "machine": machine(),
+            "machine": {**machine(), "load_average_before": round(load_average, 2)},
             "commit": commit(),
             "kernel": options.kernel,
             "parameters": {name: value for name, value in vars(options).items() if name not in ("kernel", "keep")},
