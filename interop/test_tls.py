@@ -64,13 +64,14 @@ def only_ours(kind: str) -> None:
 
 
 @pytest.mark.short
-@pytest.mark.parametrize(("broker_release", "client_release"), zip(SERVER_RELEASES, CLIENT_RELEASES, strict=True))
+@pytest.mark.parametrize(("broker_release", "client_release"), list(zip(SERVER_RELEASES, CLIENT_RELEASES, strict=True)))
 def test_a_broker_and_its_clients_use_tls_where_plain_requests_are_refused(
     broker_release: str, client_release: str, start_name_server: StartNameServer, tmp_path: Path
 ) -> None:
     server = start_name_server(tls_settings(tmp_path, "enforcing"))
     assert is_refused_plainly(server)
-    with java_broker(tmp_path, broker_release, server.endpoint, jvm=(*LARGE, *tls_flags(tmp_path))):
+    with java_broker(tmp_path, broker_release, server.endpoint, jvm=(*LARGE, *tls_flags(tmp_path))) as broker:
+        broker.register_now()
         line = {"namesrv": server.endpoint, "topic": "Secret", "tls": True}
         await_that("the broker is known", lambda: is_routed_over_tls(server, DEFAULT_TOPIC), TIMEOUT_S)
         send_messages(tmp_path, client_release, **line, count=COUNT)

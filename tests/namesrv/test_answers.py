@@ -96,6 +96,7 @@ def test_a_kept_answer_is_always_what_the_tables_would_say(answers: Answers, tab
         lambda: tables.register(announce("a", zone="z"), 1),
         lambda: tables.unregister("DefaultCluster", "b", "b-0:10911", 2),
         lambda: tables.register(announce("a", mappings={"T1": msgspec.Raw(b"{}")}, counter=3), 3),
+        lambda: tables.register(announce("a", mappings={"T1": msgspec.Raw(b'{"epoch":2}')}, counter=4), 3),
     ]
     for change in changes:
         keep(answers, tables, "T1")

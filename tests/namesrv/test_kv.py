@@ -137,8 +137,17 @@ def test_everything_is_printed_and_very_much_is_cut(path: Path, caplog: pytest.L
     with caplog.at_level(logging.INFO, "bolide.namesrv.kv"):
         KvConfig(path).print()
     assert "namespaces=1 keys=1002" in caplog.messages[0]
-    assert caplog.messages[1] == "kv entry namespace=ns key=k0 value=v"
+    assert caplog.messages[1] == "kv entry namespace='ns' key='k0' value='v'"
     assert caplog.messages[-1] == "kv entries not shown count=2"
+
+
+def test_the_table_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bolide.namesrv.kv.SIZE_MAX", 100)
+    kv = KvConfig(path)
+    kv.put("ns", "k", "v")
+    with pytest.raises(Refusal, match="would exceed"):
+        kv.put("ns", "k2", "v" * 100)
+    assert kv.namespace("ns") == {"k": "v"}
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -88,7 +88,7 @@ def all_values(header: type[Header]) -> st.SearchStrategy[Header]:
     """Headers of one class: each optional field sometimes None, or left to its default."""
 
     def values_of(field: WireField) -> st.SearchStrategy:
-        default = header.__dataclass_fields__[field.name].default
+        default = vars(header)["__dataclass_fields__"][field.name].default
         return VALUES[field.kind] if field.is_required else VALUES[field.kind] | st.just(default)
 
     return st.builds(header, **{field.name: values_of(field) for field in header.wire_fields})

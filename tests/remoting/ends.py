@@ -108,7 +108,10 @@ class Peer:
         return answers
 
     async def ask(self, command: Command) -> Command:
-        self.send(command)
+        return await self.ask_after(b"", command)
+
+    async def ask_after(self, first: bytes, command: Command) -> Command:
+        self.send(first, command)
         return (await self.answers(1))[0]
 
     async def end(self) -> bytes:

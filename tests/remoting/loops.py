@@ -13,6 +13,7 @@ from bolide.testing.loop import VirtualLoop
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 REAL_LIMIT_S = 30
+POLL_INTERVAL_S = 0.002
 
 
 def run_on(
@@ -58,10 +59,13 @@ def virtual_time(test: Test) -> Callable[..., None]:
 
 
 async def eventually(condition: Callable[[], bool], limit_s: float = 10) -> None:
-    """Wait until a condition holds; the limit is the loop's time."""
+    """Wait until a condition holds; the limit is the loop's time, and in virtual time the looks become rarer."""
+    growth = 2 if isinstance(asyncio.get_running_loop(), VirtualLoop) else 1
+    stretch = 1
     async with asyncio.timeout(limit_s):
-        while not condition():  # noqa: ASYNC110 - what tests wait for has no event
-            await asyncio.sleep(0.002)  # polls
+        while not condition():
+            await asyncio.sleep(POLL_INTERVAL_S * stretch)
+            stretch = min(stretch * growth, 500)
 
 
 async def within(limit_s: float, wait: Awaitable[Any]) -> Any:

@@ -14,7 +14,7 @@ from bolide.remoting.asked import following_opaque
 from bolide.remoting.session import Reply, Request, Session
 from bolide.testing import VirtualClock
 from tests.remoting.ends import Parked, Peer, Table, echo, request_of, served, stream_of
-from tests.remoting.loops import both_loops, eventually, virtual_time
+from tests.remoting.loops import POLL_INTERVAL_S, both_loops, eventually, virtual_time
 
 
 @both_loops
@@ -306,7 +306,7 @@ async def test_a_slow_reader_is_not_read_and_its_answers_do_not_pile_up() -> Non
         await eventually(lambda: bool(session.in_flight_count))
         served_before = len(owner.served)
         for _ in range(50):
-            await asyncio.sleep(0.002)  # polls
+            await asyncio.sleep(POLL_INTERVAL_S)
             assert session.unsent_size <= 200_000 + 2 * 100_200
         assert len(owner.served) == served_before < 1_000
         peer.writer.transport.resume_reading()  # type: ignore[attr-defined]

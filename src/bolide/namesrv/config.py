@@ -100,6 +100,15 @@ class NamesrvConfig:
                 raise ConfigError(key, value, f"must be at least {low}")
 
 
+class CurrentConfig:
+    """The configuration in force; only request 318 puts another in its place."""
+
+    __slots__ = ("config",)
+
+    def __init__(self, config: NamesrvConfig) -> None:
+        self.config = config
+
+
 USED_KEYS = frozenset(keys_of(NamesrvConfig)) | frozenset(keys_of(ListenConfig)) | frozenset(keys_of(ConnectConfig))
 _RUN_TIME_KEYS = frozenset(
     {

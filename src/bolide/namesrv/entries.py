@@ -32,7 +32,7 @@ class QueueRow(msgspec.Struct, frozen=True, gc=False):
         return bool(self.perm & PERM_WRITE)
 
     def with_perm(self, perm: int) -> "QueueRow":
-        return self if perm == self.perm else QueueRow(self.read_count, self.write_count, perm, self.flags)
+        return QueueRow(self.read_count, self.write_count, perm, self.flags)
 
     def without_write(self) -> "QueueRow":
         return self.with_perm(self.perm & ~PERM_WRITE)

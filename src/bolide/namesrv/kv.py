@@ -20,6 +20,7 @@ from bolide.protocol import fastjson
 from bolide.protocol.codes import ResponseCode
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+SIZE_MAX = 4 * 1024 * 1024  # a namespace has to fit into one answer
 _SHOWN_MAX = 1000
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 log = logging.getLogger(__name__)
@@ -56,7 +57,10 @@ class KvConfig:
         self._become({**self._table, namespace: rest})
 
     def _become(self, table: KvTable) -> None:
-        write_whole(self._path, json.dumps({"configTable": table}, ensure_ascii=False, separators=(",", ":")))
+        text = json.dumps({"configTable": table}, ensure_ascii=False, separators=(",", ":"))
+        if len(text) > SIZE_MAX:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the KV configuration would exceed {SIZE_MAX} characters")
+        write_whole(self._path, text)
         self._table = table
 
     def print(self) -> None:
@@ -64,7 +68,7 @@ class KvConfig:
         entries = [(space, key, value) for space, keys in self._table.items() for key, value in keys.items()]
         log.info("kv configuration namespaces=%d keys=%d", len(self._table), len(entries))
         for space, key, value in entries[:_SHOWN_MAX]:
-            log.info("kv entry namespace=%s key=%s value=%s", space, key, value)
+            log.info("kv entry namespace=%r key=%r value=%r", space, key, value)
         if len(entries) > _SHOWN_MAX:
             log.info("kv entries not shown count=%d", len(entries) - _SHOWN_MAX)
 

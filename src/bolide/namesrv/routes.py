@@ -255,8 +255,7 @@ class RouteTables:
 
     def _is_heard_of(self, name: str, address: str) -> bool:
         """A broker that moved to another cluster is known under both until the old entry expires."""
-        entries = (self.live.get((cluster, address)) for cluster in self.clusters)
-        return any(live is not None and live.name == name for live in entries)
+        return any(at == address and live.name == name for (_, at), live in self.live.items())
 
     def _leave_seat(self, name: str, address: str) -> tuple[Mapping[str, QueueRow], MinIdNotice | None]:
         broker = self.brokers.get(name)
@@ -271,7 +270,7 @@ class RouteTables:
         if not broker.has_acting_master:
             return {}, None
         if broker.is_without_master:
-            self._write_rows(name, {topic: row.without_write() for topic, row in self.queues.get(name, {}).items()})
+            self.wipe_write(name)
         min_id = min(broker.addresses)
         if min_id == min_before:
             return {}, None
@@ -293,15 +292,11 @@ class RouteTables:
 
     def wipe_write(self, name: str) -> int:
         """Take the write permission from all topics of a broker name; says how many topics it has."""
-        rows = self.queues.get(name, {})
-        self._write_rows(name, {topic: row.without_write() for topic, row in rows.items()})
-        return len(rows)
+        return self._set_perms(name, lambda row: row.perm & ~PERM_WRITE)
 
     def add_write(self, name: str) -> int:
         """Make all topics of a broker name readable and writable; says how many topics it has."""
-        rows = self.queues.get(name, {})
-        self._write_rows(name, {topic: row.with_perm(PERM_READ | PERM_WRITE) for topic, row in rows.items()})
-        return len(rows)
+        return self._set_perms(name, lambda row: PERM_READ | PERM_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Drop a topic's rows, of all brokers or of one cluster's; a broker that has it brings it back later."""
@@ -315,27 +310,30 @@ class RouteTables:
         if not rows or not rows.keys() <= self.brokers.keys():
             return False
         for name, row in rows.items():
-            self._write_rows(name, {topic: row})
+            if self.queues.get(name, {}).get(topic) != row:
+                self._write_rows(name, {topic: row})
         return True
 
     # Table 1 and the names beside it change here alone
 
-    def _write_rows(self, name: str, rows: Mapping[str, QueueRow]) -> int:
-        known = self.queues.get(name)
-        if known is None:
-            known = self.queues[name] = {}
-        changed = {topic: row for topic, row in rows.items() if known.get(topic) != row}
+    def _write_rows(self, name: str, changed: Mapping[str, QueueRow]) -> int:
+        """Write rows that all differ from what is here."""
+        if not changed:
+            return 0
+        known = self.queues.setdefault(name, {})
         alone = (name,)  # one tuple for all topics of a single broker: most of them are
-        for topic in changed:
-            if topic not in known:
-                self.topics[topic] = self.topics[topic] + alone if topic in self.topics else alone
+        for topic in [topic for topic in changed if topic not in known]:
+            self.topics[topic] = self.topics[topic] + alone if topic in self.topics else alone
         known.update(changed)
-        if not known:
-            del self.queues[name]
-        if changed:
-            self.revision += 1
-            self._forget(changed)
+        self.revision += 1
+        self._forget(changed)
         return len(changed)
+
+    def _set_perms(self, name: str, perm_of: Callable[[QueueRow], int]) -> int:
+        rows = self.queues.get(name, {})
+        wanted = ((topic, row, perm_of(row)) for topic, row in rows.items())
+        self._write_rows(name, {topic: row.with_perm(perm) for topic, row, perm in wanted if perm != row.perm})
+        return len(rows)
 
     def _remove_rows(self, name: str, gone: set[str]) -> None:
         known = self.queues.get(name)

@@ -5,12 +5,23 @@ when they will have been silent for too long, and comes back at the earliest of 
 """
 
 import asyncio
+import fcntl
+import struct
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from bolide.clock import Clock
 
 _INTERVAL_MIN_S = 1.0
+_SIOCOUTQNSD = 0x894B  # Linux: how much of a socket's send queue was never sent
+
+
+def untaken_size(transport: asyncio.BaseTransport | None) -> int:
+    """Bytes that the operating system took and could not send, because the peer's has no room for them."""
+    end = transport.get_extra_info("socket") if transport is not None else None
+    if end is None or end.fileno() < 0:
+        return 0
+    return int(struct.unpack("i", fcntl.ioctl(end.fileno(), _SIOCOUTQNSD, bytes(4)))[0])
 
 
 class Silent(Protocol):

@@ -16,9 +16,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 from bolide.clock import Clock
 from bolide.errors import ClientError, ConnectionLost, ProtocolError, Refusal, RequestTimeout
@@ -28,40 +27,14 @@ from bolide.protocol.frames import FrameReader
 from bolide.remoting.address import join_address
 from bolide.remoting.asked import Asked
 from bolide.remoting.config import SessionConfig
+from bolide.remoting.idle import untaken_size
+from bolide.remoting.owner import Owner, Reply, Request
+
+__all__ = ["Guests", "Owner", "Reply", "Request", "Session"]
 
 log = logging.getLogger(__name__)
 
 _UNSENT_SIZE_HIGH = 256 * 1024
-
-Reply = Command | None  # None: stay silent
-
-
-@dataclass(slots=True)
-class Request:
-    """What a peer asks; `arrived_s` is the steady clock's."""
-
-    command: Command
-    session: "Session"
-    arrived_s: float
-
-
-class Owner(Protocol):
-    """Who serves the requests of a session."""
-
-    def take(self, session: "Session", stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        """Answer at once what can be: all whole frames of one read → one buffer of replies, the bounds that are left.
-
-        `stream` is valid during the call only. Without a hot path: `return b"", bounds`.
-        """
-        ...
-
-    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
-        """Answer one request; a `Refusal` becomes an answer with its code, any other error SYSTEM_ERROR."""
-        ...
-
-    def closed(self, session: "Session", why: str) -> None:
-        """The session is gone, and nothing of it runs any more; called once."""
-        ...
 
 
 class Guests:
@@ -182,7 +155,8 @@ class Session(asyncio.BufferedProtocol):
 
     async def writable(self) -> None:
         """Wait until the peer takes what was written before."""
-        if self._writable is not None:
+        # Of many that wake together the first may fill the buffer again.
+        while self._writable is not None and not self._writable.is_set():
             await self._writable.wait()
 
     def finish(self, why: str) -> None:
@@ -208,13 +182,14 @@ class Session(asyncio.BufferedProtocol):
 
     def expire(self, now_s: float, idle_max_s: float) -> float:
         """Close if nothing was read and nothing written for too long; otherwise the time to look again."""
-        unsent_size = self.unsent_size
-        if unsent_size < self._unsent_seen_size:
-            self.last_active_s = now_s  # the peer takes an old answer slowly, but it does
-        self._unsent_seen_size = unsent_size
         due_s = self.last_active_s + idle_max_s
         if due_s > now_s or self._limit is not None:
             return max(due_s, now_s + 1)
+        unsent_size = self.unsent_size + untaken_size(self._transport)
+        if unsent_size and unsent_size != self._unsent_seen_size:
+            # The peer may be taking an old answer slowly: see in a while whether more of it is gone.
+            self._unsent_seen_size = unsent_size
+            return now_s + idle_max_s / 4
         if unsent_size:
             log.warning("connection closed: peer=%s took none of %d bytes for %d s", self.peer, unsent_size, idle_max_s)
             self.abort("slow reader")
@@ -415,17 +390,21 @@ class Session(asyncio.BufferedProtocol):
     async def _acquire(self, timeout_s: float) -> None:
         """A place among the requests in flight, and a peer that takes bytes."""
         places = self._asked.places
-        is_congested = places.locked() or (self._writable is not None and not self._writable.is_set())
-        if not is_congested:
+        if not places.locked() and (self._writable is None or self._writable.is_set()):
             await places.acquire()  # does not wait
             return
+        has_place = False
         try:
             async with asyncio.timeout(timeout_s):
+                has_place = await places.acquire()
                 await self.writable()
-                await places.acquire()
+                has_place = False  # it is the caller's now
         except TimeoutError:
             text = f"{self.peer} took no further request for {timeout_s:g} s: {len(self._asked)} wait for an answer"
             raise RequestTimeout(text) from None
+        finally:
+            if has_place:
+                places.release()
 
     async def _ask(self, command: Command, timeout_s: float, deadline_s: float) -> Command:
         if not self.is_open:

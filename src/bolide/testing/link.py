@@ -16,37 +16,42 @@ carries bytes at the speed of plain asyncio: use it for faults, not for measurem
 """
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from bolide.remoting.address import split_address
+from bolide.remoting.session import Guests
+
+log = logging.getLogger(__name__)
 
 _CHUNK_SIZE = 64 * 1024
 _CHUNKS_WAITING_MAX = 4
+_SLICE_S = 0.05
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Link:
     """The faults between two ends; made by `open_link`."""
 
-    def __init__(self, target: str, group: asyncio.TaskGroup) -> None:
+    def __init__(self, target: str, guests: Guests) -> None:
         self.address = ""
         self.delay_s = 0.0
         self.bytes_per_s: float | None = None
         self.is_down = False
         self._target = target
-        self._group = group
+        self._guests = guests
         self._is_halving = False
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._carried: set[asyncio.Task[None]] = set()
 
     @property
     def connection_count(self) -> int:
         """Connections that are carried at the moment."""
-        return len(self._writers) // 2
+        return len(self._carried)
 
     def halve(self) -> None:
         """Deliver half of the next bytes in each direction, then hold back all others."""
@@ -66,40 +71,41 @@ class Link:
 
     def cut(self) -> None:
         """Break every connection at both ends; new ones may be made at once unless the link is down."""
-        for writer in list(self._writers):
-            _reset(writer)
+        for task in self._carried:
+            task.cancel()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_down:
             _reset(writer)
-        else:
-            self._group.create_task(self._carry(reader, writer), name="link.carry")
+            return
+        task = self._guests.invite(self._carry(reader, writer), name="link.carry")
+        self._carried.add(task)
+        task.add_done_callback(self._carried.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
         try:
-            host, port = split_address(self._target)
-            far_reader, far_writer = await asyncio.open_connection(host, port)
-        except OSError:
-            _reset(writer)
-            return
-        ends = {writer, far_writer}
-        self._writers |= ends
-        try:
+            far_reader, far_writer = await asyncio.open_connection(*split_address(self._target))
+            ends.append(far_writer)
             async with asyncio.TaskGroup() as directions:
                 directions.create_task(self._pump(reader, far_writer), name="link.out")
                 directions.create_task(self._pump(far_reader, writer), name="link.back")
-        finally:
-            self._writers -= ends
             for end in ends:
                 end.close()
+        except OSError:
+            log.debug("nobody at the other end target=%s", self._target)
+        finally:
+            for end in ends:
+                if not end.is_closing():
+                    _reset(end)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         chunks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_WAITING_MAX)
-        with suppress(OSError):
-            async with asyncio.TaskGroup() as ends:
-                filling = ends.create_task(self._fill(reader, chunks), name="link.fill")
+        async with asyncio.TaskGroup() as ends:
+            filling = ends.create_task(self._fill(reader, chunks), name="link.fill")
+            with suppress(OSError):
                 await self._drain(chunks, writer)
-                filling.cancel()
+            filling.cancel()
 
     async def _fill(self, reader: asyncio.StreamReader, chunks: asyncio.Queue[tuple[float, bytes]]) -> None:
         loop = asyncio.get_running_loop()
@@ -128,15 +134,17 @@ class Link:
                 chunk = chunk[len(chunk) // 2 :]
             await self._flowing.wait()
         await self._write(chunk, writer)
-        if not chunk:
+        if not chunk and not writer.is_closing():
             writer.write_eof()
 
     async def _write(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:
         while chunk:
             size = len(chunk)
             if self.bytes_per_s is not None:
-                size = min(size, max(1, int(self.bytes_per_s / 20)))
+                size = min(size, max(1, int(self.bytes_per_s * _SLICE_S)))
                 await asyncio.sleep(size / self.bytes_per_s)
+            if writer.is_closing():
+                raise ConnectionResetError("the far end is gone")
             writer.write(chunk[:size])
             await writer.drain()
             chunk = chunk[size:]
@@ -152,8 +160,8 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def open_link(target: str) -> AsyncIterator[Link]:
     """A link to `target` ("host:port"); whoever connects to its `address` reaches the target through it."""
-    async with asyncio.TaskGroup() as group:
-        link = Link(target, group)
+    async with Guests() as guests:
+        link = Link(target, guests)
         server = await asyncio.start_server(link.accept, "127.0.0.1", 0)
         link.address = "{}:{}".format(*server.sockets[0].getsockname())
         try:
@@ -161,5 +169,4 @@ async def open_link(target: str) -> AsyncIterator[Link]:
         finally:
             server.close()
             link.is_down = True
-            link.heal()
             link.cut()

@@ -1,0 +1,37 @@
+"""The commands for people, and the list of all commands."""
+
+from typing import Annotated
+
+import typer
+
+from bolide import __version__
+from bolide.cli.main import SERVERS
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"bolide {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def bolide(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The RocketMQ you can pip install: name server, broker, client and Spark pipeline."""
+
+
+def _only_listed() -> None:
+    raise AssertionError("main.py runs the servers")
+
+
+for name, summary in SERVERS.items():
+    app.command(name, help=summary)(_only_listed)
+
+
+def main(arguments: list[str]) -> None:
+    app(arguments, prog_name="bolide")

@@ -1,0 +1,26 @@
+"""The `bolide` command: finds the command's module and runs it.
+
+Commands for people are typer's (`app.py`), with its help and its tables. Servers have a parser of their own from the
+standard library: they stay for months, and typer with what it brings would stay with them (measured: 11 MB of 43 in an
+idle name server, and a third of its start).
+"""
+
+import sys
+from importlib import import_module
+
+SERVERS = {"namesrv": "Run a name server: brokers register here, clients ask here where topics are."}
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    try:
+        if arguments[:1] and arguments[0] in SERVERS:
+            import_module(f"bolide.cli.{arguments[0]}").main(arguments[1:])
+        else:
+            import_module("bolide.cli.app").main(arguments)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""`bolide namesrv`: a name server in a process of its own."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bolide.cli.main import SERVERS
+from bolide.cli.start import (
+    ReadyFile,
+    demand_linux,
+    plain_errors,
+    reachable,
+    read_assignments,
+    read_file,
+    ready_file,
+    set_up_logs,
+)
+
+if TYPE_CHECKING:
+    from bolide.namesrv.config import NamesrvConfig
+    from bolide.remoting.server import Server
+
+_EPILOG = "Settings have RocketMQ's names; later ones win: FILE, then --set, then --host and --port."
+
+
+def main(arguments: list[str]) -> None:
+    """Run it until SIGTERM or Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    demand_linux()
+    with plain_errors():
+        set_up_logs(options.log_level)
+        config = _read_config(options)
+        if options.prints:
+            _print(config)
+        else:
+            with ready_file(options.ready_file) as file:
+                _run(config, file)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "bolide namesrv", description=SERVERS["namesrv"], epilog=_EPILOG, allow_abbrev=False
+    )
+    parser.add_argument("--host", help="address to listen on (bindAddress; default 0.0.0.0)")
+    parser.add_argument("--port", help="port to listen on, 0 takes a free one (listenPort; default 9876)")
+    parser.add_argument("-c", "--config", dest="file", metavar="FILE", type=Path, help="a RocketMQ namesrv.conf")
+    parser.add_argument("-p", "--print", dest="prints", action="store_true", help="print all settings and exit")
+    parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written as JSON once look-ups are answered")
+    parser.add_argument(
+        "--set", dest="assignments", metavar="KEY=VALUE", action="append", default=[], help="one setting"
+    )
+    parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default info)")
+    parser.add_argument("-n", dest="_", help=argparse.SUPPRESS)  # Java takes it too, and does nothing with it
+    return parser
+
+
+def _read_config(options: argparse.Namespace) -> "NamesrvConfig":
+    from bolide.namesrv.config import read_config
+
+    settings = read_file(options.file) if options.file is not None else {}
+    settings |= read_assignments(options.assignments)
+    if options.host is not None:
+        settings["bindAddress"] = options.host
+    if options.port is not None:
+        settings["listenPort"] = options.port
+    if options.file is not None:
+        settings["configStorePath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
+    return read_config(settings)
+
+
+def _print(config: "NamesrvConfig") -> None:
+    from bolide.namesrv.config import shown
+    from bolide.settings import write_properties
+
+    sys.stdout.write(write_properties(shown(config)))
+
+
+def _run(config: "NamesrvConfig", file: ReadyFile) -> None:
+    import asyncio
+
+    import uvloop
+
+    from bolide.clock import SystemClock
+    from bolide.namesrv.server import run
+
+    def started(server: "Server") -> None:
+        address = reachable(config.listen.host, server.port)
+        file.write(namesrv=address)
+        _greet(server, address)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(config, SystemClock(), started))
+
+
+def _greet(server: "Server", address: str) -> None:
+    from bolide import __version__, kernel
+
+    sys.stdout.write(
+        f"Bolide {__version__} name server listens on {', '.join(server.addresses)} ({kernel.NAME} kernel)\n"
+        f"  start a broker    mqbroker -n {address}\n"
+        f"  look around       mqadmin clusterList -n {address}\n"
+        "  stop              Ctrl-C\n"
+    )
+    sys.stdout.flush()

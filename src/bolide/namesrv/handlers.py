@@ -1,0 +1,38 @@
+"""Which request code is answered by whom.
+
+A code nobody handles is answered with 3, never with silence: a missing answer costs a Java client its timeout and then
+the whole connection. One-way requests are handled and, by the session, not answered.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from bolide.errors import Refusal
+from bolide.protocol.codes import ResponseCode
+from bolide.protocol.command import Command
+from bolide.remoting.session import Request
+
+Handler = Callable[[Request], Command | Awaitable[Command]]
+
+
+class Handlers:
+    """A table of handlers by request code."""
+
+    def __init__(self, *tables: Mapping[int, Handler]) -> None:
+        self._handlers: dict[int, Handler] = {}
+        for table in tables:
+            assert not self._handlers.keys() & table.keys(), "two handlers for one code"
+            self._handlers.update(table)
+
+    def serve(self, request: Request) -> Command | Awaitable[Command]:
+        """Answer one request; raises Refusal."""
+        command = request.command
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        try:
+            # JSON can spell half a character (a lone surrogate): names with it could be kept but never written.
+            "".join(command.fields.values()).encode("utf-8")
+        except UnicodeEncodeError:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "a field of the header is not valid Unicode") from None
+        return handler(request)

@@ -1,0 +1,150 @@
+"""Requests of operators: the KV configuration and the server's own settings.
+
+Both live in small files. A change runs in the one thread that owns them (`aside`), in the order it came, and is
+answered when it is on disk. Whoever asked may hang up meanwhile: the change goes on and its consequences are drawn
+(`asyncio.shield`), for half a change would be worse than one nobody waits for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from pathlib import Path
+
+from bolide.errors import ConfigError, Refusal, StoreError
+from bolide.namesrv.answers import Answers
+from bolide.namesrv.config import CurrentConfig, shown, updated, with_changes
+from bolide.namesrv.files import write_whole
+from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
+from bolide.protocol.bodies.routes import KVTable
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.routes import (
+    DeleteKvRequest,
+    GetKvAnswer,
+    GetKvListRequest,
+    GetKvRequest,
+    PutKvRequest,
+)
+from bolide.remoting.session import Request
+from bolide.settings import read_properties, write_properties
+
+CHANGES_WAITING_MAX = 1000
+log = logging.getLogger(__name__)
+
+
+class Operations:
+    """What operators keep here."""
+
+    def __init__(self, kv: KvConfig, current: CurrentConfig, answers: Answers, aside: Executor) -> None:
+        self._kv = kv
+        self._current = current
+        self._answers = answers
+        self._aside = aside
+        self._waiting_count = 0
+
+    def handlers(self) -> dict[int, Callable[[Request], Command | Awaitable[Command]]]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.namespace,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self.config,
+        }
+
+    def put(self, request: Request) -> Awaitable[Command]:
+        """100: keep a value."""
+        header = PutKvRequest.decode(request.command.fields)
+        log.info("kv put namespace=%r key=%r value=%r", header.namespace, header.key, header.value)
+        return self._change_kv(
+            request, header.namespace, header.key, lambda: self._kv.put(header.namespace, header.key, header.value)
+        )
+
+    def delete(self, request: Request) -> Awaitable[Command]:
+        """102: forget a value."""
+        header = DeleteKvRequest.decode(request.command.fields)
+        log.info("kv delete namespace=%r key=%r", header.namespace, header.key)
+        return self._change_kv(
+            request, header.namespace, header.key, lambda: self._kv.delete(header.namespace, header.key)
+        )
+
+    def _change_kv(self, request: Request, namespace: str, key: str, act: Callable[[], None]) -> Awaitable[Command]:
+        def drop_answer() -> None:
+            if namespace == ORDER_TOPIC_CONFIG:
+                self._answers.forget([key])
+
+        return self._change(request, act, drop_answer)
+
+    def get(self, request: Request) -> Command:
+        """101: one value."""
+        header = GetKvRequest.decode(request.command.fields)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            text = f"no value in namespace {header.namespace!r} under key {header.key!r}"
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, text)
+        return request.command.answer(ResponseCode.SUCCESS, fields=GetKvAnswer(value=value).encode())
+
+    def namespace(self, request: Request) -> Command:
+        """219: all values of a namespace."""
+        header = GetKvListRequest.decode(request.command.fields)
+        table = self._kv.namespace(header.namespace)
+        if table is None:
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no namespace {header.namespace!r}")
+        return request.command.answer(ResponseCode.SUCCESS, body=KVTable(table=dict(table)).encode())
+
+    def update_config(self, request: Request) -> Awaitable[Command]:
+        """318: change settings at run time, all that are given or none."""
+        try:
+            changes = read_properties(request.command.body.decode("utf-8"))
+        except (UnicodeDecodeError, ConfigError) as problem:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no properties text: {problem}") from None
+
+        def change() -> None:
+            config = updated(self._current.config, changes)
+            if changes:
+                note_changes(config.store_path, changes)
+            self._current.config = config
+            log.info("settings changed %s kept=%s", ", ".join(sorted(changes)), config.store_path)
+
+        return self._change(request, change, self._answers.clear)
+
+    def config(self, request: Request) -> Command:
+        """319: all settings."""
+        text = write_properties(shown(self._current.config))
+        return request.command.answer(ResponseCode.SUCCESS, body=text.encode("utf-8"))
+
+    def _change(
+        self, request: Request, act: Callable[[], None], draw_consequences: Callable[[], None]
+    ) -> Awaitable[Command]:
+        if self._waiting_count >= CHANGES_WAITING_MAX:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{self._waiting_count} changes wait already; try again later")
+        self._waiting_count += 1
+        done = asyncio.get_running_loop().run_in_executor(self._aside, act)
+
+        def settle(_: object) -> None:
+            self._waiting_count -= 1
+            draw_consequences()
+
+        done.add_done_callback(settle)
+        return _answer_when(request.command, done)
+
+
+async def _answer_when(command: Command, done: asyncio.Future[None]) -> Command:
+    try:
+        await asyncio.shield(done)
+    except StoreError as problem:
+        log.error("change not kept code=%d: %s", command.code, problem)
+        raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+    return command.answer(ResponseCode.SUCCESS)
+
+
+def note_changes(path: Path, changes: dict[str, str]) -> None:
+    """Write changed settings to the end of the configuration file."""
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise StoreError(f"{path} could not be read: {problem}") from problem
+    write_whole(path, with_changes(text, changes))

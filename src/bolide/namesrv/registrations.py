@@ -1,0 +1,330 @@
+"""Requests that change the tables: brokers that come, live and go, and operators who change their topics.
+
+Rule: requests that change the tables are carried out one after another (`turns.py`). A small registration is read and
+applied at once. A large one (ten thousand topics are more than a megabyte) is read in a thread and compared in slices,
+with look-ups answered in between, and then applied in one turn. A connection that ends or a scan does not wait for a
+turn: it changes the tables at once, and the plan under way is made anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+
+from bolide.clock import Clock
+from bolide.errors import Refusal
+from bolide.namesrv.absence import Departures
+from bolide.namesrv.config import CurrentConfig
+from bolide.namesrv.entries import HEARTBEAT_TIMEOUT_MS, Announcement, Cause, Departure, Enrolled, MinIdNotice, QueueRow
+from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
+from bolide.namesrv.routes import RouteTables
+from bolide.namesrv.turns import Turns
+from bolide.protocol.bodies.registration import body_crc, decode_registration
+from bolide.protocol.bodies.routes import DataVersion, KVTable, QueueRoute, TopicRoute
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.registration import (
+    BrokerHeartbeatRequest,
+    QueryDataVersionAnswer,
+    QueryDataVersionRequest,
+    RegisterBrokerAnswer,
+    RegisterBrokerRequest,
+    RegisterTopicRequest,
+    UnregisterBrokerRequest,
+)
+from bolide.protocol.headers.routes import (
+    AddWritePermissionAnswer,
+    AddWritePermissionRequest,
+    DeleteTopicInNamesrvRequest,
+    WipeWritePermissionAnswer,
+    WipeWritePermissionRequest,
+)
+from bolide.remoting.session import Request, Session
+
+# Bodies up to this size are read at once: some 400 topics, well under a millisecond.
+SMALL_BODY_SIZE = 64 * 1024
+TOPICS_A_SLICE = 500
+NAME_LENGTH_MAX = 255
+ZLIB_START = b"\x78"  # 5.4 and 5.5 compress without saying so
+_PLANS_MAX = 5
+_ZONE_NAME = "__ZONE_NAME"
+_FILTER_LIST_VERSION = 37  # brokers before 3.0.11 send no filter servers, which is not the same as none
+log = logging.getLogger(__name__)
+
+Answer = Command | Awaitable[Command]
+
+
+class Registrations:
+    """The one hand that changes the tables."""
+
+    def __init__(
+        self,
+        tables: RouteTables,
+        departures: Departures,
+        kv: KvConfig,
+        current: CurrentConfig,
+        clock: Clock,
+        aside: Executor,
+        notify: Callable[[MinIdNotice], None],
+    ) -> None:
+        self._tables = tables
+        self._departures = departures
+        self._kv = kv
+        self._current = current
+        self._clock = clock
+        self._aside = aside
+        self._notify = notify
+        self.turns = Turns()
+
+    def handlers(self) -> dict[int, Callable[[Request], Answer]]:
+        return {
+            RequestCode.REGISTER_BROKER: self.register,
+            RequestCode.UNREGISTER_BROKER: self.unregister,
+            RequestCode.BROKER_HEARTBEAT: self.heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self.compare_version,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write,
+        }
+
+    # Brokers
+
+    def register(self, request: Request) -> Answer:
+        """103: a broker is here, with these topics; every 30 seconds, so this is its heartbeat too."""
+        header = RegisterBrokerRequest.decode(request.command.fields)
+        size = len(request.command.body)
+        # How much is folded into a compressed body, nobody knows before it is read.
+        if size > SMALL_BODY_SIZE or header.is_compressed or request.command.body.startswith(ZLIB_START):
+            return self.turns.take(lambda: self._register_large(request, header), size, is_long=True)
+        return self.turns.take(lambda: self._register_small(request, header), size)
+
+    def _register_small(self, request: Request, header: RegisterBrokerRequest) -> Command:
+        announcement = announced(request, header)
+        _check_present(request)
+        drops_missing = self._current.config.drops_missing_topics
+        enrolled = self._tables.register(announcement, self._now_ms(), drops_missing=drops_missing)
+        return self._enrolled(request, announcement, enrolled)
+
+    async def _register_large(self, request: Request, header: RegisterBrokerRequest) -> Command:
+        loop = asyncio.get_running_loop()
+        announcement = await loop.run_in_executor(self._aside, announced, request, header)
+        drops_missing = self._current.config.drops_missing_topics
+        plan = self._tables.plan(announcement, drops_missing=drops_missing)
+        for _ in range(_PLANS_MAX):
+            is_left = True
+            while is_left:
+                is_left = plan.compare(TOPICS_A_SLICE)
+                await asyncio.sleep(0)
+            if plan.revision == self._tables.revision:
+                break
+            plan = self._tables.plan(announcement, drops_missing=drops_missing)
+        else:
+            plan.compare(len(announcement.topics))  # brokers leave faster than we compare: better late than never
+        _check_present(request)
+        return self._enrolled(request, announcement, self._tables.apply(plan, self._now_ms()))
+
+    def _enrolled(self, request: Request, announcement: Announcement, enrolled: Enrolled) -> Command:
+        self._log_enrolled(request, announcement, enrolled)
+        if not enrolled.is_ignored:
+            self._departures.forget(announcement.name)
+        self._tell(enrolled.notice)
+        answer = RegisterBrokerAnswer(
+            ha_address=enrolled.ha_address or None, master_address=enrolled.master_address or None
+        )
+        order_topics = self._kv.namespace(ORDER_TOPIC_CONFIG) if self._current.config.returns_order_topics else None
+        body = b"" if order_topics is None else KVTable(table=dict(order_topics)).encode()
+        return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode(), body=body)
+
+    def _log_enrolled(self, request: Request, announcement: Announcement, enrolled: Enrolled) -> None:
+        if enrolled.is_ignored:
+            log.warning(
+                "registration ignored: id is held by another address of a higher state name=%s id=%d address=%s",
+                announcement.name,
+                announcement.broker_id,
+                announcement.address,
+            )
+            return
+        is_news = enrolled.is_new or enrolled.written_count or enrolled.removed_count
+        log.log(
+            logging.INFO if is_news else logging.DEBUG,
+            "broker registered name=%s id=%d address=%s cluster=%s new=%s topics=%d written=%d removed=%d size=%d",
+            announcement.name,
+            announcement.broker_id,
+            announcement.address,
+            announcement.cluster,
+            enrolled.is_new,
+            len(announcement.topics),
+            enrolled.written_count,
+            enrolled.removed_count,
+            len(request.command.body),
+        )
+
+    def unregister(self, request: Request) -> Answer:
+        """104: a broker is leaving."""
+        header = UnregisterBrokerRequest.decode(request.command.fields)
+
+        def leave() -> Command:
+            departure = self._tables.unregister(
+                header.cluster_name, header.broker_name, header.broker_address, self._now_ms()
+            )
+            if departure is not None:
+                self._departed(departure)
+            return request.command.answer(ResponseCode.SUCCESS)
+
+        return self.turns.take(leave)
+
+    def heartbeat(self, request: Request) -> Command:
+        """904: a broker of 5.x is still here."""
+        header = BrokerHeartbeatRequest.decode(request.command.fields)
+        self._tables.hear(header.cluster_name, header.broker_address, self._now_ms())
+        return request.command.answer(ResponseCode.SUCCESS)
+
+    def compare_version(self, request: Request) -> Command:
+        """322: is a full registration needed?"""
+        header = QueryDataVersionRequest.decode(request.command.fields)
+        asked = DataVersion.decode(request.command.body) if request.command.body else None
+        known = self._tables.version_of(header.cluster_name, header.broker_address)
+        self._tables.hear(header.cluster_name, header.broker_address, self._now_ms())
+        answer = QueryDataVersionAnswer(is_changed=known is None or known != asked)
+        body = b"" if known is None else known.encode()
+        return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode(), body=body)
+
+    def disconnected(self, session: Session) -> None:
+        """A connection ended: all brokers it registered are gone."""
+        for departure in self._tables.disconnect(session, self._now_ms()):
+            self._departed(departure)
+
+    def scan(self) -> int:
+        """Remove the brokers that were silent for too long and close their connections; says how many."""
+        departures = self._tables.expire(self._now_ms())
+        for departure in departures:
+            self._departed(departure)
+            if isinstance(departure.connection, Session):
+                departure.connection.close("its broker sent no heartbeat")
+        return len(departures)
+
+    def _departed(self, departure: Departure) -> None:
+        log.log(
+            logging.INFO if departure.cause is Cause.UNREGISTERED else logging.WARNING,
+            "broker gone name=%s address=%s cluster=%s cause=%s silent=%dms topics=%d",
+            departure.name,
+            departure.address,
+            departure.cluster,
+            departure.cause.name.lower(),
+            departure.silent_ms,
+            len(departure.rows),
+        )
+        if departure.name not in self._tables.brokers:
+            self._departures.remember(departure)
+        self._tell(departure.notice)
+
+    def _tell(self, notice: MinIdNotice | None) -> None:
+        if notice is not None and self._current.config.notifies_min_id:
+            self._notify(notice)
+
+    # Operators
+
+    def register_topic(self, request: Request) -> Answer:
+        """217: one topic without the rest; told of a broker we do not know, RocketMQ too says nothing."""
+        header = RegisterTopicRequest.decode(request.command.fields)
+        rows = {route.broker_name: row_of(route) for route in TopicRoute.decode(request.command.body).queue_datas}
+
+        def merge() -> Command:
+            if not self._tables.register_topic(header.topic, rows):
+                log.warning("topic not registered topic=%r brokers=%r", header.topic, list(rows)[:10])
+            return request.command.answer(ResponseCode.SUCCESS)
+
+        return self.turns.take(merge)
+
+    def delete_topic(self, request: Request) -> Answer:
+        """216: forget a topic; a broker that still has it brings it back."""
+        header = DeleteTopicInNamesrvRequest.decode(request.command.fields)
+
+        def delete() -> Command:
+            self._tables.delete_topic(header.topic, header.cluster_name or None)
+            log.info("topic deleted topic=%r cluster=%r", header.topic, header.cluster_name or "all")
+            return request.command.answer(ResponseCode.SUCCESS)
+
+        return self.turns.take(delete)
+
+    def wipe_write(self, request: Request) -> Answer:
+        """205: let no more messages be sent to a broker."""
+        name = WipeWritePermissionRequest.decode(request.command.fields).broker_name
+
+        def wipe() -> Command:
+            count = self._tables.wipe_write(name)
+            log.info("write permission wiped name=%r topics=%d", name, count)
+            answer = WipeWritePermissionAnswer(topic_count=count)
+            return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
+
+        return self.turns.take(wipe)
+
+    def add_write(self, request: Request) -> Answer:
+        """327: let messages be sent to it again."""
+        name = AddWritePermissionRequest.decode(request.command.fields).broker_name
+
+        def add() -> Command:
+            count = self._tables.add_write(name)
+            log.info("write permission added name=%r topics=%d", name, count)
+            answer = AddWritePermissionAnswer(topic_count=count)
+            return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
+
+        return self.turns.take(add)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic_s() * 1000)
+
+
+def _check_present(request: Request) -> None:
+    """A broker whose connection is gone must not be registered: nobody would notice that it is not there."""
+    if not request.session.is_open:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection ended before the registration was carried out")
+
+
+def announced(request: Request, header: RegisterBrokerRequest) -> Announcement:
+    """What a registration says, read from header and body; raises Refusal. Pure, so a thread may run it."""
+    command = request.command
+    for key, name in (
+        ("brokerName", header.broker_name),
+        ("brokerAddr", header.broker_address),
+        ("clusterName", header.cluster_name),
+        ("haServerAddr", header.ha_address or "-"),
+    ):
+        _check_name(key, name)
+    if header.body_crc32 and header.body_crc32 != body_crc(command.body):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match: the body is not the one that was sent")
+    registration = decode_registration(command.body, header.is_compressed, command.version)
+    table = registration.topics
+    has_filter_servers = command.version >= _FILTER_LIST_VERSION
+    return Announcement(
+        cluster=header.cluster_name,
+        name=header.broker_name,
+        address=header.broker_address,
+        broker_id=header.broker_id,
+        ha_address=header.ha_address,
+        version=table.data_version,
+        topics={
+            topic.topic_name or name: QueueRow(
+                topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
+            )
+            for name, topic in table.topic_config_table.items()
+        },
+        connection=request.session,
+        filter_servers=registration.filter_server_list if has_filter_servers else None,
+        acting_master=header.is_acting_master_enabled,
+        zone=command.fields.get(_ZONE_NAME) or None,
+        timeout_ms=HEARTBEAT_TIMEOUT_MS if header.heartbeat_timeout_ms is None else header.heartbeat_timeout_ms,
+        mappings=table.topic_queue_mapping_info_map or {},
+    )
+
+
+def _check_name(key: str, name: str) -> None:
+    """Names go into every route, log and remark of this server, so they have to be ones that people can read."""
+    if not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+        text = f"{key} must be 1 to {NAME_LENGTH_MAX} printable characters, not {len(name)}: {name[:40]!r}"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+
+
+def row_of(route: QueueRoute) -> QueueRow:
+    return QueueRow(route.read_queue_nums, route.write_queue_nums, route.perm, route.topic_sys_flag)

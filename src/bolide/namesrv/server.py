@@ -1,0 +1,137 @@
+"""The name server: wiring, timers, and the order in which it all stops.
+
+Nothing is decided here. The nesting of `serve` is the order of the shutdown, read from the inside out: the port closes
+first and running answers finish; then the timers end; then the thread that owns the files, after the last change is on
+disk. Timers and the one that carries out changes are pillars: if one falls, the server stops, for a name server that
+no longer removes dead brokers is worse than none.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from bolide import kernel
+from bolide.clock import Clock
+from bolide.namesrv.absence import Departures
+from bolide.namesrv.answers import Answers
+from bolide.namesrv.config import CurrentConfig, NamesrvConfig, shown
+from bolide.namesrv.handlers import Handlers
+from bolide.namesrv.kv import KvConfig
+from bolide.namesrv.lookups import Lookups
+from bolide.namesrv.notices import Notices
+from bolide.namesrv.operations import Operations
+from bolide.namesrv.registrations import Registrations
+from bolide.namesrv.routes import RouteTables
+from bolide.protocol.command import Command
+from bolide.remoting.client import Client
+from bolide.remoting.server import Server, listen
+from bolide.remoting.session import Request, Session
+
+FIRST_SCAN_S = 5
+FIRST_PRINT_S = 60
+PRINT_INTERVAL_S = 600
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """The owner of all connections: look-ups in one go, everything else one by one."""
+
+    def __init__(self, config: NamesrvConfig, clock: Clock, aside: ThreadPoolExecutor) -> None:
+        self.current = CurrentConfig(config)
+        self.answers = Answers()
+        self.tables = RouteTables(self.answers.forget)
+        self.kv = KvConfig(config.kv_path)
+        self.notices = Notices(lambda: self.current.config.notify_timeout_ms / 1000)
+        self.scan_count = 0
+        self.is_stopping = False
+        departures = Departures()
+        self.registrations = Registrations(
+            self.tables, departures, self.kv, self.current, clock, aside, self.notices.tell
+        )
+        lookups = Lookups(self.tables, self.answers, departures, self.kv, self.current, clock)
+        operations = Operations(self.kv, self.current, self.answers, aside)
+        self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers())
+
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        return self.answers.answer(stream, bounds)
+
+    def serve(self, request: Request) -> Command | Awaitable[Command]:
+        return self._handlers.serve(request)
+
+    def closed(self, session: Session, why: str) -> None:
+        if not self.is_stopping:  # everybody is sent away then, which is no news of any broker
+            self.registrations.disconnected(session)
+
+    async def scan_forever(self) -> None:
+        """Look for silent brokers, first after 5 s and then at the configured interval."""
+        await asyncio.sleep(FIRST_SCAN_S)
+        while True:
+            self.scan_count += 1
+            expired_count = self.registrations.scan()
+            log.debug("scan brokers=%d expired=%d", len(self.tables.live), expired_count)
+            await asyncio.sleep(self.current.config.scan_interval_ms / 1000)
+
+    async def print_forever(self) -> None:
+        """Write the KV configuration to the log, first after a minute and then every ten."""
+        await asyncio.sleep(FIRST_PRINT_S)
+        while True:
+            self.kv.print()
+            await asyncio.sleep(PRINT_INTERVAL_S)
+
+
+@asynccontextmanager
+async def serve(config: NamesrvConfig, clock: Clock) -> AsyncIterator[tuple[NameServer, Server]]:
+    """A name server that answers as long as the block lasts."""
+    log.info("name server starts kernel=%s %s", kernel.NAME, _changed_settings(config))
+    if config.ignored:
+        log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
+    with ThreadPoolExecutor(1, thread_name_prefix="namesrv.files") as aside:
+        namesrv = NameServer(config, clock, aside)
+        async with Client(config.connect, clock) as client, asyncio.TaskGroup() as pillars:
+            tasks = [
+                pillars.create_task(namesrv.registrations.turns.run_forever(), name="namesrv.turns"),
+                pillars.create_task(namesrv.scan_forever(), name="namesrv.scan"),
+                pillars.create_task(namesrv.print_forever(), name="namesrv.print"),
+                pillars.create_task(namesrv.notices.send_forever(client), name="namesrv.notices"),
+            ]
+            try:
+                async with listen(config.listen, namesrv, clock) as server:
+                    try:
+                        yield namesrv, server
+                    finally:
+                        namesrv.is_stopping = True
+            finally:
+                for task in tasks:
+                    task.cancel()
+    log.info("name server stopped")
+
+
+async def run(config: NamesrvConfig, clock: Clock, started: Callable[[Server], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `started` is called once, when look-ups are answered."""
+    async with serve(config, clock) as (_, server):
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _stop, server, number)
+        started(server)
+        await server.closed()
+
+
+def _stop(server: Server, number: signal.Signals) -> None:
+    log.info("name server stops signal=%s", number.name)
+    server.close()
+    # The stop is bounded in time; further signals neither hasten nor repeat it.
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, lambda: None)
+
+
+def _changed_settings(config: NamesrvConfig) -> str:
+    """What was set otherwise than by default, and the port in any case."""
+    defaults = shown(NamesrvConfig())
+    texts = shown(config)
+    return " ".join(
+        f"{key}={texts[key]}" for key in sorted(texts) if texts[key] != defaults[key] or key == "listenPort"
+    )
