@@ -165,7 +165,7 @@ def check_ours(root: Path, count: int = COUNT) -> None:
             assert queue is not None
             expected = [body_of(number) for number in range(queue_id, count, QUEUES)]
             assert queue.next_offset == len(expected)
-            got = []
+            got: list[bytes] = []
             while len(got) < len(expected):
                 got += [decode(view).body for view in store.read(QueueKey(TOPIC, queue_id), len(got), 32).views]
             assert got == expected

@@ -199,7 +199,7 @@ times = st.integers(1_600_000_000_000, 1_900_000_000_000)
 drafts = st.tuples(
     topics,
     st.integers(0, 3),
-    st.one_of(st.binary(max_size=200), st.binary(max_size=30).map(memoryview)),
+    st.one_of(st.binary(max_size=200), st.binary(max_size=30).map(lambda content: memoryview(content))),
     st.one_of(properties, st.binary(max_size=40).map(lambda text: text.replace(b"\0", b"0"))),
     int32s,
     st.sampled_from([0, 1, 0x4, 0x8, 0xC, 0x30, 0x301]),
