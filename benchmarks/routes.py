@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import RESULTS, commit, machine
+from benchmarks.measure import RESULTS, active_kernel, commit, machine
 from interop.cluster import NameServer, bolide_name_server, java_name_server
 from interop.wire import Address, decode, read_frame, request_frame
 
@@ -321,7 +321,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     load_average = os.getloadavg()[0]
     if load_average > QUIET_LOAD:
         print(f"the machine is busy (load average {load_average:.1f}): the numbers below are worth less")
-    os.environ["BOLIDE_KERNEL"] = options.kernel
+    if options.kernel != "auto":
+        os.environ["BOLIDE_KERNEL"] = options.kernel  # for the server that is started below
     load = Load(build_load(), options.connections, options.in_flight, options.count)
     throughputs: list[Throughput] = []
     delays: list[Delay] = []
@@ -341,7 +342,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "delay": [asdict(row) for row in delays],
             "machine": {**machine(), "load_average_before": round(load_average, 2)},
             "commit": commit(),
-            "kernel": options.kernel,
+            "kernel": active_kernel() if options.kernel == "auto" else options.kernel,
             "parameters": {name: value for name, value in vars(options).items() if name not in ("kernel", "keep")},
         }
     )

@@ -141,6 +141,34 @@ def test_everything_is_printed_and_very_much_is_cut(path: Path, caplog: pytest.L
     assert caplog.messages[-1] == "kv entries not shown count=2"
 
 
+def test_the_new_text_is_on_disk_before_it_takes_the_files_place_and_the_directory_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noted_fsync(descriptor: int) -> None:
+        events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        fsync(descriptor)
+
+    def noted_replace(source: Path, target: Path) -> Path:
+        events.append(f"{source.name} becomes {target.name}")
+        return replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    kv = KvConfig(path)
+    kv.put("ns", "k", "v")
+    events.clear()
+    kv.put("ns", "k", "w")
+    assert events == [
+        "sync kvConfig.json.tmp",
+        "kvConfig.json becomes kvConfig.json.bak",
+        "kvConfig.json.tmp becomes kvConfig.json",
+        "sync namesrv",
+    ]
+
+
 def test_the_table_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bolide.namesrv.kv.SIZE_MAX", 100)
     kv = KvConfig(path)

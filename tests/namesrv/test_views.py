@@ -64,6 +64,7 @@ def test_a_slave_stands_in_for_a_lost_master_only_where_all_three_allow_it(table
         tables.register(announce(name, 2, acting_master=acting), 0)
         tables.register(announce(name, 3, acting_master=acting), 0)
         tables.unregister("DefaultCluster", name, f"{name}-0:10911", 1)
+        tables.wipe_write(name)
 
     def seen(topic: str, acting_master: bool) -> dict[str, dict[int, str]]:
         route = views.route(tables, topic, acting_master=acting_master)

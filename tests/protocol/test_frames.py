@@ -122,6 +122,16 @@ def test_readers_with_common_spares_pass_buffers_around_and_never_share_one() ->
     assert len(spare) == 2
 
 
+def test_a_stream_that_ends_gives_its_buffer_back() -> None:
+    spare: list[memoryview] = []
+    reader = FrameReader(spare=spare)
+    list(reader.feed(on_the_wire(b"one")[:-1]))
+    reader.close()
+    assert (len(spare), reader.capacity, reader.held_size) == (1, 0, 0)
+    reader.close()
+    assert len(spare) == 1
+
+
 def test_bounds_and_stream_give_the_commands_of_one_read() -> None:
     reader = FrameReader()
     commands = [Command(105, opaque=n, fields={"topic": f"T{n}"}, body=b"b" * n) for n in range(3)]

@@ -303,6 +303,7 @@ async def test_two_hundred_connections_are_served_side_by_side() -> None:
             peer.leave()
         await eventually(lambda: server.connection_count == 0)
         assert len(owner.gone) == 200
+        assert all(session.held_size == 0 for session, _ in owner.gone)
 
 
 @both_loops

@@ -34,7 +34,7 @@ def test_timers_fire_in_their_order_and_at_their_time(delays: list[float]) -> No
         await asyncio.gather(*(wait(delay_s) for delay_s in delays))
 
     run(scenario())
-    assert fired == pytest.approx(sorted(delays))
+    assert fired == pytest.approx(sorted(delays), abs=1e-6)
 
 
 def test_a_timeout_ends_a_wait_that_nothing_else_would() -> None:

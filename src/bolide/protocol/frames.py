@@ -117,6 +117,12 @@ class FrameReader:
             target[: end - used] = view[used:end]
             self._view = target
 
+    def close(self) -> None:
+        """The stream has ended: forget what is left of it and give the buffer back."""
+        self._held_size = self._used_size = 0
+        if self._view is not None:
+            self._release(self._view)
+
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """The frames that `chunk` completes, without their length; a broken stream raises after the last good one."""
         rest = memoryview(chunk)

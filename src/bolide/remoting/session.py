@@ -276,6 +276,7 @@ class Session(asyncio.BufferedProtocol):
         self._waiting.clear()
         self._outgoing.clear()
         self._outgoing_size = 0
+        self._reader.close()
         if not self._gone.done():
             self._gone.set_result(None)
 

@@ -1,0 +1,29 @@
+"""Every benchmark runs small inside the tests, so that none rots."""
+
+import json
+
+import pytest
+
+from benchmarks import headers, routes
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    document: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return document
+
+
+def test_the_header_benchmark_tells_each_way_of_reading_and_writing(capsys: pytest.CaptureFixture[str]) -> None:
+    headers.main(["--smoke"])
+    told = last_line(capsys)
+    assert isinstance(told["rows"], list)
+    ways = {(row["what"], row["codec"], row["by"]) for row in told["rows"]}
+    assert {("read", "JSON", "plain"), ("write", "binary", "plain"), ("read", "JSON", "msgspec")} <= ways
+    assert all(row["ns"] > 0 for row in told["rows"])
+
+
+def test_the_route_benchmark_gets_the_same_routes_at_every_size(capsys: pytest.CaptureFixture[str]) -> None:
+    routes.main(["--smoke"])
+    told = last_line(capsys)
+    assert isinstance(told["throughput"], list)
+    assert [row["topics"] for row in told["throughput"]] == [10, 100]
+    assert all(row["lookups_per_s"] > 0 and row["checksum"] for row in told["throughput"])
