@@ -19,7 +19,7 @@ help:  ## what can be made
 
 build: $(BUILT)  ## the environment in .venv and the compiled kernel in place
 
-$(BUILT): pyproject.toml setup.py $(KERNEL)/compiled.pyx
+$(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.h)
 	@test -n "$(PYTHON)" || { echo "Bolide needs Python 3.11 or newer: none was found (on Debian: apt-get install python3 python3-venv)"; exit 1; }
 	@command -v $${CC:-cc} >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || { echo "Bolide needs a C compiler for its kernel: none was found (on Debian: apt-get install gcc)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || test -x $(BIN)/pip || { echo "Bolide needs Python's venv module: it was not found (on Debian: apt-get install python3-venv)"; exit 1; }
@@ -46,7 +46,7 @@ features: build  ## docs/features.md from the marks in the tests
 	$(PYTEST) --collect-only --features-page docs/features.md tests interop > /dev/null
 
 bench: build  ## every benchmark, the answers kept in benchmarks/results
-	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure); do \
+	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure -e store_limits); do \
 		$(BIN)/python -m benchmarks.$$question; done
 
 interop: build  ## with RocketMQ's own servers, clients and tools (needs Java 17 and Maven)
@@ -66,4 +66,4 @@ wheel: build  ## sdist and wheel in dist/, tried in an empty environment
 	cd build && BOLIDE_KERNEL=compiled empty/bin/bolide --version
 
 clean:  ## everything that was made
-	rm -rf $(VENV) build dist src/*.egg-info $(KERNEL)/compiled.c $(KERNEL)/*.so benchmarks/.build
+	rm -rf $(VENV) build dist src/*.egg-info $(KERNEL)/*.c $(KERNEL)/*.so benchmarks/.build

@@ -3,10 +3,13 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-compiled = Extension(
-    "bolide.kernel.compiled",
-    ["src/bolide/kernel/compiled.pyx"],
-    extra_compile_args=["-O3"],
-    optional=True,  # a missing compiler is no reason to have no broker
-)
-setup(ext_modules=cythonize([compiled], compiler_directives={"language_level": 3}))
+compiled = [
+    Extension(
+        f"bolide.kernel.{name}",
+        [f"src/bolide/kernel/{name}.pyx"],
+        extra_compile_args=["-O3"],
+        optional=True,  # a missing compiler is no reason to have no broker
+    )
+    for name in ("compiled", "compiled_records")
+]
+setup(ext_modules=cythonize(compiled, compiler_directives={"language_level": 3}))

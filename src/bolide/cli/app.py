@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from bolide import __version__
+from bolide.cli import store
 from bolide.cli.main import SERVERS
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -31,6 +32,7 @@ def _only_listed() -> None:
 
 for name, summary in SERVERS.items():
     app.command(name, help=summary)(_only_listed)
+app.add_typer(store.app, name="store")
 
 
 def main(arguments: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Pure functions on bytes, a batch at a time: cut, read, write, hash.
 
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
-the same function with types. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
+the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`. BOLIDE_KERNEL=plain or
+=compiled decides, otherwise compiled is taken where it was built.
 """
 
 import os
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from bolide.kernel.plain import java_hash as java_hash
     from bolide.kernel.plain import read_headers as read_headers
     from bolide.kernel.plain import write_frames as write_frames
+
+    # the store's
+    from bolide.kernel.plain_records import body_crc as body_crc
+    from bolide.kernel.plain_records import count_entries as count_entries
+    from bolide.kernel.plain_records import lay_records as lay_records
+    from bolide.kernel.plain_records import put_keys as put_keys
+    from bolide.kernel.plain_records import scan_records as scan_records
+    from bolide.kernel.plain_records import select_entries as select_entries
+    from bolide.kernel.plain_records import walk_records as walk_records
 else:
     from bolide.kernel import plain as active
 
@@ -35,4 +45,31 @@ else:
     read_headers = active.read_headers
     write_frames = active.write_frames
 
-__all__ = ["NAME", "answer_routes", "cut_frames", "java_hash", "read_headers", "write_frames"]
+    # the store's
+    if NAME == "compiled":
+        from bolide.kernel import compiled_records as records
+    else:
+        from bolide.kernel import plain_records as records
+    body_crc = records.body_crc
+    count_entries = records.count_entries
+    lay_records = records.lay_records
+    put_keys = records.put_keys
+    scan_records = records.scan_records
+    select_entries = records.select_entries
+    walk_records = records.walk_records
+
+__all__ = [
+    "NAME",
+    "answer_routes",
+    "body_crc",
+    "count_entries",
+    "cut_frames",
+    "java_hash",
+    "lay_records",
+    "put_keys",
+    "read_headers",
+    "scan_records",
+    "select_entries",
+    "walk_records",
+    "write_frames",
+]

@@ -1,0 +1,68 @@
+"""How many messages a second are made durable for 64 senders, each waiting for its own (group commit)?
+
+Senders are tasks of one loop that append one message and wait until it is durable. Beside it: the rate of fdatasync
+after a 4 KiB write in C, times the number of senders (`of_limit`).
+
+    python -m benchmarks.store_sync --senders 64
+"""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.measure import Answer, Work, measure, read_arguments
+from benchmarks.store_limits import limit_s
+
+QUESTION = "How many messages a second are made durable, each waited for?"
+
+
+def main(argv: Sequence[str] | None = None) -> Answer:
+    options = read_arguments(QUESTION, argv, senders=64, count=20_000, body=128)
+    import uvloop
+
+    from bolide.clock import SystemClock
+    from bolide.store.config import SYNC_FLUSH, StoreConfig
+    from bolide.store.pillars import open_store
+    from bolide.store.record import Draft, pack_host
+
+    host = pack_host("127.0.0.1", 10911)
+    draft = Draft("TopicTest", 0, b"x" * options.body, b"TAGS\x01TagA\x02", 0, 0, 1_700_000_000_000, host)
+    each = options.count // options.senders
+
+    async def send(root: Path) -> float:
+        ratios = {"disk_percent_max": 100, "disk_percent_forcibly": 100, "disk_percent_full": 100}
+        config = StoreConfig(root=root / "store", flush_mode=SYNC_FLUSH, **ratios)  # type: ignore[arg-type]
+        async with open_store(config, SystemClock(), host) as store:
+
+            async def sender() -> None:
+                for _ in range(each):
+                    assert await store.durable(store.append([draft]).end)
+
+            await sender()
+            started_s = time.perf_counter()
+            async with asyncio.TaskGroup() as senders:
+                for number in range(options.senders):
+                    senders.create_task(sender(), name=f"sender {number}")
+            return time.perf_counter() - started_s
+
+    def run() -> Work:
+        root = Path(tempfile.mkdtemp())
+        try:
+            elapsed_s = uvloop.new_event_loop().run_until_complete(send(root))
+            syncs = max(options.count // options.senders, 1)
+            c_s = limit_s("sync", root / "limit", syncs)
+            limit = options.senders * syncs / c_s
+            count = each * options.senders
+            facts = {"of_limit": count / elapsed_s / limit, "fdatasync_rate": syncs / c_s}
+            return Work(count, "messages", elapsed_s, count, facts)
+        finally:
+            shutil.rmtree(root)
+
+    return measure(QUESTION, run, runs=options.runs, parameters=vars(options), keep=options.keep)
+
+
+if __name__ == "__main__":
+    main()

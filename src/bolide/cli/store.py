@@ -1,0 +1,143 @@
+"""`bolide store`: look into a store directory without a broker.
+
+`inspect` and `cat` read the files as they are and take no lock, so they may run beside a broker; `verify` should not.
+Nothing here writes.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bolide.errors import BolideError
+from bolide.settings import build, read_properties
+from bolide.store.config import StoreConfig
+from bolide.store.inspect import StoreView
+from bolide.store.record import Record
+from bolide.store.verify import Finding, Verification
+
+app = typer.Typer(help="Look into a store directory.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)]
+Settings = Annotated[Path | None, typer.Option("-c", "--config", help="the broker.conf the store was written with")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table")]
+
+
+def config_for(root: Path, settings: Path | None) -> StoreConfig:
+    """The given settings; without them, file sizes are taken from the files that are there."""
+    properties = read_properties(settings.read_text("utf-8")) if settings else sizes_found(root)
+    properties["storePathRootDir"] = str(root)
+    return build(StoreConfig, properties)
+
+
+def sizes_found(root: Path) -> dict[str, str]:
+    found = {}
+    for pattern, key in (
+        ("commitlog/*", "mappedFileSizeCommitLog"),
+        ("consumequeue/*/*/*", "mappedFileSizeConsumeQueue"),
+    ):
+        sizes = {path.stat().st_size for path in root.glob(pattern) if path.is_file()} - {0}
+        if len(sizes) == 1:
+            found[key] = str(sizes.pop())
+    return found
+
+
+@app.command()
+def inspect(directory: Directory, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Segments, queues, offsets, times and health."""
+    with _complain():
+        summary = StoreView(config_for(directory, settings)).summary()
+    if as_json:
+        _print_json(summary)
+        return
+    console = Console()
+    console.print(f"{directory}: {summary['health']}, log {summary['log_start']} to {summary['log_end']}")
+    console.print("checkpoint: " + ", ".join(f"{name} {value}" for name, value in summary["checkpoint"].items()))
+    console.print(_table("log segments", summary["segments"]))
+    console.print(_table("queues", summary["queues"]))
+    console.print(_table("index files", summary["index"]))
+
+
+@app.command()
+def verify(directory: Directory, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Every record, every queue entry and every key against the log; exits with 1 when something does not fit."""
+    found: list[Finding] = []
+    count = 0
+    with _complain(), Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verifying", total=None)
+        for step in Verification(config_for(directory, settings)).run():
+            if isinstance(step, Finding):
+                found.append(step)
+            else:
+                count = step.record_count
+                bar.update(task, completed=step.done, total=step.total)
+    if as_json:
+        rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found]
+        _print_json({"records": count, "findings": rows})
+    else:
+        for one in found:
+            typer.echo(f"{one.file} at {one.position}: {one.what}")
+        typer.echo(f"{count} records, {len(found)} findings")
+    raise typer.Exit(1 if found else 0)
+
+
+@app.command()
+def cat(
+    directory: Directory,
+    topic: Annotated[str, typer.Option(help="which topic")],
+    queue: Annotated[int, typer.Option(help="which of its queues")] = 0,
+    from_: Annotated[int, typer.Option("--from", help="the first queue offset")] = 0,
+    count: Annotated[int, typer.Option(help="how many messages at most")] = 100,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Messages of one queue, decoded."""
+    with _complain():
+        for record in StoreView(config_for(directory, settings)).messages(topic, queue, from_, count):
+            if as_json:
+                _print_json(_as_row(record))
+            else:
+                typer.echo(_as_text(record))
+
+
+def _as_row(record: Record) -> dict[str, Any]:
+    row = {name: getattr(record, name) for name in record.__slots__}
+    row["body"] = record.body.decode("utf-8", "backslashreplace")
+    return row
+
+
+def _as_text(record: Record) -> str:
+    body = record.body[:200].decode("utf-8", "backslashreplace")
+    more = f" … {len(record.body)} bytes" if len(record.body) > 200 else ""
+    properties = " ".join(f"{name}={value}" for name, value in record.properties.items())
+    return f"{record.queue_offset} at {record.physical_offset} stored {record.store_ms} [{properties}] {body}{more}"
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in rows[0] if rows else ["none"]:
+        table.add_column(name.replace("_", " "))
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    return table
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(document, ensure_ascii=False))
+
+
+class _complain:  # noqa: N801 - reads as a word where it is used
+    """Our own errors end in one sentence instead of a traceback."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, BolideError):
+            typer.echo(str(error), err=True)
+            sys.exit(2)

@@ -1,0 +1,412 @@
+"""The store's part of the plain kernel: records, queue entries and index keys, a batch at a time.
+
+The same rule as in plain.py: bytes and integers in, bytes and integers out, and compiled_records.pyx repeats each
+function with types. A record of the commit log, both hosts IPv4 (each grows by 12 bytes when its bit in the system flag
+says IPv6):
+
+      0 total size   i32     20 queue offset    i64     64 store host          4 or 16 bytes, port i32
+      4 magic        i32     28 physical offset i64     72 reconsume times     i32
+      8 body CRC     i32     36 system flag     i32     76 prepared offset     i64
+     12 queue id     i32     40 born            i64     84 body size i32, body
+     16 flag         i32     48 born host               .. topic size i8 (V1) or i16 (V2), topic
+                             56 stored          i64     .. properties size i16, properties
+
+A queue entry is physical offset i64, size i32, tag hash i64. A key, on its way to the hash index, is the hash of
+`topic#key` i32, physical offset i64, store time i64. Both are 20 bytes, and everything is big-endian.
+"""
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from mmap import mmap
+
+from bolide.kernel.plain import java_hash
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+MAGIC_BLANK = 0xCBD43194
+BLANK_SIZE = 8
+ENTRY_SIZE = 20
+_PAGE_SIZE = 4096
+# An entry that stands for nothing: it fills a queue's first file below the queue's first offset.
+PRE_BLANK = struct.pack(">qiq", 0, 0x7FFF_FFFF, 0)
+
+IPV6_BORN = 0x10
+IPV6_STORE = 0x20
+INNER_BATCH = 0x80
+_TRANSACTION = 0xC
+_ROLLBACK = 0xC
+_IN_QUEUE = (0x0, 0x8)  # transaction types none and commit are consumable, prepared and rollback are not
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_RETRY_PREFIX = b"%RETRY%"
+TOPIC_SIZE_MAX = 127
+RETRY_TOPIC_SIZE_MAX = 255
+PROPERTIES_SIZE_MAX = 0x7FFF
+
+_HEAD = struct.Struct(">IIIiiqqiq")  # total size … born: 48 bytes
+_TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
+_ENTRY = struct.Struct(">qiq")
+_KEY = struct.Struct(">iqq")
+_SIZE_MIN = 91  # of a record: nothing in it has a length, both hosts IPv4
+
+# Why a walk over the log ended.
+AT_END, AT_BLANK, AT_INVALID, AT_INNER_BATCH = range(4)
+
+Buffer = bytes | bytearray | memoryview
+# topic, queue id, body, properties, flag, system flag, born, born host, reconsume times, prepared offset
+Draft = tuple[str, int, Buffer, bytes, int, int, int, bytes, int, int]
+# topic, queue id, queue offset of the first entry, entries without a gap
+Run = tuple[str, int, int, bytes]
+
+COLUMNS = (
+    "physical_offset",
+    "size",
+    "queue_id",
+    "flag",
+    "queue_offset",
+    "sys_flag",
+    "born_ms",
+    "store_ms",
+    "reconsume_times",
+    "prepared_offset",
+    "born_host",  # this and what follows are positions in the scanned buffer
+    "store_host",
+    "body",
+    "body_size",
+    "topic",
+    "topic_size",
+    "properties",
+    "properties_size",
+)
+
+
+def body_crc(body: Buffer) -> int:
+    """The checksum RocketMQ stores: CRC-32 without its top bit."""
+    return zlib.crc32(body) & 0x7FFF_FFFF
+
+
+def lay_records(
+    drafts: Sequence[Draft],
+    physical_offset: int,
+    store_ms: int,
+    store_host: bytes,
+    next_offsets: Mapping[tuple[str, int], int],
+    delays_ms: Sequence[int],
+    body_size_max: int,
+) -> tuple[bytes, list[int], list[int], list[Run], bytes]:
+    """Lay drafts out as records from physical_offset on.
+
+    Returns the bytes, each record's physical offset and queue offset, the entries of each queue, and the keys. A draft
+    that may not be stored raises ValueError, for a batch is stored whole or not at all.
+    """
+    parts: list[bytes] = []
+    places: list[int] = []
+    queue_offsets: list[int] = []
+    runs = _Runs()
+    keys: list[bytes] = []
+    at = physical_offset
+    for draft in drafts:
+        topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset = draft
+        name = topic.encode()
+        _check_draft(name, body, properties, sys_flag, body_size_max)
+        sys_flag = _with_host_bits(sys_flag, born_host, store_host)
+        is_long = len(name) > TOPIC_SIZE_MAX
+        size = 88 + len(born_host) + len(store_host) - 16 + len(body) + (2 if is_long else 1) + len(name)
+        size += 2 + len(properties)
+        queue_offset = 0
+        if sys_flag & _TRANSACTION in _IN_QUEUE:
+            queue_offset = runs.next_offset(name, queue_id, next_offsets.get((topic, queue_id), 0))
+            tag = tag_hash(topic, properties, store_ms, delays_ms)
+            runs.add(name, queue_id, queue_offset, _ENTRY.pack(at, size, tag))
+        keys += _keys(topic, properties, sys_flag, at, store_ms)
+        magic = MAGIC_V2 if is_long else MAGIC_V1
+        parts += (
+            _HEAD.pack(size, magic, body_crc(body), queue_id, flag, queue_offset, at, sys_flag, born_ms),
+            born_host,
+            store_ms.to_bytes(8, "big", signed=True),
+            store_host,
+            _TAIL.pack(reconsume_times, prepared_offset, len(body)),
+            bytes(body),
+            len(name).to_bytes(2 if is_long else 1, "big"),
+            name,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+        places.append(at)
+        queue_offsets.append(queue_offset)
+        at += size
+    return b"".join(parts), places, queue_offsets, runs.done(), b"".join(keys)
+
+
+def _check_draft(name: bytes, body: Buffer, properties: bytes, sys_flag: int, body_size_max: int) -> None:
+    limit = RETRY_TOPIC_SIZE_MAX if name.startswith(_RETRY_PREFIX) else TOPIC_SIZE_MAX
+    if not 0 < len(name) <= limit:
+        raise ValueError(f"a topic of {len(name)} bytes, it may have 1 to {limit}")
+    if len(body) > body_size_max:
+        raise ValueError(f"a body of {len(body)} bytes, the limit is {body_size_max}")
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        raise ValueError(f"properties of {len(properties)} bytes, the limit is {PROPERTIES_SIZE_MAX}")
+    # Recovery takes a zero at the end of a text for a lost one, so none is let in.
+    if 0 in name or 0 in properties:
+        raise ValueError("a zero byte in the topic or the properties")
+    if sys_flag & INNER_BATCH:
+        raise ValueError("an inner batch (system flag 0x80), which this store does not keep")
+
+
+def _with_host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
+    for host, bit in ((born_host, IPV6_BORN), (store_host, IPV6_STORE)):
+        if len(host) not in (8, 20):
+            raise ValueError(f"a host of {len(host)} bytes, it has 8 (IPv4) or 20 (IPv6)")
+        sys_flag = sys_flag | bit if len(host) == 20 else sys_flag & ~bit
+    return sys_flag
+
+
+class _Runs:
+    """Collects entries by queue, in the order in which queues turn up. A queue whose offsets jump gets another run."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[str, int, int, list[bytes]]] = []
+        self._latest: dict[tuple[bytes, int], int] = {}
+
+    def next_offset(self, name: bytes, queue_id: int, default: int) -> int:
+        number = self._latest.get((name, queue_id))
+        return default if number is None else self._runs[number][2] + len(self._runs[number][3])
+
+    def add(self, name: bytes, queue_id: int, queue_offset: int, entry: bytes) -> None:
+        if (name, queue_id) not in self._latest or self.next_offset(name, queue_id, 0) != queue_offset:
+            self._latest[name, queue_id] = len(self._runs)
+            self._runs.append((name.decode("utf-8", "replace"), queue_id, queue_offset, []))
+        self._runs[self._latest[name, queue_id]][3].append(entry)
+
+    def done(self) -> list[Run]:
+        return [(topic, queue_id, first, b"".join(entries)) for topic, queue_id, first, entries in self._runs]
+
+
+def _properties(properties: bytes) -> dict[bytes, bytes]:
+    """Name → value; the last of equal names counts, pairs with an empty side do not."""
+    found: dict[bytes, bytes] = {}
+    for pair in properties.split(b"\x02"):
+        name, separator, value = pair.partition(b"\x01")
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def tag_hash(topic: str, properties: bytes, store_ms: int, delays_ms: Sequence[int]) -> int:
+    """What a queue entry says of a message: the hash of its tags, or the time at which a delayed one is due."""
+    found = _properties(properties)
+    if topic == SCHEDULE_TOPIC and delays_ms:
+        level = found.get(b"DELAY", b"")
+        if level.isdigit() and int(level) > 0:
+            return store_ms + delays_ms[min(int(level), len(delays_ms)) - 1]
+    return java_hash(found.get(b"TAGS", b"").decode("utf-8", "replace"))
+
+
+def _keys(topic: str, properties: bytes, sys_flag: int, physical_offset: int, store_ms: int) -> Iterable[bytes]:
+    if sys_flag & _TRANSACTION == _ROLLBACK:
+        return
+    found = _properties(properties)
+    keys = found.get(b"KEYS", b"").split(b" ")
+    for key in (found.get(b"UNIQ_KEY", b""), *keys):
+        if key:
+            hashed = key_hash(topic, key.decode("utf-8", "replace"))
+            yield _KEY.pack(hashed, physical_offset, store_ms)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash under which the index files a key: Java's, without its sign."""
+    hashed = abs(java_hash(f"{topic}#{key}"))
+    return 0 if hashed > 0x7FFF_FFFF else hashed
+
+
+Row = tuple[int, ...]
+
+
+def _read_record(log: Buffer, position: int, end: int, physical_base: int, check: bool) -> Row | int:
+    """The columns of the record at position, or why there is none."""
+    left = end - position
+    if left < BLANK_SIZE:
+        return AT_END if left == 0 else AT_INVALID
+    size, magic = struct.unpack_from(">iI", log, position)
+    if magic == MAGIC_BLANK:
+        return AT_BLANK
+    if magic not in (MAGIC_V1, MAGIC_V2) or not _SIZE_MIN <= size <= left:
+        return AT_INVALID
+    _, _, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(log, position)
+    # A record that lies elsewhere than it says is left over from before a truncation.
+    if physical_offset != physical_base + position:
+        return AT_INVALID
+    record_end = position + size
+    store_host = position + 56 + (20 if sys_flag & IPV6_BORN else 8)
+    at = store_host + (20 if sys_flag & IPV6_STORE else 8)
+    topic_width = 2 if magic == MAGIC_V2 else 1
+    if at + _TAIL.size > record_end:
+        return AT_INVALID
+    store_ms = int.from_bytes(log[store_host - 8 : store_host], "big", signed=True)
+    reconsume_times, prepared_offset, body_size = _TAIL.unpack_from(log, at)
+    body = at + _TAIL.size
+    topic = body + body_size + topic_width
+    if body_size < 0 or topic > record_end:
+        return AT_INVALID
+    topic_size = int.from_bytes(log[topic - topic_width : topic], "big", signed=True)
+    properties = topic + topic_size + 2
+    if topic_size < 0 or properties > record_end:
+        return AT_INVALID
+    properties_size = int.from_bytes(log[properties - 2 : properties], "big", signed=True)
+    if properties_size < 0 or properties + properties_size != record_end:
+        return AT_INVALID
+    if check and (
+        body_crc(log[body : body + body_size]) != crc
+        or _is_torn(log, topic, topic_size, physical_base)
+        or (properties_size and _is_torn(log, properties, properties_size, physical_base))
+    ):
+        return AT_INVALID
+    born_host = position + 48
+    numbers = (physical_offset, size, queue_id, flag, queue_offset, sys_flag, born_ms, store_ms)
+    places = (body, body_size, topic, topic_size, properties, properties_size)
+    return (*numbers, reconsume_times, prepared_offset, born_host, store_host, *places)
+
+
+def _is_torn(log: Buffer, position: int, size: int, physical_base: int) -> bool:
+    """Whether a text of a record was lost with the end of a write or with a page of its file, and reads as zeros.
+
+    The checksum covers the body alone. Zeros that stand for lost bytes reach the end of the text or the edge of a page.
+    """
+    end = position + size
+    if size == 0 or log[end - 1] == 0:
+        return True
+    edge = position + -(physical_base + position) % _PAGE_SIZE
+    return any(log[at] == 0 or (at > position and log[at - 1] == 0) for at in range(edge, end, _PAGE_SIZE))
+
+
+def scan_records(
+    log: Buffer, position: int, end: int, physical_base: int, check: bool
+) -> tuple[list["array[int]"], int, int]:
+    """Spread the records of log[position:end] into COLUMNS; returns them, where it ended and why.
+
+    physical_base is the physical offset of log[0]. With check, checksums and signs of lost pages are looked at too.
+    """
+    rows: list[Row] = []
+    while isinstance(row := _read_record(log, position, end, physical_base, check), tuple):
+        rows.append(row)
+        position += row[1]
+    columns = [array("q", column) for column in zip(*rows, strict=True)] or [array("q") for _ in COLUMNS]
+    return columns, position, row
+
+
+def walk_records(
+    log: Buffer, position: int, end: int, physical_base: int, check: bool, delays_ms: Sequence[int]
+) -> tuple[list[Run], bytes, int, int, int, int]:
+    """Derive from log[position:end] what queues and index say of it.
+
+    Returns the entries of each queue, the keys, how many records, the last store time (-1 without a record), where it
+    ended and why.
+    """
+    runs = _Runs()
+    keys: list[bytes] = []
+    count, last_store_ms = 0, -1
+    while isinstance(row := _read_record(log, position, end, physical_base, check), tuple):
+        physical_offset, size, queue_id, _, queue_offset, sys_flag, _, store_ms = row[:8]
+        topic_at, topic_size, properties_at, properties_size = row[14:]
+        if sys_flag & INNER_BATCH:
+            return runs.done(), b"".join(keys), count, last_store_ms, position, AT_INNER_BATCH
+        name = bytes(log[topic_at : topic_at + topic_size])
+        topic = name.decode("utf-8", "replace")
+        properties = bytes(log[properties_at : properties_at + properties_size])
+        if sys_flag & _TRANSACTION in _IN_QUEUE:
+            tag = tag_hash(topic, properties, store_ms, delays_ms)
+            runs.add(name, queue_id, queue_offset, _ENTRY.pack(physical_offset, size, tag))
+        keys += _keys(topic, properties, sys_flag, physical_offset, store_ms)
+        count += 1
+        last_store_ms = store_ms
+        position += size
+    return runs.done(), b"".join(keys), count, last_store_ms, position, row
+
+
+def count_entries(entries: Buffer, physical_limit: int) -> int:
+    """How many entries from the start are whole, in log order, and point below physical_limit."""
+    count, previous_end = 0, 0
+    for physical_offset, size, _ in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+        if size <= 0 or physical_offset < 0 or physical_offset >= physical_limit:
+            break
+        is_pre_blank = size == 0x7FFF_FFFF and physical_offset == 0
+        if not is_pre_blank:
+            if physical_offset < previous_end:
+                break
+            previous_end = physical_offset + size
+        count += 1
+    return count
+
+
+def select_entries(
+    entries: Buffer,
+    tag_hashes: frozenset[int] | None,
+    log_min: int,
+    near_from: int,
+    count_max: int,
+    size_max: int,
+    near_limits: tuple[int, int],
+    far_limits: tuple[int, int],
+) -> tuple[list[int], int]:
+    """Choose what a pull takes: physical offset and size of each, in one flat list, and how many entries it saw.
+
+    An entry counts as near (in memory) from physical offset near_from on; limits are (bytes, messages). The first
+    message is taken whatever its size. Tags are compared as 32 bits, and a value below those is an address in the
+    extension file, whose tag nobody knows here: it is taken. Entries that point below log_min are left out.
+    """
+    chosen: list[int] = []
+    taken_size, scanned = 0, 0
+    for physical_offset, size, tag in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+        if chosen:
+            size_limit, count_limit = near_limits if physical_offset >= near_from else far_limits
+            taken = len(chosen) // 2
+            if taken >= min(count_max, count_limit) or taken_size + size > min(size_max, size_limit):
+                break
+        scanned += 1
+        if physical_offset < log_min or size <= 0 or size == 0x7FFF_FFFF:
+            continue
+        if tag_hashes is not None and tag >= -0x8000_0000 and _as_int32(tag) not in tag_hashes:
+            continue
+        chosen += (physical_offset, size)
+        taken_size += size
+    return chosen, scanned
+
+
+def _as_int32(value: int) -> int:
+    return (value + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
+
+
+_INDEX_HEADER = struct.Struct(">qqqqii")  # begin and end: store time, then physical offset; used slots; next entry
+INDEX_HEADER_SIZE = 40
+_INDEX_ENTRY = struct.Struct(">iqii")
+
+
+def put_keys(index: bytearray | memoryview | mmap, keys: bytes, slot_count: int, entry_count_max: int) -> int:
+    """File keys in a hash index; returns how many were taken before the file was full.
+
+    index is the whole file, writable: header, slots (number of the newest entry of a chain), entries (key hash,
+    physical offset, seconds since the file's begin, number of the entry before in the chain).
+    """
+    begin_ms, end_ms, begin_physical, end_physical, used_slots, number = _INDEX_HEADER.unpack_from(index)
+    taken = 0
+    for hashed, physical_offset, store_ms in _KEY.iter_unpack(keys):
+        if number >= entry_count_max:
+            break
+        slot = INDEX_HEADER_SIZE + hashed % slot_count * 4
+        (previous,) = struct.unpack_from(">i", index, slot)
+        if previous <= 0 or previous > number:
+            previous = 0
+        if number <= 1:
+            begin_ms, begin_physical = store_ms, physical_offset
+        seconds = 0 if begin_ms <= 0 else min(max((store_ms - begin_ms) // 1000, 0), 0x7FFF_FFFF)
+        entry = INDEX_HEADER_SIZE + slot_count * 4 + number * ENTRY_SIZE
+        _INDEX_ENTRY.pack_into(index, entry, hashed, physical_offset, seconds, previous)
+        struct.pack_into(">i", index, slot, number)
+        used_slots += previous == 0
+        number += 1
+        end_ms, end_physical = store_ms, physical_offset
+        taken += 1
+    _INDEX_HEADER.pack_into(index, 0, begin_ms, end_ms, begin_physical, end_physical, used_slots, number)
+    return taken

@@ -1,0 +1,1 @@
+"""The store: one writer, one log; everything else is derived from it."""

@@ -1,0 +1,171 @@
+"""The log: whole batches in, their places out.
+
+A batch lies in one segment. If it does not fit, a blank record closes the segment (at least 8 bytes are always left for
+it) and the batch goes to the next. Segments are made ahead of need in a thread, so that a roll costs the writer nothing
+and a full disk is known before it hurts; if that failed, the roll tries again and the sender hears why.
+
+With the transient pool, batches gather in memory and `commit` writes them: a crash of the process loses those.
+"""
+
+import logging
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+from bolide.kernel.plain_records import BLANK_SIZE, MAGIC_BLANK
+from bolide.store.disk import Disk
+from bolide.store.segment import Segment
+from bolide.store.segments import SegmentPool, Segments
+
+log = logging.getLogger(__name__)
+
+
+class CommitLog:
+    """Written by one thread at `end`, read by anyone below it."""
+
+    def __init__(self, disk: Disk, directory: Path, segment_size: int, worker: Executor, is_pooled: bool) -> None:
+        self._disk = disk
+        self._pool = SegmentPool(disk, 1 << 16)  # the map of a log segment costs address space only
+        self.segments = Segments(self._pool, directory, segment_size, is_reserved=True)
+        self.segment_size = segment_size
+        self.end = 0
+        self._worker = worker
+        self._next: Future[Segment] | None = None
+        self._is_pooled = is_pooled
+        self._gathered: list[tuple[Segment, int, bytes]] = []
+        self.gathered_size = 0
+        self.unsynced: list[Segment] = []
+        self._last: Segment | None = None
+
+    @property
+    def start(self) -> int:
+        return self.segments.start
+
+    def open_at(self, end: int) -> None:
+        """Recovery has decided where the log ends."""
+        self.end = end
+        base = self.segments.base_of(end)
+        self._last = None if base is None else self.segments.open(base)
+
+    @property
+    def room(self) -> int:
+        """Bytes left in the last segment for a batch: what the blank record needs is not counted."""
+        return 0 if self._last is None else self._last.base + self.segment_size - self.end - BLANK_SIZE
+
+    def append(self, records: bytes) -> None:
+        """Write a batch at the end; the caller has made sure that it fits. A failure leaves the log as it was."""
+        segment = self._last
+        assert segment is not None
+        assert len(records) <= self.room
+        self._write(segment, records)
+        self.end += len(records)
+
+    def _write(self, segment: Segment, content: bytes) -> None:
+        position = self.end - segment.base
+        if self._is_pooled:
+            self._gathered.append((segment, position, content))
+            self.gathered_size += len(content)
+            return
+        try:
+            segment.write(content, position)
+        except OSError:
+            # Whole records may have reached the file. Unless they go, a later recovery could take them for real.
+            segment.clear(position)
+            raise
+        if not self.unsynced or self.unsynced[-1] is not segment:
+            self.unsynced.append(segment)
+
+    def commit(self) -> None:
+        """Write what the pool has gathered."""
+        while self._gathered:
+            segment, position, content = self._gathered[0]
+            segment.write(content, position)
+            self._gathered.pop(0)
+            self.gathered_size -= len(content)
+            if not self.unsynced or self.unsynced[-1] is not segment:
+                self.unsynced.append(segment)
+
+    def roll(self) -> None:
+        """Close the last segment with a blank record and go on in a new one."""
+        base = self.end if self._last is None else self._last.base + self.segment_size
+        fresh = self._take_next(base)
+        if self._last is not None:
+            left = base - self.end
+            blank = left.to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big")
+            try:
+                self._write(self._last, blank)
+            except OSError:
+                self._abandon(fresh)
+                raise
+        self.segments.adopt(fresh)
+        self._last = fresh
+        self.end = base
+        log.info("segment rolled base=%d size=%d", base, self.segment_size)
+        self.prepare_next()
+
+    def _take_next(self, base: int) -> Segment:
+        prepared, self._next = self._next, None
+        if prepared is not None:
+            try:
+                segment = prepared.result()
+                if segment.base == base:
+                    return segment
+                self._abandon(segment)
+            except OSError as error:
+                log.warning("segment not made ahead base=%d error=%s", base, error)
+        return self._make(base)
+
+    def _make(self, base: int) -> Segment:
+        self.segments.directory.mkdir(parents=True, exist_ok=True)
+        segment = Segment.create(self._disk, self.segments.directory, base, self.segment_size, self.segment_size)
+        try:
+            self._disk.sync(segment.fd)
+            self._disk.sync_directory(self.segments.directory)
+        except OSError:
+            self._abandon(segment)
+            raise
+        return segment
+
+    def _abandon(self, segment: Segment) -> None:
+        segment.close()
+        self._disk.remove(segment.path)
+
+    def prepare_next(self) -> None:
+        """Have the segment after the last one made in the background."""
+        if self._next is None and self._last is not None:
+            self._next = self._worker.submit(self._make, self._last.base + self.segment_size)
+
+    def sync(self, segments: list[Segment]) -> None:
+        """Make the given segments durable; may run in another thread."""
+        for segment in segments:
+            segment.sync()
+
+    def view(self, physical_offset: int, size: int) -> memoryview | None:
+        """Bytes of the log as they lie in the map; None where nothing is."""
+        segment = self.segments.find(physical_offset)
+        if segment is None:
+            return None
+        position = physical_offset - segment.base
+        if position + size > self.segment_size:
+            return None
+        return segment.view[position : position + size]
+
+    def remove_first(self) -> None:
+        """Let the oldest segment go."""
+        assert len(self.segments.bases) > 1, "the segment being written stays"
+        self.segments.remove_first()
+
+    def discard_next(self) -> None:
+        """Delete the segment that was made ahead, so that a clean stop leaves none."""
+        prepared, self._next = self._next, None
+        if prepared is None:
+            return
+        try:
+            self._abandon(prepared.result())
+        except OSError as error:
+            log.warning("segment made ahead could not be deleted error=%s", error)
+
+    def close(self) -> None:
+        prepared, self._next = self._next, None
+        if prepared is not None and prepared.exception() is None:
+            prepared.result().close()
+        self._pool.close()

@@ -1,0 +1,192 @@
+"""Entries and a predicate → slices of the log.
+
+The answer to a pull is a list of views of the mapped log, one a message, as they lie on disk; nobody copies or decodes
+them here unless a filter asks for properties. The statuses and their next offsets are RocketMQ's.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from bolide import kernel
+from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.store.commitlog import CommitLog
+from bolide.store.config import StoreConfig
+from bolide.store.consumequeue import ConsumeQueue
+from bolide.store.record import store_ms_of
+
+PULL_SIZE_MAX = 128 << 20
+_ENTRIES_MIN = 800
+_EXTENSION_BELOW = -(2**31)
+
+Predicate = Callable[[memoryview], bool]
+
+
+class PullStatus(Enum):
+    """How a read went; the names are RocketMQ's, for they are sent as remarks."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """What a read gives: whole records as views of the log, and where to go on."""
+
+    status: PullStatus
+    views: list[memoryview]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+def memory_size() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class Reader:
+    """Reads queues of one store."""
+
+    def __init__(self, config: StoreConfig, commitlog: CommitLog) -> None:
+        self._config = config
+        self._log = commitlog
+        self._near_size = memory_size() * config.near_percent_of_memory // 100
+        self._near_limits = (config.near_size_max, config.near_count_max)
+        self._far_limits = (config.far_size_max, config.far_count_max)
+
+    def read(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        count_max: int,
+        tag_hashes: frozenset[int] | None = None,
+        predicate: Predicate | None = None,
+        size_max: int = PULL_SIZE_MAX,
+    ) -> Slices:
+        """Up to count_max records from a queue offset on that have one of the tags and pass the predicate."""
+        refused = _out_of_range(queue, offset)
+        if refused is not None:
+            return refused
+        assert queue is not None
+        entries = queue.read(offset, max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN))
+        if entries is None:
+            return _answer(queue, PullStatus.OFFSET_FOUND_NULL, [], self._next_file(queue, offset))
+        if predicate is not None:
+            return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, predicate, size_max)
+        chosen, scanned = self._select(entries, tag_hashes, count_max, size_max)
+        views = self._views(chosen)
+        if views is None:
+            # A segment is missing in the middle of the log: go round it, entry by entry.
+            return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, _everything, size_max)
+        status = PullStatus.FOUND if views else self._nothing(entries[: scanned * ENTRY_SIZE])
+        return _answer(queue, status, views, offset + scanned)
+
+    def _select(
+        self, entries: memoryview, tag_hashes: frozenset[int] | None, count_max: int, size_max: int
+    ) -> tuple[list[int], int]:
+        near_from = self._log.end - self._near_size
+        limits = (self._near_limits, self._far_limits)
+        return kernel.select_entries(entries, tag_hashes, self._log.start, near_from, count_max, size_max, *limits)
+
+    def _views(self, chosen: list[int]) -> list[memoryview] | None:
+        views: list[memoryview] = []
+        view, base, end = memoryview(b""), 0, 0
+        for i in range(0, len(chosen), 2):
+            at = chosen[i]
+            if not base <= at < end:
+                segment = self._log.segments.find(at)
+                if segment is None:
+                    return None
+                view, base, end = segment.view, segment.base, segment.base + segment.size
+            at -= base
+            views.append(view[at : at + chosen[i + 1]])
+        return views
+
+    def _nothing(self, entries: memoryview) -> PullStatus:
+        """Why nothing was found: filtered, or gone from the log."""
+        last = int.from_bytes(entries[-ENTRY_SIZE : -ENTRY_SIZE + 8], "big")
+        return PullStatus.MESSAGE_WAS_REMOVING if last < self._log.start else PullStatus.NO_MATCHED_MESSAGE
+
+    def _read_one_by_one(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        entries: memoryview,
+        count_max: int,
+        tag_hashes: frozenset[int] | None,
+        predicate: Predicate,
+        size_max: int,
+    ) -> Slices:
+        """The same choice with a look at each record; what the limits allow is asked of the kernel, entry by entry."""
+        taken: list[memoryview] = []
+        passed = b""
+        scanned, count = 0, len(entries) // ENTRY_SIZE
+        status = PullStatus.NO_MATCHED_MESSAGE
+        while scanned < count:
+            entry = bytes(entries[scanned * ENTRY_SIZE : (scanned + 1) * ENTRY_SIZE])
+            fits, _ = self._select(memoryview(passed + entry), None, count_max, size_max)
+            if taken and len(fits) // 2 <= len(taken):
+                break
+            scanned += 1
+            found = self._select(memoryview(entry), tag_hashes, 1, size_max)[0]
+            if not found:
+                continue
+            views = self._views(found)
+            if views is None:
+                status = PullStatus.MESSAGE_WAS_REMOVING
+            elif predicate(views[0]):
+                taken += views
+                passed += entry
+        return _answer(queue, PullStatus.FOUND if taken else status, taken, offset + scanned)
+
+    def _next_file(self, queue: ConsumeQueue, offset: int) -> int:
+        following = [base // ENTRY_SIZE for base in queue.segments.bases if base > offset * ENTRY_SIZE]
+        return following[0] if following else queue.next_offset
+
+    def offset_at(self, queue: ConsumeQueue, time_ms: int, is_upper: bool = False) -> int:
+        """The first queue offset stored at time_ms or later; upper: the last one stored at time_ms or before."""
+        low, high = queue.min_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_ms(queue, middle)
+            if stored_ms < time_ms or (is_upper and stored_ms == time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.min_offset) if is_upper else low
+
+    def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """When a message was stored, -1 if it is gone."""
+        physical_offset, size, _ = queue.entry(queue_offset)
+        record = self._log.view(physical_offset, size) if size != 0x7FFF_FFFF else None
+        return -1 if record is None else store_ms_of(record)
+
+
+def _everything(record: memoryview) -> bool:
+    return True
+
+
+def _out_of_range(queue: ConsumeQueue | None, offset: int) -> Slices | None:
+    if queue is None:
+        return Slices(PullStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
+    if queue.next_offset == 0:
+        return _answer(queue, PullStatus.NO_MESSAGE_IN_QUEUE, [], 0)
+    if offset < queue.min_offset:
+        return _answer(queue, PullStatus.OFFSET_TOO_SMALL, [], queue.min_offset)
+    if offset == queue.next_offset:
+        return _answer(queue, PullStatus.OFFSET_OVERFLOW_ONE, [], offset)
+    if offset > queue.next_offset:
+        return _answer(queue, PullStatus.OFFSET_OVERFLOW_BADLY, [], queue.next_offset)
+    return None
+
+
+def _answer(queue: ConsumeQueue, status: PullStatus, views: list[memoryview], next_offset: int) -> Slices:
+    return Slices(status, views, next_offset, queue.min_offset, queue.next_offset)

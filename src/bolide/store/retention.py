@@ -1,0 +1,78 @@
+"""What may go, and when. Rules are functions from values to a choice; store.py carries it out.
+
+RocketMQ judges a segment by the time it was last written (the file's mtime), from the oldest on, and stops at the first
+that is not due: a log with a hole cannot be recovered. The segment being written always stays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import takewhile
+
+from bolide.store.config import StoreConfig
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAge:
+    """A log segment, and when it was last written."""
+
+    base: int
+    size: int
+    written_ms: int
+
+
+class DiskState(Enum):
+    """What the use of the partition asks for."""
+
+    FINE = "fine"
+    CLEAN = "clean"  # delete what has expired, whatever the hour
+    FORCE = "force"  # delete the oldest, expired or not
+    FULL = "full"  # as before, and refuse writes
+
+
+def disk_state(used_percent: int, config: StoreConfig) -> DiskState:
+    if used_percent > config.disk_percent_full:
+        return DiskState.FULL
+    if used_percent > config.disk_percent_forcibly:
+        return DiskState.FORCE
+    if used_percent > config.disk_percent_max:
+        return DiskState.CLEAN
+    return DiskState.FINE
+
+
+def is_delete_hour(local_hour: int, delete_hours: str) -> bool:
+    return local_hour in {int(hour) for hour in delete_hours.split(";")}
+
+
+def to_delete(
+    segments: Sequence[SegmentAge], now_ms: int, local_hour: int, state: DiskState, config: StoreConfig, is_asked: bool
+) -> list[SegmentAge]:
+    """The segments that go in this run, oldest first."""
+    candidates = segments[:-1][: config.delete_count_max]
+    is_forced = state in (DiskState.FORCE, DiskState.FULL) and config.clean_forcibly
+    due: list[SegmentAge] = []
+    if is_forced:
+        due = list(candidates)
+    elif is_asked or state is not DiskState.FINE or is_delete_hour(local_hour, config.delete_hours):
+        due = expired(candidates, now_ms, config.keep_hours * HOUR_MS)
+    too_many = beyond_size(segments, config.log_size_max)[: config.delete_count_max]
+    return max(due, too_many, key=len)
+
+
+def expired(segments: Sequence[SegmentAge], now_ms: int, keep_ms: int) -> list[SegmentAge]:
+    """The oldest segments that have outlived keep_ms; stops at the first survivor."""
+    return list(takewhile(lambda segment: segment.written_ms + keep_ms <= now_ms, segments))
+
+
+def beyond_size(segments: Sequence[SegmentAge], log_size_max: int) -> list[SegmentAge]:
+    """The oldest segments that make the log bigger than log_size_max; none when that is 0."""
+    excess = sum(segment.size for segment in segments) - log_size_max
+    chosen: list[SegmentAge] = []
+    for segment in segments[:-1]:
+        if log_size_max <= 0 or excess <= 0:
+            break
+        chosen.append(segment)
+        excess -= segment.size
+    return chosen

@@ -1,0 +1,131 @@
+"""One fixed-size file of a run, mapped for reading, named by the offset of its first byte.
+
+The log's segments are written with pwrite (`write`), because touching fresh pages through the map costs page faults and
+a full disk would be a signal. Queue and index files are written through the map (`put`): their entries are small, and a
+store into memory is cheaper than a system call. What is put is reserved first, in steps.
+
+A removed segment lives on for whoever holds a view of it: the kernel keeps the pages until the last view is gone.
+"""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from bolide.store.config import PAGE_SIZE
+from bolide.store.disk import Disk
+
+RESERVE_STEP_MAX = 1 << 16
+_MAPPED_SIZE_MAX = 1 << 14
+
+
+def segment_name(base: int) -> str:
+    return f"{base:020d}"
+
+
+class Segment:
+    """An open file with its map. `fd` is -1 where only the map is kept open."""
+
+    __slots__ = ("_disk", "base", "fd", "is_open", "map", "path", "reserved", "size", "view")
+
+    def __init__(self, disk: Disk, path: Path, base: int, size: int, fd: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.base = base
+        self.size = size
+        self.fd = fd
+        try:
+            self.map = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except (OSError, ValueError):
+            os.close(fd)
+            raise
+        self.view = memoryview(self.map).toreadonly()
+        self.reserved = 0
+        self.is_open = True
+
+    @classmethod
+    def create(cls, disk: Disk, directory: Path, base: int, size: int, reserve: int = 0) -> "Segment":
+        """A new file of zeros, its first `reserve` bytes taken from the disk; leaves nothing behind if that fails."""
+        path = directory / segment_name(base)
+        fd = disk.create(path, size)
+        if reserve:
+            try:
+                disk.reserve(fd, 0, reserve)
+            except OSError:
+                os.close(fd)
+                disk.remove(path)
+                raise
+        segment = cls(disk, path, base, size, fd)
+        segment.reserved = reserve
+        return segment
+
+    @classmethod
+    def open(cls, disk: Disk, directory: Path, base: int, size: int) -> "Segment":
+        path = directory / segment_name(base)
+        return cls(disk, path, base, size, disk.open(path))
+
+    def write(self, content: bytes | memoryview, position: int) -> None:
+        if self.fd >= 0:
+            self._disk.write(self.fd, content, position)
+        else:
+            with self._descriptor() as fd:
+                self._disk.write(fd, content, position)
+
+    def drop_descriptor(self) -> None:
+        """Close our descriptor, and open one when it is needed: the map has its own, and queues are many."""
+        os.close(self.fd)
+        self.fd = -1
+
+    @contextlib.contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        fd = self.fd if self.fd >= 0 else self._disk.open(self.path)
+        try:
+            yield fd
+        finally:
+            if fd != self.fd:
+                os.close(fd)
+
+    def put(self, content: bytes | memoryview, position: int) -> None:
+        """Write through the map."""
+        end = position + len(content)
+        if end > self.reserved:
+            self.reserve(position, end)
+        if len(content) < _MAPPED_SIZE_MAX:
+            self.map[position:end] = content
+        else:
+            self.write(content, position)  # one call is cheaper than a fault for each fresh page
+
+    def reserve(self, position: int, end: int) -> None:
+        """Take the pages up to end, and some more, so that this is seldom called."""
+        start = max(self.reserved, position) // PAGE_SIZE * PAGE_SIZE
+        step = min(max(end, PAGE_SIZE), RESERVE_STEP_MAX)
+        until = min(-(-max(end, start + step) // PAGE_SIZE) * PAGE_SIZE, self.size)
+        with self._descriptor() as fd:
+            self._disk.reserve(fd, start, until - start)
+        self.reserved = until
+
+    def clear(self, position: int) -> None:
+        """Make everything from position on read as zeros again, durably."""
+        is_reserved = self.reserved == self.size
+        with self._descriptor() as fd:
+            has_changed = self._disk.clear(fd, position, self.size - position, is_reserved)
+        if has_changed:
+            if not is_reserved:
+                self.reserved = min(self.reserved, position // PAGE_SIZE * PAGE_SIZE)
+            self.sync()
+
+    def sync(self) -> None:
+        with self._descriptor() as fd:
+            self._disk.sync(fd)
+
+    def close(self) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self.fd >= 0:
+            self.drop_descriptor()
+        self.view.release()
+        # Views that readers still hold keep the map; it goes with the last of them.
+        with contextlib.suppress(BufferError):
+            self.map.close()

@@ -1,0 +1,412 @@
+"""The store: opens the rooms beside it, and is the only public door.
+
+One thread writes. `append` never awaits: it lays a batch out, writes it to the log with one system call, and feeds the
+queues in the same turn. What must wait does so outside: `durable` for the disk, `pillars` for everything periodic.
+Synchronous callers (tools, tests, Spark) use the same object without a loop and call `flush` themselves.
+
+Left by an error, the store keeps its abort file, so that the next start recovers in full.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from bolide import kernel
+from bolide.clock import Clock
+from bolide.errors import Refusal
+from bolide.kernel.plain_records import Run
+from bolide.model.queue import QueueKey
+from bolide.protocol.codes import ResponseCode
+from bolide.store.checkpoint import AbortFile, Checkpoint, StoreLock
+from bolide.store.commitlog import CommitLog
+from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.consumequeue import ConsumeQueue
+from bolide.store.disk import Disk
+from bolide.store.dispatch import Arrival, Dispatch, last_offset
+from bolide.store.flush import LogFlush
+from bolide.store.progress import Progress
+from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
+from bolide.store.record import Draft, Record, decode, pack_host, store_ms_of
+from bolide.store.recovery import Recovered, Recovery
+from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
+from bolide.store.segments import allow_many_files
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch landed. `end` is what to wait for when it must be durable."""
+
+    physical_offsets: list[int]
+    queue_offsets: list[int]
+    store_ms: int
+    end: int
+
+
+class Store:
+    """Messages on disk. Made by `Store.open`, closed by leaving its `with` block."""
+
+    def __init__(self, config: StoreConfig, clock: Clock, store_host: bytes, disk: Disk) -> None:
+        self.config = config
+        self._clock = clock
+        self._disk = disk
+        self._store_host = store_host
+        self._delays_ms = delays_ms_of(config.delay_levels)
+        self.worker = ThreadPoolExecutor(1, "store.flush")
+        self._maker = ThreadPoolExecutor(1, "store.segment")
+        self._lock = StoreLock(config.root / "lock")
+        self._abort = AbortFile(disk, config.root / "abort")
+        self.checkpoint = Checkpoint(disk, config.root / "checkpoint")
+        self.commitlog = CommitLog(disk, config.log_directory, config.segment_size, self._maker, config.pool_enabled)
+        self.dispatch = Dispatch(disk, config)
+        self.reader = Reader(config, self.commitlog)
+        self.is_disk_full = False
+        self.is_closed = False
+        self._asked_cleanings = 0
+        self._slow_until_s = 0.0
+        self._last_store_ms = 0
+        self.recovered: Recovered
+        self.progress: Progress
+        self.log_flush: LogFlush
+        self._next_offsets: dict[tuple[str, int], int]
+
+    @classmethod
+    def open(
+        cls, config: StoreConfig, clock: Clock, store_host: bytes | None = None, disk: Disk | None = None
+    ) -> "Store":
+        """Lock the directory, recover what is in it, and be ready to append."""
+        allow_many_files()
+        config.root.mkdir(parents=True, exist_ok=True)
+        config.log_directory.mkdir(parents=True, exist_ok=True)
+        store = cls(config, clock, store_host or pack_host("127.0.0.1", 10911), disk or Disk())
+        store._lock.take()
+        try:
+            store._recover()
+        except BaseException:
+            store._release()
+            raise
+        return store
+
+    def _recover(self) -> None:
+        self.checkpoint.load()
+        recovery = Recovery(
+            self.config, self.commitlog, self.dispatch, self.checkpoint, is_clean=not self._abort.exists()
+        )
+        self._abort.create()  # before the first change: a crash in the middle of recovery is a crash
+        self.recovered = recovery.run()
+        self._last_store_ms = self.recovered.last_store_ms
+        self.progress = Progress(self.recovered.end, self.config.is_sync)
+        self.log_flush = LogFlush(self.commitlog, self.progress)
+        self._next_offsets = self.dispatch.next_offsets()
+        self.commitlog.open_at(self.recovered.end)
+        # What was read from the page cache of a dead process need not be on the disk yet.
+        self.commitlog.unsynced = [self.commitlog.segments.open(base) for base in self.commitlog.segments.bases[-2:]]
+        self.log_flush.flush()
+        self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
+        self.commitlog.prepare_next()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    # Writing
+
+    def append(self, drafts: Sequence[Draft]) -> Appended:
+        """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
+        self._check_writable()
+        store_ms = max(self._clock.now_ms(), self._last_store_ms)  # never back, for searches rely on its order
+        commitlog = self.commitlog
+        try:
+            laid = self._lay(drafts, store_ms)
+            if len(laid[0]) > commitlog.room:
+                self._roll(len(laid[0]))
+                laid = self._lay(drafts, store_ms)
+            records, places, queue_offsets, runs, keys = laid
+            started_s = self._clock.monotonic_s()
+            commitlog.append(records)
+            took_s = self._clock.monotonic_s() - started_s
+        except OSError as error:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the log cannot be written: {error}") from error
+        self._last_store_ms = store_ms
+        for run in runs:
+            self._next_offsets[run[0], run[1]] = last_offset(run)
+        end = commitlog.end
+        self.progress.append(end)
+        self.dispatch.offer(end, store_ms, runs, keys)
+        if not self.config.pool_enabled:
+            self.progress.commit(end)
+            if not self.config.is_sync:
+                self._advance()
+        if took_s * 1000 > self.config.busy_timeout_ms:
+            self._slow_until_s = started_s + 2 * took_s
+        return Appended(places, queue_offsets, store_ms, end)
+
+    def _lay(self, drafts: Sequence[Draft], store_ms: int) -> tuple[bytes, list[int], list[int], list[Run], bytes]:
+        try:
+            return kernel.lay_records(
+                drafts,
+                self.commitlog.end,
+                store_ms,
+                self._store_host,
+                self._next_offsets,
+                self._delays_ms,
+                self.config.body_size_max,
+            )
+        except ValueError as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+
+    def _roll(self, size: int) -> None:
+        if size > self.config.segment_size - 8:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {size} bytes does not fit a log segment of {self.config.segment_size}",
+            )
+        try:
+            self.commitlog.roll()
+        except OSError as error:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"CREATE_MAPPED_FILE_FAILED, no new log segment: {error}"
+            ) from error
+
+    def _check_writable(self) -> None:
+        reason = ""
+        if self.log_flush.failure is not None:
+            raise self.log_flush.refusal()
+        if self.is_closed:
+            reason = "the store is shut down"
+        elif self.config.role == "SLAVE":
+            reason = "this broker is a slave, it takes no messages of its own"
+        elif self.is_disk_full:
+            reason = "the disk is full beyond diskSpaceWarningLevelRatio; delete something or raise the ratio"
+        elif self.dispatch.problem is not None:
+            self._advance()  # space may have come back
+            if self.dispatch.problem is not None:
+                reason = f"consume queues or index cannot be written: {self.dispatch.problem}"
+        if reason:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
+        if self._slow_until_s and self._clock.monotonic_s() < self._slow_until_s:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, a write to the log took too long")
+        if self.config.pool_enabled:
+            limit = self.config.pool_buffers_max * self.config.segment_size
+            if self.commitlog.gathered_size > limit:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]the transient store pool is used up")
+
+    def _advance(self) -> None:
+        reached = self.dispatch.advance(self.progress.visible)
+        if reached is not None:
+            self.progress.dispatch(reached)
+
+    def commit(self) -> None:
+        """With the transient pool: write what it has gathered to the log's files."""
+        if self.progress.committed == self.progress.appended:
+            return
+        try:
+            self.commitlog.commit()
+        except OSError as error:
+            log.error("the pool cannot be written to the log error=%s", error)
+            return
+        self.progress.commit(self.progress.appended)
+        if not self.config.is_sync:
+            self._advance()
+
+    # Making durable
+
+    def flush(self) -> None:
+        """Make everything appended durable and visible, in the caller's thread."""
+        self.commit()
+        store_ms = self._last_store_ms
+        self.log_flush.flush()
+        self._flushed(store_ms)
+
+    async def flush_in_thread(self) -> None:
+        """The same without holding up the loop; errors reach those who wait for `durable`."""
+        self.commit()
+        store_ms = self._last_store_ms
+        await self.log_flush.flush_in(self.worker)
+        if self.log_flush.failure is None:
+            self._flushed(store_ms)
+
+    def _flushed(self, store_ms: int) -> None:
+        if self.progress.flushed == self.progress.committed:
+            self.checkpoint.log_ms = store_ms
+        self._advance()
+        self.log_flush.serve()
+
+    async def durable(self, end: int, timeout_s: float | None = None) -> bool:
+        """Wait until the log is durable up to end; false if that takes too long (the messages are stored)."""
+        try:
+            async with asyncio.timeout(timeout_s or self.config.sync_flush_timeout_ms / 1000):
+                await self.log_flush.wait(end)
+        except TimeoutError:
+            return False
+        return True
+
+    def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:
+        """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
+        store_ms, is_thorough = self.dispatch.store_ms, pages_min == 0
+        index_ms = self.dispatch.index.full_ms
+        segments, directories = self.dispatch.unsynced(pages_min)
+        # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
+        descriptors = [self._disk.open(segment.path) for segment in segments]
+
+        def sync() -> None:
+            try:
+                for fd in descriptors:
+                    self._disk.sync(fd)
+                for directory in directories:
+                    self._disk.sync_directory(directory)
+            finally:
+                for fd in descriptors:
+                    os.close(fd)
+            if is_thorough:
+                self.checkpoint.queue_ms = max(self.checkpoint.queue_ms, store_ms)
+            self.checkpoint.index_ms = max(self.checkpoint.index_ms, index_ms)
+            self.checkpoint.save()
+
+        return sync
+
+    def flush_queues(self) -> None:
+        """Make queues durable and note in the checkpoint how far they may be trusted."""
+        self.begin_queue_flush(0)()
+
+    # Reading
+
+    def queue(self, key: QueueKey) -> ConsumeQueue | None:
+        return self.dispatch.queues.get((key.topic, key.queue_id))
+
+    def read(
+        self,
+        key: QueueKey,
+        offset: int,
+        count_max: int,
+        tag_hashes: frozenset[int] | None = None,
+        predicate: Predicate | None = None,
+        size_max: int = PULL_SIZE_MAX,
+    ) -> Slices:
+        """Messages of a queue from an offset on, as views of the log."""
+        queue = self.dispatch.queues.get((key.topic, key.queue_id))
+        return self.reader.read(queue, offset, count_max, tag_hashes, predicate, size_max)
+
+    def offset_at(self, key: QueueKey, time_ms: int, is_upper: bool = False) -> int:
+        """The queue offset for a store time; 0 for a queue that is not here."""
+        queue = self.queue(key)
+        return 0 if queue is None else self.reader.offset_at(queue, time_ms, is_upper)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at an offset of the log, None where none does."""
+        if not self.commitlog.start <= physical_offset < self.progress.visible:
+            return None
+        head = self.commitlog.view(physical_offset, 4)
+        size = 0 if head is None else int.from_bytes(head, "big", signed=True)
+        record = self.commitlog.view(physical_offset, size) if size > 0 else None
+        if record is None:
+            return None
+        columns, _, _ = kernel.scan_records(record, 0, size, physical_offset, False)
+        return record if len(columns[0]) else None
+
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[Record]:
+        """Messages of a topic that have a key (or a unique key), in log order."""
+        count_max = min(count_max, self.config.query_count_max)
+        found: list[Record] = []
+        # Other keys may share the hash, so more are asked for than are wanted.
+        for physical_offset in sorted(set(self.dispatch.index.query(topic, key, 4 * count_max, begin_ms, end_ms))):
+            view = self.record_at(physical_offset)
+            if view is None or not begin_ms <= store_ms_of(view) <= end_ms:
+                continue
+            record = decode(view)
+            keys = (record.properties.get("UNIQ_KEY"), *record.properties.get("KEYS", "").split(" "))
+            if record.topic == topic and key in keys:
+                found.append(record)
+        return found[-count_max:]
+
+    def listen(self, on_arrival: Callable[[Arrival], None] | None) -> None:
+        """Have a function told of every arrival, in the turn in which it may be read."""
+        self.dispatch.on_arrival = on_arrival
+
+    # Letting go
+
+    def ask_for_cleaning(self) -> None:
+        """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
+        self._asked_cleanings = 20
+
+    def clean(self) -> list[int]:
+        """One run of retention; returns the bases of the log segments that went."""
+        used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
+        state = disk_state(used, self.config)
+        if state is DiskState.FULL and not self.is_disk_full:
+            log.error("disk is full, no more messages are taken used_percent=%d", used)
+        if state is DiskState.FULL:
+            self.is_disk_full = True
+        elif state is not DiskState.FORCE:
+            self.is_disk_full = False
+        is_asked, self._asked_cleanings = self._asked_cleanings > 0, max(self._asked_cleanings - 1, 0)
+        now_ms = self._clock.now_ms()
+        local_hour = datetime.fromtimestamp(now_ms / 1000).astimezone().hour
+        gone = [age.base for age in to_delete(self._ages(), now_ms, local_hour, state, self.config, is_asked)]
+        for base in gone:
+            log.info("segment deleted base=%d disk=%s", base, state.value)
+            self.commitlog.remove_first()
+        if gone:
+            self.dispatch.raise_min(self.commitlog.start)
+        return gone
+
+    def _ages(self) -> list[SegmentAge]:
+        """The segments that are durable and dispatched, and the one being written."""
+        segments = self.commitlog.segments
+        safe = min(self.progress.flushed, self.progress.dispatched)
+        ages = []
+        for base in segments.bases:
+            written_ms = os.stat(segments.directory / f"{base:020d}").st_mtime_ns // 1_000_000
+            ages.append(SegmentAge(base, segments.segment_size, written_ms))
+            if base + segments.segment_size > safe:
+                break
+        return ages
+
+    # Ending
+
+    def close(self) -> None:
+        """Make everything durable and say so, by removing the abort file."""
+        if self.is_closed:
+            return
+        try:
+            if self.log_flush.failure is None:
+                self.flush()
+                self._advance()
+            self.is_closed = True
+            self.commitlog.discard_next()
+            is_whole = self.log_flush.failure is None and self.dispatch.is_idle and self.dispatch.problem is None
+            if is_whole:
+                self.flush_queues()
+                self.dispatch.index.sync()
+                self.checkpoint.save()
+                self._abort.remove()
+            else:
+                log.error("store closed with work undone, the next start recovers in full")
+        finally:
+            self._release()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are; the next start recovers in full."""
+        self.is_closed = True
+        self._release()
+
+    def _release(self) -> None:
+        self.worker.shutdown()
+        self._maker.shutdown()
+        self.commitlog.close()
+        self.dispatch.close()
+        self._lock.release()

@@ -1,0 +1,184 @@
+"""Checks every record, every queue entry and every key of a store against the log, and names what does not fit.
+
+Reads files only; nothing is changed. The store should be stopped, or the newest messages may look out of step.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bolide import kernel
+from bolide.errors import StoreError
+from bolide.kernel.plain_records import AT_BLANK, AT_END, ENTRY_SIZE, PRE_BLANK
+from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.disk import Disk
+from bolide.store.index import Index
+from bolide.store.segment import segment_name
+from bolide.store.segments import SegmentPool, Segments
+
+_STRETCH = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not fit: in which file, at which byte, and what."""
+
+    file: str
+    position: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a verification has come: bytes of log read, of all there are, and records seen."""
+
+    done: int
+    total: int
+    record_count: int
+
+
+class Verification:
+    """One pass over a store directory."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._pool = SegmentPool(Disk(), 256)
+        self._log = Segments(self._pool, config.log_directory, config.segment_size)
+        self._queues: dict[tuple[str, int], Segments] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        self._keys: set[bytes] = set()
+        self._delays_ms = delays_ms_of(config.delay_levels)
+        self._record_count = 0
+        self.log_end = 0
+
+    def run(self) -> Iterator[Finding | Step]:
+        """Findings as they turn up, and steps in between for a progress bar."""
+        try:
+            self._log.load()
+            yield from self._check_log()
+            for key in self._queue_keys():
+                yield from self._check_end(key)
+            if self._config.index_enabled:
+                yield from self._check_index()
+        except StoreError as error:
+            yield Finding(str(self._config.root), 0, str(error))
+        finally:
+            self._pool.close()
+
+    def _queue_keys(self) -> list[tuple[str, int]]:
+        root = self._config.root / "consumequeue"
+        return sorted((path.parent.name, int(path.name)) for path in root.glob("*/*") if path.name.isdecimal())
+
+    def _queue(self, key: tuple[str, int]) -> Segments:
+        segments = self._queues.get(key)
+        if segments is None:
+            directory = self._config.root / "consumequeue" / key[0] / str(key[1])
+            segments = self._queues[key] = Segments(self._pool, directory, self._config.queue_file_bytes)
+            segments.load()
+        return segments
+
+    def _check_log(self) -> Iterator[Finding | Step]:
+        total = len(self._log.bases) * self._config.segment_size
+        for number, base in enumerate(self._log.bases):
+            view = self._log.open(base).view
+            at, stretch, reason = 0, _STRETCH, AT_END
+            while at < len(view):
+                until = min(at + stretch, len(view))
+                runs, keys, count, _, end, reason = kernel.walk_records(view, at, until, base, True, self._delays_ms)
+                for run in runs:
+                    yield from self._check_run(*run)
+                if self._config.index_enabled:
+                    self._keys.update(keys[i : i + 12] for i in range(0, len(keys), ENTRY_SIZE))
+                self._record_count += count
+                is_cut = until < len(view) and reason not in (AT_END, AT_BLANK)
+                if not is_cut and reason != AT_END:
+                    at = end
+                    break
+                stretch = 2 * stretch if is_cut and count == 0 else _STRETCH
+                at = end
+                yield Step(number * self._config.segment_size + at, total, self._record_count)
+            self.log_end = base + at
+            if reason != AT_BLANK:
+                yield from self._check_tail(base, at)
+        yield Step(total, total, self._record_count)
+
+    def _check_tail(self, base: int, at: int) -> Iterator[Finding]:
+        """The log ends here: nothing may follow."""
+        file = str(self._config.log_directory / segment_name(base))
+        view = self._log.open(base).view
+        if any(view[at:]):
+            yield Finding(file, at, "neither a whole record nor the end of the log")
+        for later in self._log.bases:
+            if later > base and any(self._log.open(later).view[:8]):
+                yield Finding(file, at, f"the log ends here, but {segment_name(later)} holds more")
+
+    def _check_run(self, topic: str, queue_id: int, first: int, entries: bytes) -> Iterator[Finding]:
+        queue = self._queue((topic, queue_id))
+        self._ends[topic, queue_id] = first + len(entries) // ENTRY_SIZE
+        for i in range(0, len(entries), ENTRY_SIZE):
+            at = first * ENTRY_SIZE + i
+            segment = queue.find(at)
+            here = b"" if segment is None else segment.view[at - segment.base : at - segment.base + ENTRY_SIZE]
+            if here != entries[i : i + ENTRY_SIZE]:
+                base = at - at % queue.segment_size
+                physical_offset = int.from_bytes(entries[i : i + 8], "big")
+                what = f"entry {at // ENTRY_SIZE} is not that of the record at {physical_offset}"
+                yield Finding(str(queue.directory / segment_name(base)), at - base, what)
+
+    def _check_end(self, key: tuple[str, int]) -> Iterator[Finding]:
+        """After the last entry that the log knows of, there must be zeros, or blanks of messages that are gone."""
+        queue = self._queue(key)
+        end = self._ends.get(key, 0) * ENTRY_SIZE
+        for base in queue.bases:
+            view = queue.open(base).view
+            for at in range(max(end - base, 0), len(view), ENTRY_SIZE):
+                entry = view[at : at + ENTRY_SIZE]
+                physical_offset, size, _ = struct.unpack(">qiq", entry)
+                is_gone = size > 0 and physical_offset < self._log.start
+                if any(entry) and entry != PRE_BLANK and not is_gone:
+                    what = f"entry {(base + at) // ENTRY_SIZE}: the log has nothing for it at {physical_offset}"
+                    yield Finding(str(queue.directory / segment_name(base)), at, what)
+                    return
+
+    def _has_record(self, physical_offset: int) -> bool:
+        """Whether a record begins there; what is gone from the log is not missed."""
+        if physical_offset < self._log.start:
+            return True
+        segment = self._log.find(physical_offset)
+        at = physical_offset - (segment.base if segment is not None else 0)
+        return segment is not None and segment.view[at + 28 : at + 36] == physical_offset.to_bytes(8, "big")
+
+    def _check_index(self) -> Iterator[Finding]:
+        config = self._config
+        index = Index(Disk(), config.root / "index", config.index_slots, config.index_entries_max)
+        index.load()
+        missing = set(self._keys)
+        try:
+            for file in index.files:
+                header = file.header()
+                for number, (hashed, physical_offset, _, previous) in enumerate(file.entries(), 1):
+                    key = struct.pack(">iq", hashed, physical_offset)
+                    missing.discard(key)
+                    position = 40 + config.index_slots * 4 + number * ENTRY_SIZE
+                    if previous >= number:
+                        yield Finding(str(file.path), position, f"entry {number} follows {previous} in its chain")
+                    # RocketMQ 5.5 files tags too, under keys of their own: a record there is enough.
+                    if key not in self._keys and not self._has_record(physical_offset):
+                        yield Finding(str(file.path), position, f"entry {number}: no record at {physical_offset}")
+                    elif physical_offset not in file.find(hashed, header.next_entry, 0, 1 << 62):
+                        yield Finding(str(file.path), position, f"entry {number} cannot be reached from its slot")
+        finally:
+            index.close()
+        for key in sorted(missing, key=lambda key: key[4:]):
+            hashed, physical_offset = struct.unpack(">iq", key)
+            yield Finding(str(config.root / "index"), 0, f"key {hashed} of the record at {physical_offset} is missing")
+
+
+def findings(config: StoreConfig) -> list[Finding]:
+    """Everything that does not fit; empty for a healthy store."""
+    return [found for found in Verification(config).run() if isinstance(found, Finding)]
+
+
+def health(root: Path) -> str:
+    return "crashed or open" if (root / "abort").exists() else "stopped cleanly"

@@ -1,0 +1,73 @@
+"""What store tests start from: small files, a held clock, drafts that say what they are."""
+
+from pathlib import Path
+from typing import Any
+
+from bolide.model.queue import QueueKey
+from bolide.store.config import StoreConfig
+from bolide.store.disk import Disk
+from bolide.store.record import Draft, Record, decode, pack_host, write_properties
+from bolide.store.store import Store
+
+START_MS = 1_700_000_000_000
+HOST = pack_host("127.0.0.1", 10911)
+BORN_HOST = pack_host("192.168.1.9", 51234)
+
+
+class HeldClock:
+    """Time that moves when told to."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+
+def small(root: Path, **changes: Any) -> StoreConfig:
+    """Tiny files, and disk ratios that a full machine does not trip over."""
+    settings: dict[str, Any] = {
+        "segment_size": 16384,
+        "queue_file_size": 400,
+        "index_slots": 64,
+        "index_entries_max": 256,
+        "disk_percent_max": 100,
+        "disk_percent_forcibly": 100,
+        "disk_percent_full": 100,
+    }
+    return StoreConfig(root=root, **settings | changes)
+
+
+def draft(body: bytes, topic: str = "T", queue_id: int = 0, sys_flag: int = 0, **properties: str) -> Draft:
+    return Draft(topic, queue_id, body, write_properties(properties), 0, sys_flag, START_MS, BORN_HOST)
+
+
+def opened(config: StoreConfig, clock: HeldClock | None = None, disk: Disk | None = None) -> Store:
+    return Store.open(config, clock or HeldClock(), HOST, disk)
+
+
+def read_all(store: Store, topic: str = "T", queue_id: int = 0) -> list[Record]:
+    """Every message of a queue, read the way a consumer does."""
+    key, records = QueueKey(topic, queue_id), []
+    queue = store.queue(key)
+    if queue is None:
+        return []
+    offset = queue.min_offset
+    while offset < queue.next_offset:
+        slices = store.read(key, offset, 32)
+        records += [decode(view) for view in slices.views]
+        assert slices.next_offset > offset
+        offset = slices.next_offset
+    return records
+
+
+def bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    return [record.body for record in read_all(store, topic, queue_id)]
+
+
+def crash(store: Store) -> None:
+    """End as a killed process does: files stay as they are."""
+    store.abandon()

@@ -1,0 +1,265 @@
+"""A disk that fills up or fails: senders hear it, nothing is lost, and nobody is told what is not so."""
+
+import asyncio
+import itertools
+import os
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from bolide.clock import SystemClock
+from bolide.errors import Refusal
+from bolide.protocol.codes import ResponseCode
+from bolide.store.pillars import open_store
+from bolide.store.verify import findings
+from bolide.testing.disk import FaultyDisk, path_of
+from tests.store.given import HOST, HeldClock, bodies, crash, draft, opened, small
+
+
+def send_until_refused(store, sent, make):
+    """Append one by one; the bodies taken are added to sent, and what was refused at last is returned."""
+    for i in itertools.count(len(sent)):
+        try:
+            store.append([make(i)])
+        except Refusal as refusal:
+            return refusal
+        sent.append(bytes(make(i).body))
+    return None
+
+
+@pytest.mark.feature("F151", "F167")
+def test_a_full_disk_at_roll_time_is_an_error_and_writing_resumes_when_space_returns(tmp_path):
+    disk = FaultyDisk()
+    with opened(small(tmp_path), disk=disk) as store:
+        disk.full_for = "0000000016384"
+        store.commitlog.discard_next()
+        sent = []
+        refusal = send_until_refused(store, sent, lambda i: draft(bytes([i]) * 900))
+        assert refusal.code == ResponseCode.SYSTEM_ERROR
+        assert "CREATE_MAPPED_FILE_FAILED" in refusal.remark
+        with pytest.raises(Refusal, match="No space"):
+            store.append([draft(bytes(900))])
+        assert store.append([draft(b"small")]).end <= 16384  # what still fits is taken
+        assert bodies(store) == [*sent, b"small"]
+        assert os.listdir(tmp_path / "commitlog") == ["00000000000000000000"]
+        disk.full_for = None
+        store.append([draft(bytes([77]) * 900)])
+        assert bodies(store) == [*sent, b"small", bytes([77]) * 900]
+    with opened(small(tmp_path)) as store:
+        assert bodies(store) == [*sent, b"small", bytes([77]) * 900]
+    assert findings(small(tmp_path)) == []
+
+
+@pytest.mark.feature("F151")
+def test_a_directory_that_cannot_be_written_answers_code_1(tmp_path):
+    with opened(small(tmp_path)) as store:
+        store.config.log_directory.rmdir()
+        store.config.log_directory.write_text("a file in the way")
+        with pytest.raises(Refusal) as refused:
+            store.append([draft(b"x")])
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
+        store.config.log_directory.unlink()
+        assert store.append([draft(b"x")]).queue_offsets == [0]
+
+
+@pytest.mark.parametrize("where", ["consumequeue", "index"])
+def test_a_full_disk_in_a_derived_file_loses_nothing(tmp_path, where):
+    disk = FaultyDisk()
+    with opened(small(tmp_path), disk=disk) as store:
+        store.append([draft(b"0", KEYS="k0")] if where == "consumequeue" else [draft(b"0")])
+        disk.full_for = where
+        sent = [b"0"]
+        # The log takes them until a queue file, or the index, needs room.
+        refusal = send_until_refused(store, sent, lambda i: draft(b"%d" % i, KEYS=f"k{i}"))
+        assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "cannot be written" in refusal.remark
+        disk.full_for = None
+        store.append([draft(b"last", KEYS="last")])
+        assert bodies(store) == [*sent, b"last"]
+        assert [record.body for record in store.query("T", "last", 1, 0, 1 << 60)] == [b"last"]
+        assert len(sent) > 1
+    assert findings(small(tmp_path)) == []
+
+
+def test_messages_whose_queue_could_not_be_written_are_there_after_a_crash(tmp_path):
+    disk = FaultyDisk()
+    store = opened(small(tmp_path), disk=disk)
+    disk.full_for = "consumequeue"
+    store.append([draft(b"a", KEYS="k")])
+    assert bodies(store) == []
+    crash(store)
+    with opened(small(tmp_path)) as store:
+        assert bodies(store) == [b"a"]
+    assert findings(small(tmp_path)) == []
+
+
+def test_a_store_that_could_not_dispatch_keeps_its_abort_file(tmp_path):
+    disk = FaultyDisk()
+    with opened(small(tmp_path), disk=disk) as store:
+        disk.full_for = "consumequeue"
+        store.append([draft(b"a")])
+    assert (tmp_path / "abort").exists()
+    with opened(small(tmp_path)) as store:
+        assert bodies(store) == [b"a"]
+
+
+def test_a_failed_sync_makes_the_store_read_only_for_good(tmp_path):
+    disk = FaultyDisk()
+    with opened(small(tmp_path, flush_mode="SYNC_FLUSH"), disk=disk) as store:
+        store.append([draft(b"kept")])
+        store.flush()
+        doubtful = store.append([draft(b"doubtful")]).physical_offsets[0]
+        assert store.record_at(doubtful) is None
+        disk.broken_for = "commitlog"
+        with pytest.raises(Refusal, match="read-only") as refused:
+            store.flush()
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        disk.broken_for = None  # a second sync would succeed and mean nothing
+        for act in (store.flush, lambda: store.append([draft(b"more")])):
+            with pytest.raises(Refusal, match="read-only"):
+                act()
+        assert bodies(store) == [b"kept"]  # reading goes on, and shows only what is durable
+    assert (tmp_path / "abort").exists()
+
+
+@pytest.mark.feature("F179")
+def test_every_sender_that_waits_hears_of_a_failed_sync(tmp_path):
+    disk = FaultyDisk()
+
+    async def scenario():
+        config = small(tmp_path, flush_mode="SYNC_FLUSH", segment_size=1 << 20)
+        async with open_store(config, SystemClock(), HOST, disk) as store:
+            first = store.append([draft(b"kept")])
+            assert await store.durable(first.end)
+            assert store.progress.flushed == first.end
+            disk.broken_for = "commitlog"
+            ends = [store.append([draft(b"%d" % i)]).end for i in range(8)]
+            answers = await asyncio.gather(*[store.durable(end) for end in ends], return_exceptions=True)
+            assert [getattr(answer, "code", None) for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 8
+            with pytest.raises(Refusal, match="read-only"):
+                await store.durable(ends[0])
+            assert bodies(store) == [b"kept"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F179", "F171")
+def test_one_sync_serves_all_who_wait_and_arrivals_are_told_after_it(tmp_path):
+    disk = FaultyDisk()
+    told = []
+
+    async def scenario():
+        config = small(tmp_path, flush_mode="SYNC_FLUSH", segment_size=1 << 20)
+        async with open_store(config, SystemClock(), HOST, disk) as store:
+            store.listen(lambda arrival: told.append((arrival.queue_offset, store.progress.flushed)))
+            store.append([draft(b"first")])  # makes the segment, which is synced too
+            await store.durable(store.progress.appended)
+            told.clear()
+            before = len(disk.synced)
+            ends = [store.append([draft(b"%d" % i)]).end for i in range(64)]
+            assert told == []
+            assert all(await asyncio.gather(*[store.durable(end) for end in ends]))
+            log = tmp_path / "commitlog" / "00000000000000000000"
+            assert 1 <= disk.synced[before:].count(log) <= 2
+            assert [offset for offset, _ in told] == list(range(1, 65))
+            assert all(flushed >= ends[offset - 1] for offset, flushed in told)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F179")
+def test_a_flush_that_takes_too_long_says_so_and_the_message_is_stored(tmp_path):
+    class SlowDisk(FaultyDisk):
+        is_slow = False
+
+        def sync(self, fd):
+            super().sync(fd)
+            if self.is_slow:
+                released.wait(10)
+
+    released, disk = threading.Event(), SlowDisk()
+
+    async def scenario():
+        config = small(tmp_path, flush_mode="SYNC_FLUSH", segment_size=1 << 20)
+        async with open_store(config, SystemClock(), HOST, disk) as store:
+            assert await store.durable(store.append([draft(b"first")]).end)
+            disk.is_slow = True
+            end = store.append([draft(b"late")]).end
+            assert not await store.durable(end, timeout_s=0.01)
+            released.set()
+            assert await store.durable(end)
+            assert bodies(store) == [b"first", b"late"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F180")
+def test_asynchronous_flush_answers_first_and_syncs_within_its_interval(tmp_path):
+    reached = Future()
+
+    class WatchedDisk(FaultyDisk):
+        def sync(self, fd):
+            super().sync(fd)
+            if is_watched and path_of(fd).name == "0" * 20 and not reached.done():
+                reached.set_result(None)
+
+    is_watched = False
+
+    async def scenario():
+        nonlocal is_watched
+        config = small(tmp_path, flush_interval_ms=5, flush_thorough_interval_ms=20, segment_size=1 << 20)
+        async with open_store(config, SystemClock(), HOST, WatchedDisk()) as store:
+            end = store.append([draft(b"x")]).end
+            is_watched = True
+            assert bodies(store) == [b"x"]
+            assert store.progress.flushed < end
+            async with asyncio.timeout(10):
+                await asyncio.wrap_future(reached)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F182")
+def test_above_the_warning_ratio_writes_are_refused_until_it_falls(tmp_path):
+    disk = FaultyDisk()
+    config = small(tmp_path, disk_percent_full=90, disk_percent_forcibly=85, disk_percent_max=75)
+    with opened(config, disk=disk) as store:
+        for i in range(60):
+            store.append([draft(bytes([i]) * 900)])
+        store.flush()
+        count = len(store.commitlog.segments.bases)
+        disk.percent = 91
+        assert len(store.clean()) == count - 1  # all but the last, whatever their age
+        with pytest.raises(Refusal, match="disk is full") as refused:
+            store.append([draft(b"x")])
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        disk.percent = 86  # between the two ratios nothing changes its mind
+        store.clean()
+        with pytest.raises(Refusal, match="disk is full"):
+            store.append([draft(b"x")])
+        disk.percent = 80
+        store.clean()
+        store.append([draft(b"x")])
+        assert bodies(store)[-1] == b"x"
+
+
+def test_a_write_that_took_too_long_turns_senders_away_for_a_while(tmp_path):
+    clock = HeldClock()
+
+    class SlowDisk(FaultyDisk):
+        def write(self, fd, content, position):
+            super().write(fd, content, position)
+            clock.ms += delay_ms
+
+    delay_ms = 0
+    with opened(small(tmp_path), clock, SlowDisk()) as store:
+        store.append([draft(b"a")])
+        delay_ms = 1500
+        store.append([draft(b"b")])
+        delay_ms = 0
+        with pytest.raises(Refusal, match="PC_SYNCHRONIZED") as refused:
+            store.append([draft(b"c")])
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        clock.ms += 2000
+        store.append([draft(b"c")])

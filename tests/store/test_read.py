@@ -1,0 +1,128 @@
+"""Reading: the statuses of a pull, its limits, and searches by time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bolide.kernel import java_hash
+from bolide.model.queue import QueueKey
+from bolide.store.read import PullStatus
+from bolide.store.record import decode
+from tests.store.given import START_MS, HeldClock, bodies, draft, opened, small
+
+QUEUE = QueueKey("T", 0)
+ALL_HOURS = ";".join(map(str, range(24)))
+
+
+def read_bodies(store, offset, count, **more):
+    return [decode(view).body for view in store.read(QUEUE, offset, count, **more).views]
+
+
+def test_every_offset_gets_its_status_and_the_next_one_to_ask_for(tmp_path):
+    clock, config = HeldClock(), small(tmp_path, keep_hours=0, delete_hours=ALL_HOURS)
+    with opened(config, clock) as store:
+        missing = store.read(QueueKey("Nobody", 0), 5, 32)
+        assert (missing.status, missing.next_offset) == (PullStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        for i in range(60):
+            store.append([draft(bytes([i]) * 900)])
+        store.flush()
+        clock.ms = 1 << 42
+        store.clean()
+        low = store.queue(QUEUE).min_offset
+        assert 0 < low < 60
+        for offset, status, next_offset in (
+            (0, PullStatus.OFFSET_TOO_SMALL, low),
+            (low, PullStatus.FOUND, low + 1),
+            (60, PullStatus.OFFSET_OVERFLOW_ONE, 60),
+            (61, PullStatus.OFFSET_OVERFLOW_BADLY, 60),
+        ):
+            slices = store.read(QUEUE, offset, 1)
+            assert (slices.status, slices.next_offset) == (status, next_offset)
+            assert (slices.min_offset, slices.max_offset) == (low, 60)
+
+
+@pytest.mark.feature("F146")
+def test_a_pull_is_made_of_views_of_the_mapped_log(tmp_path):
+    with opened(small(tmp_path)) as store:
+        store.append([draft(b"a"), draft(b"b")])
+        views = store.read(QUEUE, 0, 32).views
+        segment = store.commitlog.segments.open(0)
+        assert all(view.obj is segment.map and view.readonly for view in views)
+        assert [decode(view).body for view in views] == [b"a", b"b"]
+
+
+def test_views_of_a_deleted_segment_stay_readable(tmp_path):
+    clock, config = HeldClock(), small(tmp_path, keep_hours=0, delete_hours=ALL_HOURS)
+    with opened(config, clock) as store:
+        for i in range(60):
+            store.append([draft(bytes([i]) * 900)])
+        store.flush()
+        held = store.read(QUEUE, 0, 1).views[0]
+        clock.ms = 1 << 42
+        assert 0 in store.clean()
+        assert decode(held).body == bytes(900)
+
+
+def test_tags_are_filtered_by_their_hash_and_the_rest_is_skipped(tmp_path):
+    with opened(small(tmp_path, queue_file_size=6000)) as store:
+        for i in range(30):
+            store.append([draft(b"%d" % i, TAGS=f"t{i % 3}")])
+        wanted = frozenset([java_hash("t1")])
+        assert read_bodies(store, 0, 3, tag_hashes=wanted) == [b"1", b"4", b"7"]
+        nothing = store.read(QUEUE, 0, 3, tag_hashes=frozenset([7]))
+        assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 30)
+
+
+def test_a_predicate_sees_each_record_once_and_limits_hold(tmp_path):
+    with opened(small(tmp_path, queue_file_size=6000)) as store:
+        for i in range(30):
+            store.append([draft(b"%02d" % i, TAGS=f"t{i % 3}")])
+        seen = []
+
+        def even(record):
+            seen.append(decode(record).body)
+            return int(seen[-1]) % 2 == 0
+
+        assert read_bodies(store, 0, 3, predicate=even) == [b"00", b"02", b"04"]
+        assert seen == [b"00", b"01", b"02", b"03", b"04"]
+        tagged = read_bodies(store, 0, 2, predicate=even, tag_hashes=frozenset([java_hash("t1")]))
+        assert tagged == [b"04", b"10"]
+
+
+def test_a_pull_takes_32_near_messages_or_8_far_ones_or_as_many_bytes(tmp_path):
+    changes = {"queue_file_size": 6000, "segment_size": 1 << 20}
+    with opened(small(tmp_path / "near", **changes)) as store:
+        store.append([draft(bytes(1000)) for _ in range(100)])
+        assert len(store.read(QUEUE, 0, 64).views) == 32
+    with opened(small(tmp_path / "far", near_percent_of_memory=0, **changes)) as store:
+        store.append([draft(bytes(1000)) for _ in range(100)])
+        assert len(store.read(QUEUE, 0, 64).views) == 8
+        assert len(store.read(QUEUE, 0, 64, size_max=2500).views) == 2
+        assert len(store.read(QUEUE, 0, 64, size_max=1).views) == 1
+
+
+@given(steps=st.lists(st.integers(0, 3), min_size=1, max_size=60), ask=st.integers(-2, 130))
+@settings(deadline=None, max_examples=30)
+def test_search_by_time_finds_the_first_at_or_after_and_the_last_at_or_before(tmp_path_factory, steps, ask):
+    clock = HeldClock()
+    with opened(small(tmp_path_factory.mktemp("s")), clock) as store:
+        times = []
+        for step in steps:
+            clock.ms += step
+            times.append(clock.ms)
+            store.append([draft(b"x")])
+        asked = START_MS + ask
+        lower = next((i for i, time in enumerate(times) if time >= asked), len(times))
+        upper = max((i for i, time in enumerate(times) if time <= asked), default=0)
+        assert store.offset_at(QUEUE, asked) == lower
+        assert store.offset_at(QUEUE, asked, is_upper=True) == upper
+
+
+def test_bytes_between_two_messages_are_no_message(tmp_path):
+    with opened(small(tmp_path)) as store:
+        first = store.append([draft(b"a"), draft(b"b")])
+        assert store.record_at(first.physical_offsets[1]) is not None
+        assert store.record_at(first.physical_offsets[0] + 4) is None
+        assert store.record_at(first.end) is None
+        assert store.record_at(1 << 40) is None
+        assert bodies(store) == [b"a", b"b"]
