@@ -24,11 +24,12 @@ QUESTION = "How many messages a second does the store append?"
 
 def run(body_size: int, batch: int, count: int, has_keys: bool, directory: str) -> Work:
     from bolide.clock import SystemClock
+    from bolide.model.host import Host
     from bolide.store.config import StoreConfig
-    from bolide.store.record import Draft, pack_host
+    from bolide.store.record import Draft
     from bolide.store.store import Store
 
-    host = pack_host("127.0.0.1", 10911)
+    host = Host("127.0.0.1", 10911).packed()
     properties = b"TAGS\x01TagA\x02" + (b"UNIQ_KEY\x017F000001000018B4AAC20000000000\x02" if has_keys else b"")
     draft = Draft("TopicTest", 0, b"x" * body_size, properties, 0, 0, 1_700_000_000_000, host)
     drafts = [draft] * batch

@@ -20,12 +20,13 @@ QUESTION = "How many messages a second are read from a queue in order?"
 def main(argv: Sequence[str] | None = None) -> Answer:
     options = read_arguments(QUESTION, argv, body=100, count=1_000_000, pull=32)
     from bolide.clock import SystemClock
+    from bolide.model.host import Host
     from bolide.model.queue import QueueKey
     from bolide.store.config import StoreConfig
-    from bolide.store.record import Draft, pack_host
+    from bolide.store.record import Draft
     from bolide.store.store import Store
 
-    host = pack_host("127.0.0.1", 10911)
+    host = Host("127.0.0.1", 10911).packed()
     draft = Draft("TopicTest", 0, b"x" * options.body, b"TAGS\x01TagA\x02", 0, 0, 1_700_000_000_000, host)
     root = Path(tempfile.mkdtemp())
     count = options.count // 64 * 64

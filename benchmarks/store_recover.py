@@ -22,11 +22,12 @@ QUESTION = "How many bytes of log a second are recovered after a crash?"
 def main(argv: Sequence[str] | None = None) -> Answer:
     options = read_arguments(QUESTION, argv, body=100, count=1_000_000, queues=8, keys=0)
     from bolide.clock import SystemClock
+    from bolide.model.host import Host
     from bolide.store.config import StoreConfig
-    from bolide.store.record import Draft, pack_host
+    from bolide.store.record import Draft
     from bolide.store.store import Store
 
-    host = pack_host("127.0.0.1", 10911)
+    host = Host("127.0.0.1", 10911).packed()
     properties = b"TAGS\x01TagA\x02" + (b"UNIQ_KEY\x017F000001000018B4AAC20000000000\x02" if options.keys else b"")
     drafts = [
         Draft("TopicTest", i % options.queues, b"x" * options.body, properties, 0, 0, 1_700_000_000_000, host)

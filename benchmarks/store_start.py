@@ -36,11 +36,12 @@ def prepare(root: Path, queues: int, depth: int) -> None:
 def main(argv: Sequence[str] | None = None) -> Answer:
     options = read_arguments(QUESTION, argv, queues=10_000, depth=10_000, count=200_000)
     from bolide.clock import SystemClock
+    from bolide.model.host import Host
     from bolide.store.config import StoreConfig
-    from bolide.store.record import Draft, pack_host
+    from bolide.store.record import Draft
     from bolide.store.store import Store
 
-    host = pack_host("127.0.0.1", 10911)
+    host = Host("127.0.0.1", 10911).packed()
     drafts = [
         Draft("TopicTest", queue_id, b"x" * 100, b"TAGS\x01TagA\x02", 0, 0, 1_700_000_000_000, host)
         for queue_id in range(options.queues)

@@ -24,11 +24,12 @@ def main(argv: Sequence[str] | None = None) -> Answer:
     import uvloop
 
     from bolide.clock import SystemClock
+    from bolide.model.host import Host
     from bolide.store.config import SYNC_FLUSH, StoreConfig
     from bolide.store.pillars import open_store
-    from bolide.store.record import Draft, pack_host
+    from bolide.store.record import Draft
 
-    host = pack_host("127.0.0.1", 10911)
+    host = Host("127.0.0.1", 10911).packed()
     draft = Draft("TopicTest", 0, b"x" * options.body, b"TAGS\x01TagA\x02", 0, 0, 1_700_000_000_000, host)
     each = options.count // options.senders
 

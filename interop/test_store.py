@@ -16,9 +16,11 @@ import pytest
 
 from bolide.clock import SystemClock
 from bolide.kernel import java_hash
+from bolide.model.host import Host
 from bolide.model.queue import QueueKey
+from bolide.protocol.properties import encode_properties
 from bolide.store.config import StoreConfig
-from bolide.store.record import Draft, decode, pack_host, write_properties
+from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 from bolide.store.verify import findings
 from interop.cluster import Broker, java_broker
@@ -31,7 +33,7 @@ TOPIC = "StoreTest"
 QUEUES = 4
 COUNT = 240
 SIZES = {"segment": 1 << 16, "queue": 2000, "slots": 500, "entries": 200}
-HOST = pack_host("127.0.0.1", 10911)
+HOST = Host("127.0.0.1", 10911).packed()
 
 releases = pytest.mark.parametrize("release", SERVER_RELEASES)
 endings = pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
@@ -88,7 +90,7 @@ def send_to(broker: Broker, first: int, count: int) -> None:
             "j": "0",
             "k": "false",
             "m": "false",
-            "i": write_properties(properties_of(number)).decode(),
+            "i": encode_properties(properties_of(number)).decode(),
         }
         answer = call(broker.address, SEND, fields, body_of(number))
         assert answer.code == 0, answer
@@ -139,7 +141,7 @@ def end_broker(broker: Broker, is_clean: bool) -> None:
 def write_by_us(root: Path, is_clean: bool, first: int = 0, count: int = COUNT) -> None:
     store = Store.open(our_config(root), SystemClock(), HOST)
     for number in range(first, first + count):
-        properties = write_properties(properties_of(number))
+        properties = encode_properties(properties_of(number))
         store.append([Draft(TOPIC, number % QUEUES, body_of(number), properties, 0, 0, 1_700_000_000_000, HOST)])
     if is_clean:
         store.close()

@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 from bolide.clock import SystemClock
+from bolide.model.host import Host
+from bolide.protocol.properties import encode_properties
 from bolide.store.config import StoreConfig
-from bolide.store.record import Draft, pack_host, write_properties
+from bolide.store.record import Draft
 from bolide.store.store import Store
 
-HOST = pack_host("127.0.0.1", 10911)
+HOST = Host("127.0.0.1", 10911).packed()
 
 
 def crash_config(root: Path, mode: str) -> StoreConfig:
@@ -32,7 +34,7 @@ def crash_config(root: Path, mode: str) -> StoreConfig:
 
 def draft(life: int, number: int, queue_id: int, size: int) -> Draft:
     name = f"{life}.{number}"
-    properties = write_properties({"KEYS": name, "TAGS": f"t{number % 3}"})
+    properties = encode_properties({"KEYS": name, "TAGS": f"t{number % 3}"})
     return Draft("T", queue_id, name.encode().ljust(size, b"."), properties, 0, 0, 1_700_000_000_000, HOST)
 
 

@@ -36,7 +36,7 @@ def announce(
         broker_id=broker_id,
         version=version(counter, state),
         topics=topics,
-        connection=connection or f"to {address}",
+        connection=f"to {address}" if connection is None else connection,
         ha_address=more.pop("ha_address", address.replace("10911", "10912")),
         **more,
     )

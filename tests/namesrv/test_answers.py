@@ -116,6 +116,7 @@ def test_memory_is_bounded(tables: RouteTables) -> None:
         answers.keep(f"topic-{i}", route, is_quoted=True)
         assert answers.size <= 2 * size
     answers.clear()
+    assert route is not None
     for _ in range(5):
         answers.keep("topic", route, is_quoted=True)
     assert (answers.size, len(answers)) == (size, 1)

@@ -155,7 +155,7 @@ async def test_tls_and_plain_are_served_on_one_port(tmp_path: Path) -> None:
 async def test_an_enforcing_server_takes_no_plain_look_up(tmp_path: Path) -> None:
     settings = {"tls.server.mode": "enforcing"}
     async with (
-        running(tmp_path, **settings) as ns,
+        running(tmp_path, None, **settings) as ns,
         Client(ConnectConfig(is_tls=True), SystemClock()) as client,
     ):
         assert (await client.request(ns.address, Command(206), TIMEOUT_S)).code == 0

@@ -60,7 +60,7 @@ async def test_look_ups_are_answered_between_the_slices_of_a_large_registration(
                 assert "big" not in ns.namesrv.tables.brokers
             await real_sleep(delay_s)
 
-        monkeypatch.setattr(registrations.asyncio, "sleep", look_up_meanwhile)
+        monkeypatch.setattr(asyncio, "sleep", look_up_meanwhile)
         slices.clear()
         assert (await big.register(MANY, compressed=compressed)).code == 0
         assert seen == [0]
@@ -179,8 +179,8 @@ async def test_a_turn_that_fails_is_its_askers_alone_and_one_nobody_awaits_is_sk
     async with asyncio.TaskGroup() as group:
         pillar = group.create_task(turns.run_forever())
         failing = asyncio.ensure_future(turns.take(fail, is_long=True))  # type: ignore[arg-type]
-        skipped = asyncio.ensure_future(turns.take(lambda: done.append("skipped") or Command(0)))  # type: ignore
-        last = asyncio.ensure_future(turns.take(lambda: done.append("last") or Command(0)))  # type: ignore
+        skipped = asyncio.ensure_future(turns.take(lambda: done.append("skipped") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
+        last = asyncio.ensure_future(turns.take(lambda: done.append("last") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
         skipped.cancel()
         with pytest.raises(Refusal):
             await failing

@@ -233,7 +233,7 @@ async def test_after_a_failure_requests_fail_at_once_until_the_back_off_is_over(
 
     async def count(*args: object, **more: object) -> object:
         attempts.append(clock.monotonic_s())
-        return await connect(*args, **more)  # type: ignore[arg-type]
+        return await connect(*args, **more)  # type: ignore[call-overload]
 
     loop.create_connection = count  # type: ignore[method-assign, assignment]
     config = ConnectConfig(backoff_first_ms=100, backoff_max_ms=1_000)

@@ -60,7 +60,8 @@ def test_a_back_off_cannot_end_before_it_began() -> None:
 
 @pytest.mark.parametrize("key", ["tls.server.keyPassword", "tls.client.keyPassword"])
 def test_the_password_of_a_key_is_used_but_never_shown(key: str) -> None:
-    config = build(ListenConfig if "server" in key else ConnectConfig, {key: "open sesame"})
+    room: type[ListenConfig] | type[ConnectConfig] = ListenConfig if "server" in key else ConnectConfig
+    config = build(room, {key: "open sesame"})
     assert config.tls_key_password == "open sesame"
     assert "open sesame" not in repr(config) + repr(dump(config))
     assert key not in dump(config)

@@ -94,7 +94,7 @@ async def test_replies_of_one_read_leave_in_one_write(monkeypatch: pytest.Monkey
         def __getattr__(self, name: str) -> object:
             return getattr(self._transport, name)
 
-    monkeypatch.setattr(Session, "connection_made", lambda self, transport: made(self, Counting(transport)))
+    monkeypatch.setattr(Session, "connection_made", lambda self, transport: made(self, Counting(transport)))  # type: ignore[arg-type]
     parked = Parked()
     owner = Table(lambda request: echo(request) if request.command.opaque % 2 else parked(request))
     async with served(owner) as server:

@@ -211,7 +211,7 @@ async def test_a_key_with_a_password_is_opened(authority: Authority) -> None:
     async with served(Table(), tls_key_password="open sesame", **settings) as server:
         assert await is_answered(server.port, anything())
     with pytest.raises(ConfigError, match=r"tls\.server\.certPath"):
-        Certificates(ListenConfig(tls_key_password="wrong", **settings), SystemClock())
+        Certificates(ListenConfig(tls_key_password="wrong", tls_cert_path=cert, tls_key_path=key), SystemClock())
 
 
 @both_loops

@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+from bolide.model.host import Host
+from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
+from bolide.protocol.properties import encode_properties
 from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
-from bolide.store.record import Draft, Record, decode, pack_host, write_properties
+from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 
 START_MS = 1_700_000_000_000
-HOST = pack_host("127.0.0.1", 10911)
-BORN_HOST = pack_host("192.168.1.9", 51234)
+HOST = Host("127.0.0.1", 10911).packed()
+BORN_HOST = Host("192.168.1.9", 51234).packed()
 
 
 class HeldClock:
@@ -42,14 +45,14 @@ def small(root: Path, **changes: Any) -> StoreConfig:
 
 
 def draft(body: bytes, topic: str = "T", queue_id: int = 0, sys_flag: int = 0, **properties: str) -> Draft:
-    return Draft(topic, queue_id, body, write_properties(properties), 0, sys_flag, START_MS, BORN_HOST)
+    return Draft(topic, queue_id, body, encode_properties(properties), 0, sys_flag, START_MS, BORN_HOST)
 
 
 def opened(config: StoreConfig, clock: HeldClock | None = None, disk: Disk | None = None) -> Store:
     return Store.open(config, clock or HeldClock(), HOST, disk)
 
 
-def read_all(store: Store, topic: str = "T", queue_id: int = 0) -> list[Record]:
+def read_all(store: Store, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
     """Every message of a queue, read the way a consumer does."""
     key, records = QueueKey(topic, queue_id), []
     queue = store.queue(key)

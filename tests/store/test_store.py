@@ -12,7 +12,7 @@ from bolide.protocol.codes import ResponseCode
 from bolide.settings import dump
 from bolide.store.config import StoreConfig
 from bolide.store.read import PullStatus
-from bolide.store.record import decode, message_id
+from bolide.store.record import decode
 from tests.store.given import BORN_HOST, HOST, START_MS, HeldClock, bodies, crash, draft, opened, read_all, small
 
 
@@ -83,7 +83,7 @@ def test_offsets_have_no_gap_and_store_times_never_go_back(tmp_path):
             end = appended.end
         records = read_all(store)
     assert [record.queue_offset for record in records] == list(range(len(records)))
-    times = [record.store_ms for record in records]
+    times = [record.stored_at for record in records]
     assert times == sorted(times)
     assert times[-1] > times[0]
 
@@ -98,9 +98,12 @@ def test_the_store_time_does_not_go_back_over_a_restart(tmp_path):
 
 
 @pytest.mark.feature("F168")
-def test_the_message_id_says_where_the_record_lies():
-    host = bytes((10, 0, 0, 5)) + (10911).to_bytes(4, "big")
-    assert message_id(host, 4096) == "0A00000500002A9F0000000000001000"
+def test_the_message_id_says_where_the_record_lies(tmp_path):
+    with opened(small(tmp_path)) as store:
+        store.append([draft(b"first")])
+        (place,) = store.append([draft(b"second")]).physical_offsets
+        record = decode(store.record_at(place))
+    assert record.offset_id == f"7F00000100002A9F{place:016X}"
 
 
 @pytest.mark.feature("F170")
@@ -109,8 +112,8 @@ def test_the_size_field_counts_every_byte_written(tmp_path):
         first = store.append([draft(b"body", TAGS="TagA", KEYS="k")])
         second = store.append([draft(b"")])
         record = decode(store.record_at(first.physical_offsets[0]))
-    assert record.size == second.physical_offsets[0] == 91 + len("T") + len(b"body") + len("TAGS.TagA.KEYS.k.")
-    assert (record.properties, record.store_host) == ({"TAGS": "TagA", "KEYS": "k"}, "127.0.0.1:10911")
+    assert record.store_size == second.physical_offsets[0] == 91 + len("T") + len(b"body") + len("TAGS.TagA.KEYS.k.")
+    assert (record.properties, record.store_host) == ({"TAGS": "TagA", "KEYS": "k"}, ("127.0.0.1", 10911))
 
 
 @pytest.mark.feature("F155")
@@ -203,7 +206,8 @@ def test_a_closed_store_a_slave_and_a_failed_one_take_no_messages(tmp_path):
 @pytest.mark.feature("F161", "F162")
 def test_illegal_messages_are_refused_and_nothing_of_their_batch_is_stored(tmp_path):
     with opened(small(tmp_path, body_size_max=1000)) as store:
-        for bad in (draft(b"x", topic="t" * 128), draft(bytes(1001)), draft(b"x", a="v" * 32768)):
+        long_properties = draft(b"x")._replace(properties=b"a\x01" + b"v" * 32766)
+        for bad in (draft(b"x", topic="t" * 128), draft(bytes(1001)), long_properties):
             with pytest.raises(Refusal) as refused:
                 store.append([draft(b"good"), bad])
             assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
@@ -248,8 +252,8 @@ def test_hosts_are_kept_as_they_were(tmp_path):
     with opened(small(tmp_path)) as store:
         six = draft(b"6")._replace(born_host=bytes(15) + b"\x01" + (80).to_bytes(4, "big"))
         places = store.append([six, draft(b"4")]).physical_offsets
-        assert decode(store.record_at(places[0])).born_host == "[::1]:80"
-        assert decode(store.record_at(places[1])).born_host == "192.168.1.9:51234"
+        assert decode(store.record_at(places[0])).born_host == ("::1", 80)
+        assert decode(store.record_at(places[1])).born_host == ("192.168.1.9", 51234)
         assert (HOST, BORN_HOST) != (BORN_HOST, HOST)
 
 

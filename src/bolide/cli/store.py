@@ -5,7 +5,6 @@ Nothing here writes.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +13,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bolide.errors import BolideError
-from bolide.settings import build, read_properties
+from bolide.cli.start import plain_errors, read_file
+from bolide.model.message import StoredMessage
+from bolide.settings import build
 from bolide.store.config import StoreConfig
 from bolide.store.inspect import StoreView
-from bolide.store.record import Record
 from bolide.store.verify import Finding, Verification
 
 app = typer.Typer(help="Look into a store directory.", no_args_is_help=True)
@@ -30,7 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table")]
 
 def config_for(root: Path, settings: Path | None) -> StoreConfig:
     """The given settings; without them, file sizes are taken from the files that are there."""
-    properties = read_properties(settings.read_text("utf-8")) if settings else sizes_found(root)
+    properties = read_file(settings) if settings else sizes_found(root)
     properties["storePathRootDir"] = str(root)
     return build(StoreConfig, properties)
 
@@ -50,7 +49,7 @@ def sizes_found(root: Path) -> dict[str, str]:
 @app.command()
 def inspect(directory: Directory, settings: Settings = None, as_json: AsJson = False) -> None:
     """Segments, queues, offsets, times and health."""
-    with _complain():
+    with plain_errors():
         summary = StoreView(config_for(directory, settings)).summary()
     if as_json:
         _print_json(summary)
@@ -68,7 +67,7 @@ def verify(directory: Directory, settings: Settings = None, as_json: AsJson = Fa
     """Every record, every queue entry and every key against the log; exits with 1 when something does not fit."""
     found: list[Finding] = []
     count = 0
-    with _complain(), Progress(console=Console(stderr=True), transient=True) as bar:
+    with plain_errors(), Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verifying", total=None)
         for step in Verification(config_for(directory, settings)).run():
             if isinstance(step, Finding):
@@ -97,7 +96,7 @@ def cat(
     as_json: AsJson = False,
 ) -> None:
     """Messages of one queue, decoded."""
-    with _complain():
+    with plain_errors():
         for record in StoreView(config_for(directory, settings)).messages(topic, queue, from_, count):
             if as_json:
                 _print_json(_as_row(record))
@@ -105,17 +104,17 @@ def cat(
                 typer.echo(_as_text(record))
 
 
-def _as_row(record: Record) -> dict[str, Any]:
+def _as_row(record: StoredMessage) -> dict[str, Any]:
     row = {name: getattr(record, name) for name in record.__slots__}
     row["body"] = record.body.decode("utf-8", "backslashreplace")
     return row
 
 
-def _as_text(record: Record) -> str:
+def _as_text(record: StoredMessage) -> str:
     body = record.body[:200].decode("utf-8", "backslashreplace")
     more = f" … {len(record.body)} bytes" if len(record.body) > 200 else ""
     properties = " ".join(f"{name}={value}" for name, value in record.properties.items())
-    return f"{record.queue_offset} at {record.physical_offset} stored {record.store_ms} [{properties}] {body}{more}"
+    return f"{record.queue_offset} at {record.physical_offset} stored {record.stored_at} [{properties}] {body}{more}"
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
@@ -129,15 +128,3 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
 
 def _print_json(document: object) -> None:
     typer.echo(json.dumps(document, ensure_ascii=False))
-
-
-class _complain:  # noqa: N801 - reads as a word where it is used
-    """Our own errors end in one sentence instead of a traceback."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, BolideError):
-            typer.echo(str(error), err=True)
-            sys.exit(2)

@@ -27,16 +27,19 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import walk_records as walk_records
 else:
     from bolide.kernel import plain as active
+    from bolide.kernel import plain_records as records
 
     _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
     if _wanted not in ("auto", "plain", "compiled"):
         raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
     if _wanted != "plain":
         try:
-            from bolide.kernel import compiled as active
+            from bolide.kernel import compiled, compiled_records
         except ImportError:
             if _wanted == "compiled":
                 raise  # asked for by name: falling back would hide the answer
+        else:
+            active, records = compiled, compiled_records
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -46,10 +49,6 @@ else:
     write_frames = active.write_frames
 
     # the store's
-    if NAME == "compiled":
-        from bolide.kernel import compiled_records as records
-    else:
-        from bolide.kernel import plain_records as records
     body_crc = records.body_crc
     count_entries = records.count_entries
     lay_records = records.lay_records

@@ -9,12 +9,13 @@ from typing import Any
 from bolide import kernel
 from bolide.errors import StoreError
 from bolide.kernel.plain_records import AT_BLANK
+from bolide.model.message import StoredMessage
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.index import Index
-from bolide.store.record import Record, decode, store_ms_of
+from bolide.store.record import decode, store_ms_of
 from bolide.store.segments import SegmentPool, Segments
 from bolide.store.verify import health
 
@@ -121,7 +122,7 @@ class StoreView:
             return None
         return segment.view[physical_offset - segment.base :][:size]
 
-    def messages(self, topic: str, queue_id: int, first_offset: int, count_max: int) -> Iterator[Record]:
+    def messages(self, topic: str, queue_id: int, first_offset: int, count_max: int) -> Iterator[StoredMessage]:
         """Messages of a queue, decoded; those that are gone are left out."""
         if not (self._config.root / "consumequeue" / topic / str(queue_id)).is_dir():
             raise StoreError(f"no queue {queue_id} of topic {topic!r} in {self._config.root}")

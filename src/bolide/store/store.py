@@ -21,6 +21,8 @@ from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.kernel.plain_records import Run
+from bolide.model.host import Host
+from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.store.checkpoint import AbortFile, Checkpoint, StoreLock
@@ -32,7 +34,7 @@ from bolide.store.dispatch import Arrival, Dispatch, last_offset
 from bolide.store.flush import LogFlush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
-from bolide.store.record import Draft, Record, decode, pack_host, store_ms_of
+from bolide.store.record import Draft, decode, store_ms_of
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
 from bolide.store.segments import allow_many_files
@@ -85,7 +87,7 @@ class Store:
         allow_many_files()
         config.root.mkdir(parents=True, exist_ok=True)
         config.log_directory.mkdir(parents=True, exist_ok=True)
-        store = cls(config, clock, store_host or pack_host("127.0.0.1", 10911), disk or Disk())
+        store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk or Disk())
         store._lock.take()
         try:
             store._recover()
@@ -318,10 +320,10 @@ class Store:
         columns, _, _ = kernel.scan_records(record, 0, size, physical_offset, False)
         return record if len(columns[0]) else None
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[Record]:
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         """Messages of a topic that have a key (or a unique key), in log order."""
         count_max = min(count_max, self.config.query_count_max)
-        found: list[Record] = []
+        found: list[StoredMessage] = []
         # Other keys may share the hash, so more are asked for than are wanted.
         for physical_offset in sorted(set(self.dispatch.index.query(topic, key, 4 * count_max, begin_ms, end_ms))):
             view = self.record_at(physical_offset)
