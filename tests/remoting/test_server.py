@@ -351,8 +351,8 @@ async def test_a_name_with_two_addresses_is_served_on_one_port(monkeypatch: pyte
 
     async def both(host: str, port: int, **_: Any) -> list[tuple[Any, ...]]:
         return [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
-            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("0.0.0.0", port)),
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::", port, 0, 0)),
         ]
 
     class Resolving:
@@ -366,7 +366,7 @@ async def test_a_name_with_two_addresses_is_served_on_one_port(monkeypatch: pyte
     monkeypatch.setattr("bolide.remoting.server.asyncio.get_running_loop", Resolving)
     async with served(Table(), host="both") as server:
         monkeypatch.undo()
-        assert server.addresses == [f"127.0.0.1:{server.port}", f"::1:{server.port}"]
+        assert server.addresses == [f"0.0.0.0:{server.port}", f":::{server.port}"]
         for host in ("127.0.0.1", "::1"):
             peer = await Peer.connect(server.port, host)
             assert (await peer.ask(request_of(1))).opaque == 1

@@ -223,6 +223,23 @@ async def test_an_owner_whose_hot_path_breaks_loses_that_connection_only(caplog:
 
 
 @both_loops
+async def test_what_a_hot_path_leaves_after_hanging_up_is_not_served() -> None:
+    class Closing(Table):
+        def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+            session.close("enough")
+            return b"", bounds
+
+    owner = Closing()
+    async with served(owner) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(stream_of(3))
+        assert await peer.end() == b""
+        peer.leave()
+    assert owner.served == []
+    assert [why for _, why in owner.gone] == ["enough"]
+
+
+@both_loops
 async def test_an_owner_may_hang_up_on_who_breaks_the_rules(caplog: pytest.LogCaptureFixture) -> None:
     def answer(request: Request) -> Reply:
         if request.command.opaque == 3:
