@@ -342,8 +342,14 @@ cdef Py_ssize_t unescape(const Text* text, char* target) noexcept nogil:
     return size
 
 
-cdef object text_to_str(const Text* text):
+cdef inline object text_to_str(const Text* text):
     """The text as str, or None if it is irregular."""
+    if text.is_ascii and not text.is_escaped:
+        return PyUnicode_DecodeUTF8(text.at, text.size, NULL)
+    return odd_text_to_str(text)
+
+
+cdef object odd_text_to_str(const Text* text):
     cdef char small[512]
     cdef char* target = small
     cdef Py_ssize_t size
