@@ -47,7 +47,7 @@ features: build  ## docs/features.md from the marks in the tests
 
 bench: build  ## every benchmark, the answers kept in benchmarks/results
 	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure -e store_limits); do \
-		$(BIN)/python -m benchmarks.$$question; done
+		$(BIN)/python -m benchmarks.$$question --keep; done
 
 interop: build  ## with RocketMQ's own servers, clients and tools (needs Java 17 and Maven)
 	$(PYTEST) interop
