@@ -80,7 +80,6 @@ def test_a_broker_and_its_clients_use_tls_where_plain_requests_are_refused(
             consumer.await_events("received", COUNT, TIMEOUT_S)
 
 
-@pytest.mark.short
 @pytest.mark.parametrize("release", CLIENT_RELEASES)
 def test_tls_and_plain_meet_on_a_permissive_port(
     release: str, start_name_server: StartNameServer, tmp_path: Path

@@ -69,23 +69,25 @@ def words(text: str) -> set[str]:
 
 def test_lists_show_the_broker_its_topics_and_their_route(tool: Tool, cluster: Cluster) -> None:
     address, broker = cluster.server.address, cluster.broker
-    topics, by_cluster, route, cluster_of_topic = tool.run_together(
-        ["topicList"], ["topicList", "-c"], ["topicRoute", "-t", "TBW102"], ["topicClusterList", "-t", "TBW102"]
-    )
+    commands = [
+        ["topicList"],
+        ["topicList", "-c"],
+        ["topicRoute", "-t", "TBW102"],
+        ["topicClusterList", "-t", "TBW102"],
+        ["clusterList"],
+    ]
+    if (tool.release, broker.release) == ("4.9.8", "5.5.0"):
+        del commands[-1]  # the older tool fails on what a 5.x broker tells about itself, whatever is between
+    topics, by_cluster, route, cluster_of_topic, *clusters = tool.run_together(*commands)
     assert wire.topics(address) <= words(topics)
     assert {broker.cluster, "TBW102"} <= words(by_cluster)
     shown = wire.parse(re.sub(r"\s", "", route).encode())
     assert shown["brokerDatas"][0]["brokerAddrs"] == {"0": broker.endpoint}
     assert shown["queueDatas"] == (wire.route(address, "TBW102") or {})["queueDatas"]
     assert broker.cluster in words(cluster_of_topic)
-
-
-def test_cluster_list_shows_the_broker_s_address_and_version(tool: Tool, cluster: Cluster) -> None:
-    if (tool.release, cluster.broker.release) == ("4.9.8", "5.5.0"):
-        pytest.skip("the older tool fails on what a 5.x broker tells about itself, whatever name server is between")
-    told = words(tool.run("clusterList"))
-    version = f"V{cluster.broker.release.replace('.', '_')}"
-    assert {cluster.broker.cluster, cluster.broker.name, cluster.broker.endpoint, version} <= told
+    version = f"V{broker.release.replace('.', '_')}"
+    for text in clusters:
+        assert {broker.cluster, broker.name, broker.endpoint, version} <= words(text)
 
 
 def test_keys_are_put_and_deleted(tool: Tool, cluster: Cluster) -> None:
