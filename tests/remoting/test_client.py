@@ -462,6 +462,21 @@ async def test_an_address_can_be_let_go() -> None:
         assert (await asking(client, at(server.port), b"again")).body == b"again"
 
 
+@pytest.mark.parametrize("turn_count", range(4))
+@both_loops
+async def test_an_address_let_go_while_its_connection_is_made_is_connected_by_the_next_request(turn_count: int) -> None:
+    async with served(Table()) as server, Client(ConnectConfig(), SystemClock()) as client:
+        first = asking(client, at(server.port), timeout_s=20)
+        for _ in range(1 + turn_count):  # after one turn the connecting task was made and has not begun
+            await asyncio.sleep(0)
+        client.close(at(server.port), "let go")
+        assert (await asking(client, at(server.port), b"next", timeout_s=5)).body == b"next"
+        with pytest.raises((ConnectError, ConnectionLost), match="let go"):
+            await first
+        assert len(list(client.sessions())) == 1
+        assert (await asking(client, at(server.port), b"later")).body == b"later"
+
+
 @both_loops
 async def test_a_server_that_speaks_http_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def answer_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -57,6 +57,12 @@ class _Line:
         self.failure = ""
         self.rests_until_s = 0.0
 
+    def settle(self, outcome: Session | str) -> None:
+        """Tell who waits for the connection what became of it."""
+        opening, self.opening = self.opening, None
+        if opening is not None:
+            opening.set_result(outcome)
+
 
 class Client:
     """Asks any number of addresses, and answers what they ask on the same connections."""
@@ -132,8 +138,9 @@ class Client:
             return
         if line.session is not None:
             line.session.close(why)
-        elif line.task is not None:
+        if line.opening is not None and line.task is not None:
             line.task.cancel()
+            line.settle(why)  # a task that is cancelled before its first step could not
 
     def _session(self, address: str) -> Session | None:
         line = self._lines.get(address)
@@ -173,10 +180,8 @@ class Client:
         finally:
             if line.session is session:
                 line.session = None
-            if opening is not None and not opening.done():
-                opening.set_result(line.failure)
-            if line.opening is opening:
-                line.opening = None
+            if line.opening is opening:  # otherwise it was settled, and may be another's by now
+                line.settle(line.failure)
             if not line.failure_count and line.session is None and line.opening is None:
                 self._lines.pop(address, None)
 
@@ -184,9 +189,8 @@ class Client:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
             await loop.create_connection(lambda: session, *target, ssl=self._context)
-        opening, line.session, line.opening = line.opening, session, None
-        if opening is not None:
-            opening.set_result(session)
+        line.session = session
+        line.settle(session)
 
     def _note_end(self, line: _Line, failure: str) -> None:
         if not failure:
