@@ -259,6 +259,23 @@ def test_a_back_off_grows_to_its_limit_and_chance_takes_at_most_a_half(count: in
     assert full_s / 2 <= backoff_s(count, config, chance) <= full_s
 
 
+@virtual_time
+async def test_addresses_that_failed_are_forgotten_once_their_rest_is_long_over() -> None:
+    clock = VirtualClock()
+    port = free_port()
+    config = ConnectConfig(backoff_first_ms=1_000, backoff_max_ms=1_000)
+    async with served(Table(), clock) as server, Client(config, clock) as client:
+        await asking(client, at(server.port))
+        for n in range(2, 202):
+            with pytest.raises(ConnectError, match="Connect call failed"):
+                await asking(client, f"127.0.0.{n}:{port}")
+            await asyncio.sleep(0.1)  # virtual
+            with pytest.raises(ConnectError, match="next attempt"):  # it rests for half a second at least
+                await asking(client, f"127.0.0.{n}:{port}")
+            assert len(client._lines) < 40
+        assert [session.is_open for session in client.sessions()] == [True]
+
+
 @both_loops
 async def test_a_port_that_hangs_up_without_a_word_is_backed_off_too() -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

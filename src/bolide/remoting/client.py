@@ -57,6 +57,10 @@ class _Line:
         self.failure = ""
         self.rests_until_s = 0.0
 
+    @property
+    def is_unused(self) -> bool:
+        return self.session is None and self.opening is None
+
     def settle(self, outcome: Session | str) -> None:
         """Tell who waits for the connection what became of it."""
         opening, self.opening = self.opening, None
@@ -83,6 +87,7 @@ class Client:
         self._chance = chance or random.Random()
         self._context = connecting_context(config)
         self._lines: dict[str, _Line] = {}
+        self._forgetting_due_s = 0.0
         self._spare: list[memoryview] = []
         self._guests = Guests()
         self._stack = AsyncExitStack()
@@ -151,7 +156,7 @@ class Client:
         if not self._is_open:
             raise ConnectError(f"{address}: the client is closed")
         target = split_address(address)
-        line = self._lines.setdefault(address, _Line())
+        line = self._lines.get(address) or self._new_line(address)
         if line.opening is None:
             rest_s = line.rests_until_s - self._clock.monotonic_s()
             if rest_s > 0:
@@ -166,6 +171,17 @@ class Client:
         if isinstance(outcome, str):
             raise ConnectError(f"{address}: {outcome}")
         return outcome
+
+    def _new_line(self, address: str) -> _Line:
+        """Only here do lines become more, so here those that failed and were not asked for again are forgotten."""
+        now_s, kept_s = self._clock.monotonic_s(), self._config.backoff_max_ms / 1000
+        if now_s >= self._forgetting_due_s:
+            self._forgetting_due_s = now_s + kept_s  # not at each new one: it looks at all of them
+            for other, line in list(self._lines.items()):
+                if line.is_unused and line.rests_until_s + kept_s <= now_s:
+                    del self._lines[other]
+        line = self._lines[address] = _Line()
+        return line
 
     async def _keep(self, address: str, target: tuple[str, int], line: _Line) -> None:
         """Make the connection and be there until it ends."""
@@ -182,8 +198,8 @@ class Client:
                 line.session = None
             if line.opening is opening:  # otherwise it was settled, and may be another's by now
                 line.settle(line.failure)
-            if not line.failure_count and line.session is None and line.opening is None:
-                self._lines.pop(address, None)
+            if not line.failure_count and line.is_unused and self._lines.get(address) is line:
+                del self._lines[address]
 
     async def _attach(self, session: Session, target: tuple[str, int], line: _Line) -> None:
         loop = asyncio.get_running_loop()
