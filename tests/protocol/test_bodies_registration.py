@@ -230,6 +230,15 @@ def test_the_limit_of_unfolding_is_256_mebibytes() -> None:
     assert registration.UNFOLDED_SIZE_MAX == 256 << 20
 
 
+def test_topics_that_refer_to_a_long_one_are_refused() -> None:
+    long = '{"attributes":{"a":"%s"},"topicName":"t"}' % ("x" * 200_000)
+    path = "$.topicConfigSerializeWrapper.topicConfigTable.t"
+    references = ",".join(f'"t{i}":{{"$ref":"{path}"}}' for i in range(2_000))
+    body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{"t":{long},{references}}}}}}}'
+    with pytest.raises(Refusal, match="references that stand for at most"):
+        decode_registration(body.encode(), False, V5)
+
+
 @given(cut=st.integers(0, len(WHOLE) - 1), junk=st.binary(max_size=6), version=st.sampled_from([V4, V5]))
 def test_a_damaged_registration_is_read_or_refused(cut: int, junk: bytes, version: int) -> None:
     for unfolded in (WHOLE[:cut] + junk, WHOLE[:cut] + junk + WHOLE[cut + len(junk) :]):

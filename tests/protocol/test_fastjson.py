@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.kernel.plain import header_from_json
-from bolide.protocol import fastjson
-from bolide.protocol.fastjson import DEPTH_MAX, NUMBER_LENGTH_MAX, header_document, loads
+from bolide.protocol.fastjson import (
+    DEPTH_MAX,
+    NUMBER_LENGTH_MAX,
+    REFERRED_GROWTH_MAX,
+    REFERRED_SIZE_FREE,
+    header_document,
+    loads,
+)
 
 QUEUE = '{"brokerName":"broker-a","queueId":0,"topic":"T1"}'
 
@@ -201,13 +207,47 @@ def test_references_do_not_get_around_the_limit_of_nesting():
 @pytest.mark.parametrize("as_tree", [True, False])
 def test_references_cannot_multiply_without_end(as_tree):
     levels = ",".join(f'"k{i + 1}":[{",".join([f"""{{"$ref":"$.k{i}"}}"""] * 10)}]' for i in range(40))
-    with pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match="references that stand for"):
         loads(f'{{"k0":{{"x":1}},{levels}}}', as_tree=as_tree)
+
+
+LONG = 200_000
+
+
+@pytest.mark.parametrize(
+    ("first", "reference"),
+    [
+        (json.dumps({"x": "a" * LONG}), '{"$ref":"$.t.first"}'),
+        (json.dumps({"a" * LONG: 1}), '{"$ref":"$.t.first"}'),
+        (json.dumps([["a" * LONG]]), '{"$ref":"$.t.first"}'),
+        (json.dumps({"a" * LONG: 1}), '{{"$ref":"$.t.first.null"}:1}'),
+        (f"[{','.join(['9' * NUMBER_LENGTH_MAX] * (LONG // NUMBER_LENGTH_MAX))}]", '{"$ref":"$.t.first"}'),
+    ],
+    ids=["text", "key", "inner text", "lent key", "digits"],
+)
+def test_references_to_something_long_are_limited(first, reference):
+    def text(count: int) -> str:
+        return f'{{"t":{{"first":{first},{",".join(f"{i}:{reference}" for i in range(count))}}}}}'
+
+    assert len(loads(text(3))["t"]) == 4
+    with pytest.raises(ValueError, match=f"references that stand for at most {REFERRED_SIZE_FREE} characters"):
+        loads(text(12))
+
+
+def test_a_long_text_may_grow_to_a_few_times_its_length():
+    long = "a" * REFERRED_SIZE_FREE
+
+    def text(count: int) -> str:
+        return json.dumps({"a": [long], "b": [{"$ref": "$.a"}] * count})
+
+    assert loads(text(REFERRED_GROWTH_MAX))["b"] == [[long]] * REFERRED_GROWTH_MAX
+    with pytest.raises(ValueError, match="references that stand for at most"):
+        loads(text(REFERRED_GROWTH_MAX + 1))
 
 
 def test_counting_a_value_that_holds_itself_ends():
     cycles = ",".join(['{"$ref":"@"}'] * 2000)
-    with pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match="references that stand for"):
         loads(f'{{"a":[{cycles}],"b":{{"$ref":"$.a"}}}}')
 
 
@@ -327,4 +367,17 @@ def test_what_is_no_header_stays_none(text):
 def test_the_limits_leave_room_for_what_rocketmq_writes():
     registration = {f"topic-{i}": {"attributes": {}, "perm": 6} for i in range(5_000)}
     assert loads(json.dumps(registration)) == registration
-    assert fastjson.REFERRED_MAX >= 100_000
+
+
+def test_twenty_thousand_references_to_a_subscription_are_read():
+    subscription = {
+        "classFilterMode": False,
+        "codeSet": [],
+        "expressionType": "TAG",
+        "subString": "*",
+        "topic": "T" * 20,
+    }
+    references = ",".join(f'"topic-{i:06}":{{"$ref":"$.subscriptionTable.T1"}}' for i in range(20_000))
+    table = loads(f'{{"subscriptionTable":{{"T1":{json.dumps(subscription)},{references}}}}}')["subscriptionTable"]
+    assert len(table) == 20_001
+    assert table["topic-019999"] == subscription

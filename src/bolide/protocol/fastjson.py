@@ -24,8 +24,11 @@ from collections.abc import Iterator
 # The deepest body of RocketMQ nests nine levels. Reading takes three Python frames a level, so that this leaves most
 # of the interpreter's thousand to the caller, and whoever walks the result is as safe.
 DEPTH_MAX = 64
-# A reference of twenty characters may stand for megabytes; this many values may come out of all of them together.
-REFERRED_MAX = 1 << 20
+# A reference of twenty characters may stand for megabytes, and whoever writes the result anew gets them all. Together
+# they may stand for this many characters or, in a long text, for this many times its own length: Java refers to
+# topics and subscriptions, which are some three times as long as the reference and its key.
+REFERRED_SIZE_FREE = 1 << 20
+REFERRED_GROWTH_MAX = 4
 # A key that is an object with such keys doubles its escapes with each level. A queue, the only one, takes hundreds.
 KEY_LENGTH_MAX = 4096
 # Digits are turned into a number in quadratic time, and no number of RocketMQ has more than some twenty.
@@ -68,7 +71,8 @@ class _Reader:
         self._as_tree = as_tree
         self._root: list[object] = [None]
         self._open: list[_Container] = []  # from the root to the one being filled
-        self._referred = 0
+        self._referred_max = max(REFERRED_SIZE_FREE, REFERRED_GROWTH_MAX * len(text))
+        self._referred_size = 0  # characters that the references so far stand for
         # (here, there) → both maps, kept so that their ids stay theirs, and the keys of `there` not yet lent to `here`
         self._lent: dict[tuple[int, int], tuple[object, object, Iterator[str]]] = {}
 
@@ -226,11 +230,16 @@ class _Reader:
             if self._as_tree:
                 raise self._problem(f"no reference to what holds it, as {path!r} is")
             return target
-        depth, count = _measure(target, REFERRED_MAX - self._referred)
-        self._referred += count
-        if len(self._open) + depth > DEPTH_MAX or self._referred > REFERRED_MAX:
-            raise self._problem(f"references that stand for at most {DEPTH_MAX} levels and {REFERRED_MAX} values")
+        depth, size = _measure(target, self._referred_max - self._referred_size)
+        if len(self._open) + depth > DEPTH_MAX:
+            raise self._problem(f"a reference that stands for at most {DEPTH_MAX} levels with those around it")
+        self._count_referred(size)
         return target
+
+    def _count_referred(self, size: int) -> None:
+        self._referred_size += size
+        if self._referred_size > self._referred_max:
+            raise self._problem(f"references that stand for at most {self._referred_max} characters together")
 
     def _lend(self, there: object, here: dict[str, object], path: str) -> str:
         """The first key of another map that this one does not have: both were filled from the same objects.
@@ -243,6 +252,7 @@ class _Reader:
         _, _, keys = self._lent.setdefault((id(here), id(there)), (here, there, iter(there)))
         for key in keys:
             if key not in here:
+                self._count_referred(len(key))
                 return key
         raise self._problem(f"a reference to one more key than {path!r} has")
 
@@ -299,21 +309,35 @@ def _follow(here: object, steps: list[str]) -> object:
     return here
 
 
-def _measure(container: _Container, count_max: int) -> tuple[int, int]:
-    """How deep a container is and how many values it holds; stops counting beyond count_max."""
+def _measure(container: _Container, size_max: int) -> tuple[int, int]:
+    """How deep a container is and about how many characters it takes as JSON; stops counting beyond size_max."""
     level: list[object] = [container]
-    depth, count = 0, 1
+    depth, size = 0, 2
     while level:
         depth += 1
         inner: list[object] = []
         for value in level:
             if isinstance(value, dict | list):
-                count += len(value)
-                if count > count_max:
-                    return depth, count
+                size += _size_inside(value)
+                if size > size_max:
+                    return depth, size
                 inner.extend(value.values() if isinstance(value, dict) else value)
         level = inner
-    return depth, count
+    return depth, size
+
+
+def _size_inside(container: _Container) -> int:
+    """The characters of keys and scalars; what each container inside adds is counted when its turn comes."""
+    if isinstance(container, list):
+        return sum(map(_size, container))
+    return sum(len(key) + _size(value) for key, value in container.items())
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str):
+        return len(value) + 4
+    # A digit takes more than three bits. Any other scalar, like an empty container, is small.
+    return 4 + (value.bit_length() // 3 if isinstance(value, int) else 0)
 
 
 def header_document(document: object) -> object:
