@@ -190,17 +190,22 @@ async def test_a_bad_peer_whose_answer_never_comes_is_left_after_a_limit() -> No
 
 
 @both_loops
-async def test_a_peer_that_leaves_in_the_middle_of_a_frame_leaves_nothing_behind() -> None:
+async def test_a_peer_that_leaves_in_the_middle_of_a_frame_leaves_one_line_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     owner = Table()
     async with served(owner) as server:
         peer = await Peer.connect(server.port)
         peer.send(GOOD, GOOD[:-1])
         await peer.answers(1)
+        name = peer.name
         peer.leave()
         await eventually(lambda: bool(owner.gone))
         assert [why for _, why in owner.gone] == ["left in the middle of a frame"]
         assert owner.served == [1]
         assert server.connection_count == 0
+    said = f"peer={name} left in the middle of a frame, {len(GOOD) - 1} bytes of it had come"
+    assert warnings_in(caplog) == [f"connection closed: {said}"]
 
 
 @both_loops

@@ -250,7 +250,12 @@ class Session(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         self.has_left = True
-        self._why = self._why or ("left in the middle of a frame" if self._reader.held_size else "left")
+        if self._why:
+            return
+        held_size = self._reader.held_size
+        self._why = "left in the middle of a frame" if held_size else "left"
+        if held_size:
+            log.warning("connection closed: peer=%s %s, %d bytes of it had come", self.peer, self._why, held_size)
 
     def pause_writing(self) -> None:
         self._writable = self._writable or asyncio.Event()
