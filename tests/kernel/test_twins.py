@@ -247,3 +247,9 @@ def test_bounds_outside_the_stream_are_refused_alike(compiled: ModuleType, bound
         answers = {outcome(getattr(twin, function), b"12345678", bounds, *more) for twin in (plain, compiled)}
         assert len(answers) == 1
         assert "is outside a stream of 8 bytes" in answers.pop()
+
+
+def test_bounds_that_are_no_pairs_are_refused_alike(compiled: ModuleType) -> None:
+    for function, more in (("read_headers", ()), ("answer_routes", ({}, {}, 1))):
+        answers = {outcome(getattr(twin, function), bytes(64), [0], *more) for twin in (plain, compiled)}
+        assert answers == {"ValueError: 1 bounds, they come in pairs"}

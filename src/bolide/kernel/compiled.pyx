@@ -547,7 +547,14 @@ cdef int check_bounds(Py_ssize_t start, Py_ssize_t end, Py_ssize_t size) except 
     return 0
 
 
+cdef int check_pairs(list bounds) except -1:
+    if len(bounds) & 1:
+        raise ValueError(f"{len(bounds)} bounds, they come in pairs")
+    return 0
+
+
 def read_headers(stream, bounds: list) -> list:
+    check_pairs(bounds)
     cdef Py_buffer buffer
     cdef Py_ssize_t i, start, end, header_end
     cdef const uint8_t* data
@@ -835,6 +842,7 @@ cdef int put_route_answer(Out* out, int64_t opaque, int64_t version, bytes body)
 
 
 def answer_routes(stream, bounds: list, quoted: dict, bare: dict, version: int) -> tuple:
+    check_pairs(bounds)
     cdef Py_buffer buffer
     cdef Out out
     cdef RouteRequest request

@@ -95,6 +95,8 @@ def cut_frames(stream: Buffer, end: int, frame_size_max: int) -> tuple[list[int]
 
 def read_headers(stream: Buffer, bounds: list[int]) -> list[Header | None]:
     """Read the header of each frame; None stands for one that is not regular (the caller may have a milder reader)."""
+    if len(bounds) & 1:
+        raise ValueError(f"{len(bounds)} bounds, they come in pairs")
     return [_read_header(stream, bounds[i], bounds[i + 1]) for i in range(0, len(bounds), 2)]
 
 
