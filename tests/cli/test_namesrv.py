@@ -263,3 +263,16 @@ def test_another_system_than_linux_is_told_so_in_one_line(
         command.main([])
     assert caught.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_rocketmq_ships_for_its_controller_starts_with_one_warning(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv-n0.conf"
+    file.write_text(
+        "<!--\n  Licensed to the Apache Software Foundation\n-->\n"
+        "enableControllerInNamesrv=true\ncontrollerDLegerGroup = group1\n"
+        "controllerDLegerPeers = n0-127.0.0.1:9877\ncontrollerDLegerSelfId = n0\ntls.server.authClient=false\n"
+    )
+    with namesrv(tmp_path, "-c", str(file), *LOCAL) as process:
+        code, _, stderr = process.stop()
+    assert code == 0
+    assert stderr.count("settings without effect here: controllerDLegerGroup") == 1

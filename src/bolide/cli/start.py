@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,8 +61,11 @@ def _sentence(problem: Exception) -> str:
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """The settings of a properties file; UTF-8, or what Java writes where it is not."""
-    content = path.read_bytes()
+    """The settings of a properties file; UTF-8, or what Java writes where it is not.
+
+    Files that RocketMQ ships begin with a licence between `<!--` and `-->`, which no properties file should have.
+    """
+    content = re.sub(rb"<!--.*?-->", b"", path.read_bytes(), flags=re.DOTALL)
     try:
         return read_properties(content.decode("utf-8"))
     except UnicodeDecodeError:

@@ -35,6 +35,23 @@ WITHOUT_EFFECT = {
     "defaultThreadPoolQueueCapacity": "10000",
     "unRegisterBrokerQueueCapacity": "3000",
     "enableControllerInNamesrv": "false",
+    # of the controller that may run beside it
+    "enableStartupController": "false",
+    "controllerType": "DLedger",
+    "controllerDLegerGroup": "",
+    "controllerDLegerPeers": "",
+    "controllerDLegerSelfId": "",
+    "controllerStorePath": "",
+    "controllerThreadPoolNums": "16",
+    "controllerRequestThreadPoolQueueCapacity": "50000",
+    "controllerBrokerHeartbeatTimeoutMills": "30000",
+    "mappedFileSize": "1073741824",
+    "enableElectUncleanMaster": "false",
+    "isProcessReadEvent": "false",
+    "notifyBrokerRoleChanged": "true",
+    "scanInactiveMasterInterval": "5000",
+    "electMasterMaxRetryCount": "3",
+    "jraftConfig": "",
     # of the listening side
     "serverWorkerThreads": "8",
     "serverCallbackExecutorThreads": "0",
@@ -66,6 +83,10 @@ WITHOUT_EFFECT = {
     "enableReconnectForGoAway": "true",
     "enableTransparentRetry": "true",
     "socksProxyConfig": "{}",
+    # of TLS: which side is checked follows from the files that are given
+    "tls.enable": "false",
+    "tls.config.file": "",
+    "tls.server.authClient": "false",
 }
 
 

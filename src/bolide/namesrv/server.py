@@ -111,21 +111,20 @@ async def serve(config: NamesrvConfig, clock: Clock) -> AsyncIterator[tuple[Name
 
 async def run(config: NamesrvConfig, clock: Clock, started: Callable[[Server], None]) -> None:
     """Serve until SIGTERM or SIGINT; `started` is called once, when look-ups are answered."""
-    async with serve(config, clock) as (_, server):
+    async with serve(config, clock) as (namesrv, server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop, server, number)
+            loop.add_signal_handler(number, _stop, namesrv, server, number)
         started(server)
         await server.closed()
 
 
-def _stop(server: Server, number: signal.Signals) -> None:
-    log.info("name server stops signal=%s", number.name)
-    server.close()
-    # The stop is bounded in time; further signals neither hasten nor repeat it.
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, lambda: None)
+def _stop(namesrv: NameServer, server: Server, number: signal.Signals) -> None:
+    """The stop is bounded in time; further signals neither hasten nor repeat it."""
+    if not namesrv.is_stopping:
+        namesrv.is_stopping = True
+        log.info("name server stops signal=%s", number.name)
+        server.close()
 
 
 def _changed_settings(config: NamesrvConfig) -> str:
