@@ -1,6 +1,7 @@
 """Whatever is sent to the port: every request is answered, nothing fails unforeseen, nothing stays behind."""
 
 import asyncio
+import json
 import logging
 import random
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from bolide.clock import SystemClock
 from bolide.errors import ClientError
 from bolide.namesrv.server import NameServer
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
@@ -161,3 +163,34 @@ async def test_an_enforcing_server_takes_no_plain_look_up(tmp_path: Path) -> Non
         assert (await client.request(ns.address, Command(206), TIMEOUT_S)).code == 0
         with pytest.raises(ClientError):
             await ns.ask(206)
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.QUERY_DATA_VERSION, b"{'a':[" + b"1," * 3000 + b"1]}"),
+        (RequestCode.REGISTER_TOPIC_IN_NAMESRV, b"{'a':[" + b"1," * 40_000 + b"1]}"),
+        (RequestCode.UPDATE_NAMESRV_CONFIG, b"a=\\u0041" * 10_000),
+    ],
+)
+@both_loops
+async def test_a_body_too_large_to_be_read_at_once_is_refused_unread(tmp_path: Path, code: int, body: bytes) -> None:
+    fields = {"brokerName": "a", "brokerAddr": "x:1", "clusterName": "C", "brokerId": "0", "topic": "T"}
+    async with running(tmp_path) as ns:
+        answer = await ns.ask(code, fields, body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert f"a body of {len(body)} bytes" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"readQueueNums": 2**31}, {"writeQueueNums": -1}, {"perm": -7}, {"topicSysFlag": 2**40}]
+)
+@both_loops
+async def test_numbers_no_client_could_hold_are_refused(tmp_path: Path, wrong: dict[str, int]) -> None:
+    topic = {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, **wrong}
+    table = {"topicConfigTable": {"T": topic, "U": {**topic, "topicName": "U"}}, "dataVersion": {"counter": 1}}
+    body = json.dumps({"topicConfigSerializeWrapper": table, "filterServerList": []}).encode()
+    fields = {"brokerName": "a", "brokerAddr": "x:1", "clusterName": "C", "haServerAddr": "x:2", "brokerId": "0"}
+    async with running(tmp_path) as ns:
+        assert (await ns.ask(RequestCode.REGISTER_BROKER, fields, body)).code == ResponseCode.SYSTEM_ERROR
+        assert ns.namesrv.tables.brokers == {}

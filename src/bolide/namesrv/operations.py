@@ -16,6 +16,7 @@ from bolide.namesrv.answers import Answers
 from bolide.namesrv.config import CurrentConfig, shown, updated, with_changes
 from bolide.namesrv.files import write_whole
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
+from bolide.namesrv.registrations import bounded_body
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -30,6 +31,7 @@ from bolide.remoting.session import Request
 from bolide.settings import read_properties, write_properties
 
 CHANGES_WAITING_MAX = 1000
+SETTINGS_SIZE_MAX = 64 * 1024
 log = logging.getLogger(__name__)
 
 
@@ -56,7 +58,7 @@ class Operations:
     def put(self, request: Request) -> Awaitable[Command]:
         """100: keep a value."""
         header = PutKvRequest.decode(request.command.fields)
-        log.info("kv put namespace=%r key=%r value=%r", header.namespace, header.key, header.value)
+        log.info("kv put namespace=%r key=%r value=%.200r", header.namespace, header.key, header.value)
         return self._change_kv(
             request, header.namespace, header.key, lambda: self._kv.put(header.namespace, header.key, header.value)
         )
@@ -96,7 +98,7 @@ class Operations:
     def update_config(self, request: Request) -> Awaitable[Command]:
         """318: change settings at run time, all that are given or none."""
         try:
-            changes = read_properties(request.command.body.decode("utf-8"))
+            changes = read_properties(bounded_body(request, SETTINGS_SIZE_MAX).decode("utf-8"))
         except (UnicodeDecodeError, ConfigError) as problem:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no properties text: {problem}") from None
 

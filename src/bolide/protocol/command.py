@@ -17,6 +17,8 @@ FRAME_SIZE_MAX = 16 * 1024 * 1024  # with the four length bytes; Java's default 
 VERSION = 479  # the ordinal of 5.3.3; clients ask it before they use SQL filters, compressed registrations and more
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
+# The mild reader is some hundred times slower than the kernel; a stranger must not have it read megabytes.
+MILD_HEADER_SIZE_MAX = 16 * 1024
 PYTHON = LANGUAGES.index("PYTHON")
 
 __all__ = ["BINARY_CODEC", "FRAME_SIZE_MAX", "JSON_CODEC", "ONEWAY_FLAG", "PYTHON", "RESPONSE_FLAG", "VERSION"]
@@ -103,6 +105,10 @@ def _read_mildly(stream: Buffer, start: int, end: int) -> Header:
     if stream[start] != JSON_CODEC or header_end > end:
         raise ProtocolError("a binary header whose inner lengths do not add up")
     text = bytes(stream[start + 4 : header_end])
+    if len(text) > MILD_HEADER_SIZE_MAX:
+        raise ProtocolError(
+            f"a header of {len(text)} bytes that is not strict JSON, the limit is {MILD_HEADER_SIZE_MAX}"
+        )
     try:
         header = header_from_json(fastjson.header_document(fastjson.loads(text)), header_end)
     except ValueError as problem:
