@@ -188,7 +188,6 @@ def check_java(broker: Broker, count: int = COUNT) -> None:
 
 @releases
 @endings
-@pytest.mark.short
 def test_a_store_written_by_java_opens_in_ours(tmp_path: Path, release: str, is_clean: bool) -> None:
     root = tmp_path / "store"
     write_by_java(tmp_path, release, root, is_clean)
