@@ -8,7 +8,8 @@ from array import array
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -371,11 +372,20 @@ cdef int put_record(uint8_t* at, Py_ssize_t size, tuple draft, Span topic, int32
     return 0
 
 
+cdef inline int put_number(list numbers, Py_ssize_t i, int64_t value) except -1:
+    """Fill a place of a list that was made with empty ones."""
+    cdef object number = value
+    Py_INCREF(number)  # the list takes over one reference
+    PyList_SET_ITEM(numbers, i, number)
+    return 0
+
+
 def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
     cdef list items = list(drafts)  # nobody else can change this one between the two passes
     cdef Py_ssize_t count = PyList_GET_SIZE(items)
     cdef _Layout layout = _Layout(count)
-    cdef list runs = [], places = [], queue_offsets = []
+    cdef list runs = []
+    cdef list places = PyList_New(count), queue_offsets = PyList_New(count)
     cdef bytes host = <bytes?>store_host
     cdef Py_ssize_t host_size = PyBytes_GET_SIZE(host)
     cdef Py_ssize_t total = plan(layout, items, host_size, next_offsets, body_size_max, runs)
@@ -416,8 +426,8 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
         if sys_flag & TRANSACTION != TRANSACTION:
             put_all_keys(&layout.keys, topic, &wanted, place, stored)
         put_record(at, size, draft, topic, sys_flag, queue_offset, place, stored, host)
-        places.append(place)
-        queue_offsets.append(queue_offset)
+        put_number(places, i, place)
+        put_number(queue_offsets, i, queue_offset)
         at += size
         place += size
     return records, places, queue_offsets, [tuple(item) for item in runs], taken(&layout.keys)
