@@ -5,10 +5,11 @@ to in batches of 64 spread over all its queues. `start_s` is the start, `cost` t
 appends into an empty store (whose queues number as many, each made by its first message, before the clock starts).
 
 Of each prepared queue only the last file is there, as after a retention, and it holds few entries; the default depth is
-a little more than a whole number of files, so a run needs 40 MB of disk and not 20 TB. A million appends take a minute
-or two with the warm-up. What others do to the same disk shows in `cost`; TMPDIR=/dev/shm leaves the disk out:
+a little more than a whole number of files, so a run needs 40 MB of disk and not 20 TB. A million appends take half a
+minute in /dev/shm with the warm-up. On a busy disk with ext4 making, faulting and deleting 10,000 files takes minutes of
+system time, and what others write shows in `cost`:
 
-    python -m benchmarks.store_start --queues 10000 --count 1000000 --runs 1
+    TMPDIR=/dev/shm python -m benchmarks.store_start --queues 10000 --count 1000000 --runs 1
 """
 
 import shutil
