@@ -6,7 +6,7 @@ appends into an empty store (whose queues number as many, each made by its first
 
 Of each prepared queue only the last file is there, as after a retention, and it holds few entries; the default depth is
 a little more than a whole number of files, so a run needs 40 MB of disk and not 20 TB. A million appends take half a
-minute in /dev/shm with the warm-up. On a busy disk with ext4 making, faulting and deleting 10,000 files takes minutes of
+minute in /dev/shm with the warm-up. On a busy ext4 disk, making, faulting and deleting 10,000 files takes minutes of
 system time, and what others write shows in `cost`:
 
     TMPDIR=/dev/shm python -m benchmarks.store_start --queues 10000 --count 1000000 --runs 1
