@@ -8,7 +8,8 @@ from array import array
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -103,28 +104,35 @@ cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept n
 
 
 cdef void find_wanted(const uint8_t* at, Py_ssize_t size, Wanted* wanted) noexcept nogil:
+    """One pass over the bytes: pairs are short, and a call to look for a byte costs more than looking."""
     cdef const uint8_t* end = at + size
-    cdef const uint8_t* pair_end
-    cdef const uint8_t* middle
-    cdef Span name, value
+    cdef const uint8_t* name
+    cdef const uint8_t* value
+    cdef Py_ssize_t name_size
+    cdef Span found
     wanted.tags.size = wanted.keys.size = wanted.unique_key.size = 0
     while at < end:
-        pair_end = <const uint8_t*>memchr(at, 2, end - at)
-        if pair_end == NULL:
-            pair_end = end
-        middle = <const uint8_t*>memchr(at, 1, pair_end - at)
-        if middle != NULL and middle > at and middle + 1 < pair_end:
-            name.at = at
-            name.size = middle - at
-            value.at = middle + 1
-            value.size = pair_end - middle - 1
-            if equals(name, b"TAGS", 4):
-                wanted.tags = value
-            elif equals(name, b"KEYS", 4):
-                wanted.keys = value
-            elif equals(name, b"UNIQ_KEY", 8):
-                wanted.unique_key = value
-        at = pair_end + 1
+        name = at
+        while at < end and at[0] != 1 and at[0] != 2:
+            at += 1
+        if at == end or at[0] == 2:
+            at += 1
+            continue
+        name_size = at - name
+        value = at + 1
+        at = value
+        while at < end and at[0] != 2:
+            at += 1
+        if at > value:
+            found.at = value
+            found.size = at - value
+            if name_size == 4 and memcmp(name, b"TAGS", 4) == 0:
+                wanted.tags = found
+            elif name_size == 4 and memcmp(name, b"KEYS", 4) == 0:
+                wanted.keys = found
+            elif name_size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
+                wanted.unique_key = found
+        at += 1
 
 
 cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value) noexcept nogil:
@@ -364,11 +372,20 @@ cdef int put_record(uint8_t* at, Py_ssize_t size, tuple draft, Span topic, int32
     return 0
 
 
+cdef inline int put_number(list numbers, Py_ssize_t i, int64_t value) except -1:
+    """Fill a place of a list that was made with empty ones."""
+    cdef object number = value
+    Py_INCREF(number)  # the list takes over one reference
+    PyList_SET_ITEM(numbers, i, number)
+    return 0
+
+
 def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
     cdef list items = list(drafts)  # nobody else can change this one between the two passes
     cdef Py_ssize_t count = PyList_GET_SIZE(items)
     cdef _Layout layout = _Layout(count)
-    cdef list runs = [], places = [], queue_offsets = []
+    cdef list runs = []
+    cdef list places = PyList_New(count), queue_offsets = PyList_New(count)
     cdef bytes host = <bytes?>store_host
     cdef Py_ssize_t host_size = PyBytes_GET_SIZE(host)
     cdef Py_ssize_t total = plan(layout, items, host_size, next_offsets, body_size_max, runs)
@@ -409,8 +426,8 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
         if sys_flag & TRANSACTION != TRANSACTION:
             put_all_keys(&layout.keys, topic, &wanted, place, stored)
         put_record(at, size, draft, topic, sys_flag, queue_offset, place, stored, host)
-        places.append(place)
-        queue_offsets.append(queue_offset)
+        put_number(places, i, place)
+        put_number(queue_offsets, i, queue_offset)
         at += size
         place += size
     return records, places, queue_offsets, [tuple(item) for item in runs], taken(&layout.keys)
@@ -522,11 +539,16 @@ cdef class _Walk:
         return run.queue_id == queue_id and run.topic.size == topic.size and memcmp(run.topic.at, topic.at, topic.size) == 0
 
     cdef Py_ssize_t slot_for(self, Span topic, int32_t queue_id) noexcept nogil:
-        cdef uint64_t hashed = <uint64_t>queue_id * <uint64_t>0x9E3779B97F4A7C15
-        cdef Py_ssize_t i
-        for i in range(topic.size):
+        cdef uint64_t hashed = (<uint64_t>queue_id ^ <uint64_t>topic.size) * <uint64_t>0x9E3779B97F4A7C15
+        cdef Py_ssize_t i = 0
+        while i + 8 <= topic.size:
+            hashed = (hashed ^ get64(topic.at + i)) * <uint64_t>0x9E3779B97F4A7C15
+            hashed ^= hashed >> 32
+            i += 8
+        while i < topic.size:
             hashed = (hashed ^ topic.at[i]) * <uint64_t>0x100000001B3
-        hashed ^= hashed >> 29
+            i += 1
+        hashed ^= hashed >> 32
         i = hashed & (self.slot_count - 1)
         while self.slots[i] and not self.is_of(self.slots[i] - 1, topic, queue_id):
             i = (i + 1) & (self.slot_count - 1)

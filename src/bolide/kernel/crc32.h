@@ -124,7 +124,14 @@ static inline uint32_t get32(const uint8_t *at) {
 #endif
     return value;
 }
-static inline uint64_t get64(const uint8_t *at) { return (uint64_t)get32(at) << 32 | get32(at + 4); }
+static inline uint64_t get64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    value = __builtin_bswap64(value);
+#endif
+    return value;
+}
 static inline void put16(uint8_t *at, uint16_t value) {
     at[0] = (uint8_t)(value >> 8);
     at[1] = (uint8_t)value;
@@ -136,7 +143,9 @@ static inline void put32(uint8_t *at, uint32_t value) {
     memcpy(at, &value, 4);
 }
 static inline void put64(uint8_t *at, uint64_t value) {
-    put32(at, (uint32_t)(value >> 32));
-    put32(at + 4, (uint32_t)value);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    value = __builtin_bswap64(value);
+#endif
+    memcpy(at, &value, 8);
 }
 #endif

@@ -14,11 +14,11 @@ from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
+from bolide.store.extension import QueueExtension
 from bolide.store.record import store_ms_of
 
 PULL_SIZE_MAX = 128 << 20
 _ENTRIES_MIN = 800
-_EXTENSION_BELOW = -(2**31)
 
 Predicate = Callable[[memoryview], bool]
 
@@ -61,6 +61,8 @@ class Reader:
         self._near_size = memory_size() * config.near_percent_of_memory // 100
         self._near_limits = (config.near_size_max, config.near_count_max)
         self._far_limits = (config.far_size_max, config.far_count_max)
+        self._extension_directory = config.root / "consumequeue_ext"
+        self._has_extensions = self._extension_directory.is_dir()  # we never make one
 
     def read(
         self,
@@ -79,6 +81,9 @@ class Reader:
         entries = queue.read(offset, max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN))
         if entries is None:
             return _answer(queue, PullStatus.OFFSET_FOUND_NULL, [], self._next_file(queue, offset))
+        if tag_hashes is not None and self._has_extensions:
+            directory = self._extension_directory / queue.topic / str(queue.queue_id)
+            entries = QueueExtension(directory, self._config.extension_file_size).resolve(entries)
         if predicate is not None:
             return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, predicate, size_max)
         chosen, scanned = self._select(entries, tag_hashes, count_max, size_max)

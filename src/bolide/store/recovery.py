@@ -10,6 +10,7 @@ Three rules are stricter than RocketMQ's: the record's offset must be its place,
 rebuilt even if they look fine, and keys are never given up (`messageIndexSafe`).
 """
 
+import bisect
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,10 @@ from bolide.store.dispatch import Dispatch
 
 log = logging.getLogger(__name__)
 
-_STRETCH = 64 << 20  # of log, walked in one call
+# Of log, walked in one call: what it derives should stay in the processor's cache, but each queue it touches costs a
+# write, so with many queues it is worth walking further.
+_STRETCH_MIN, _STRETCH_MAX = 16 << 20, 64 << 20
+_STRETCH_A_QUEUE = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class Recovery:
 
     def _walk_segment(self, base: int, at: int, limit: int, has_queues: bool) -> tuple[int, int]:
         view = self._log.segments.open(base).view
-        stretch = _STRETCH
+        stretch = _STRETCH_MIN
         while True:
             until = min(at + stretch, limit)
             runs, keys, count, last_store_ms, position, reason = kernel.walk_records(
@@ -173,6 +177,7 @@ class Recovery:
                 self._record_count += count
                 self._last_store_ms = max(self._last_store_ms, last_store_ms)
                 self._hand_over(base + position, runs if has_queues else [], keys)
+                stretch = min(max(len(runs) * _STRETCH_A_QUEUE, _STRETCH_MIN), _STRETCH_MAX)
             is_cut = until < limit and reason == AT_INVALID  # the stretch may have ended inside a record
             if is_cut and count == 0:
                 stretch *= 2
@@ -183,14 +188,15 @@ class Recovery:
     def _hand_over(self, end: int, runs: list[tuple[str, int, int, bytes]], keys: bytes) -> None:
         indexed = self._dispatch.index.physical_end
         if indexed >= 0:
-            # All keys of a record below the end of the index are in it.
-            kept = [keys[i : i + ENTRY_SIZE] for i in range(0, len(keys), ENTRY_SIZE) if _place(keys, i) >= indexed]
-            keys = b"".join(kept)
+            # All keys of a record below the end of the index are in it, and keys lie in the order of the log.
+            known = bisect.bisect_left(range(len(keys) // ENTRY_SIZE), indexed, key=lambda number: _place(keys, number))
+            keys = keys[known * ENTRY_SIZE :]
         self._dispatch.offer(end, self._last_store_ms, runs, keys)
         self._dispatch.advance(end)
         if self._dispatch.problem is not None:
             raise StoreError(f"recovery cannot write queues or index: {self._dispatch.problem}")
 
 
-def _place(keys: bytes, at: int) -> int:
+def _place(keys: bytes, number: int) -> int:
+    at = number * ENTRY_SIZE
     return int.from_bytes(keys[at + 4 : at + 12], "big", signed=True)

@@ -12,10 +12,9 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from bolide import kernel
 from bolide.clock import Clock
@@ -42,8 +41,7 @@ from bolide.store.segments import allow_many_files
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a batch landed. `end` is what to wait for when it must be durable."""
 
     physical_offsets: list[int]

@@ -13,6 +13,7 @@ from bolide.errors import StoreError
 from bolide.kernel.plain_records import AT_BLANK, AT_END, ENTRY_SIZE, PRE_BLANK
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.disk import Disk
+from bolide.store.extension import QueueExtension
 from bolide.store.index import Index
 from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
@@ -120,11 +121,16 @@ class Verification:
             at = first * ENTRY_SIZE + i
             segment = queue.find(at)
             here = b"" if segment is None else segment.view[at - segment.base : at - segment.base + ENTRY_SIZE]
-            if here != entries[i : i + ENTRY_SIZE]:
+            if here != entries[i : i + ENTRY_SIZE] and self._resolved(queue, here) != entries[i : i + ENTRY_SIZE]:
                 base = at - at % queue.segment_size
                 physical_offset = int.from_bytes(entries[i : i + 8], "big")
                 what = f"entry {at // ENTRY_SIZE} is not that of the record at {physical_offset}"
                 yield Finding(str(queue.directory / segment_name(base)), at - base, what)
+
+    def _resolved(self, queue: Segments, entry: memoryview | bytes) -> memoryview:
+        """The entry with its tag hash, if it holds the address of one."""
+        directory = self._config.root / "consumequeue_ext" / queue.directory.parent.name / queue.directory.name
+        return QueueExtension(directory, self._config.extension_file_size).resolve(memoryview(entry))
 
     def _check_end(self, key: tuple[str, int]) -> Iterator[Finding]:
         """After the last entry that the log knows of, there must be zeros, or blanks of messages that are gone."""

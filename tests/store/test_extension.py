@@ -1,0 +1,82 @@
+"""Consume queue extensions: queues as a broker with enableConsumeQueueExt left them, built byte by byte."""
+
+import struct
+
+from bolide.kernel import java_hash
+from bolide.model.queue import QueueKey
+from bolide.store.read import PullStatus
+from bolide.store.record import decode
+from bolide.store.verify import Finding, Verification
+from tests.store.given import START_MS, draft, opened, small
+
+QUEUE = QueueKey("T", 0)
+FILE_SIZE = 128
+BITMAP = b"\x05\x77"
+UNITS_A_FILE = (FILE_SIZE - 4) // (20 + len(BITMAP))
+WANTED = frozenset([java_hash("b")])
+
+
+def unit(tag, bitmap=BITMAP):
+    return struct.pack(">hqqh", 20 + len(bitmap), java_hash(tag), START_MS, len(bitmap)) + bitmap
+
+
+def extended(root, tags):
+    """A cleanly stopped store whose entries hold addresses; each tag is in a unit of two extension files."""
+    config = small(root, extension_file_size=FILE_SIZE)
+    with opened(config) as store:
+        for i, tag in enumerate(tags):
+            store.append([draft(b"%d" % i, TAGS=tag)])
+    directory = root / "consumequeue_ext" / "T" / "0"
+    directory.mkdir(parents=True)
+    queue_file = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    entries = bytearray(queue_file.read_bytes())
+    for first in range(0, len(tags), UNITS_A_FILE):
+        content = b""
+        base = first // UNITS_A_FILE * FILE_SIZE
+        for i, tag in enumerate(tags[first : first + UNITS_A_FILE], first):
+            struct.pack_into(">q", entries, i * 20 + 12, -(2**63) + base + len(content))
+            content += unit(tag)
+        content += struct.pack(">h", -1)
+        (directory / f"{base:020d}").write_bytes(content.ljust(FILE_SIZE, b"\0"))
+    queue_file.write_bytes(entries)
+    return config
+
+
+def found(store, **more):
+    return [decode(view).body for view in store.read(QUEUE, 0, 32, **more).views]
+
+
+def test_an_entry_with_an_address_is_filtered_by_the_tag_of_its_unit_in_whichever_file(tmp_path):
+    with opened(extended(tmp_path, "abcabcab")) as store:
+        assert found(store) == [b"%d" % i for i in range(8)]
+        assert found(store, tag_hashes=WANTED) == [b"1", b"4", b"7"]
+        assert found(store, tag_hashes=WANTED, predicate=lambda view: decode(view).body != b"4") == [b"1", b"7"]
+        nothing = store.read(QUEUE, 0, 32, tag_hashes=frozenset([java_hash("z")]))
+        assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8)
+
+
+def test_an_entry_whose_unit_is_gone_or_torn_is_passed_on_to_the_client(tmp_path):
+    config = extended(tmp_path, "aaaaaaaa")
+    directory = tmp_path / "consumequeue_ext" / "T" / "0"
+    (directory / f"{FILE_SIZE:020d}").unlink()
+    first = directory / f"{0:020d}"
+    content = bytearray(first.read_bytes())
+    content[22:24] = bytes(2)  # the size of the second unit
+    first.write_bytes(content)
+    with opened(config) as store:
+        assert found(store, tag_hashes=WANTED) == [b"1", *(b"%d" % i for i in range(UNITS_A_FILE, 8))]
+
+
+def test_new_messages_of_an_extended_queue_hold_their_own_tag(tmp_path):
+    with opened(extended(tmp_path, "ab")) as store:
+        store.append([draft(b"2", TAGS="b"), draft(b"3", TAGS="c")])
+        assert found(store, tag_hashes=WANTED) == [b"1", b"2"]
+
+
+def test_verify_looks_behind_addresses(tmp_path):
+    config = extended(tmp_path, "abc")
+    assert [step for step in Verification(config).run() if isinstance(step, Finding)] == []
+    extension = tmp_path / "consumequeue_ext" / "T" / "0" / f"{0:020d}"
+    extension.write_bytes((unit("a") + unit("z") + unit("c")).ljust(FILE_SIZE, b"\0"))
+    (wrong,) = (step for step in Verification(config).run() if isinstance(step, Finding))
+    assert "entry 1 is not that of the record" in wrong.what
