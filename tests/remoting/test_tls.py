@@ -1,9 +1,11 @@
 """TLS in RocketMQ's three modes on one port, certificates that change, and clients that check them."""
 
+import asyncio
 import builtins
 import datetime
 import logging
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from bolide.clock import SystemClock
+from bolide.clock import Clock, SystemClock
 from bolide.errors import ConfigError, ConnectError, ConnectionLost
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.remoting.tls import Certificates
+from bolide.remoting.tls import Certificates, self_signed_pem
 from tests.remoting.ends import ECHO, Peer, Table, request_of, served
 from tests.remoting.loops import both_loops, eventually
 
@@ -125,6 +127,64 @@ async def test_without_files_the_certificate_is_self_signed() -> None:
         assert answer.body == b"x" * 100_000
         assert server.sessions[0].is_tls
         peer.leave()
+
+
+class Workshop:
+    """Makes the self-signed certificate, but not before the door is opened."""
+
+    def __init__(self) -> None:
+        self.door = threading.Event()
+        self.begun_count = 0
+        self.was_opened: list[bool] = []
+
+    def __call__(self, clock: Clock) -> bytes:
+        self.begun_count += 1
+        self.was_opened.append(self.door.wait(5))
+        return self_signed_pem(clock)
+
+
+@pytest.fixture
+def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    workshop = Workshop()
+    monkeypatch.setattr("bolide.remoting.tls.self_signed_pem", workshop)
+    return workshop
+
+
+@both_loops
+async def test_others_are_served_while_the_one_self_signed_certificate_is_made(workshop: Workshop) -> None:
+    async with served(Table()) as server:
+        strangers = [asyncio.ensure_future(is_answered(server.port, anything())) for _ in range(3)]
+        await eventually(lambda: workshop.begun_count == 1)
+        assert await is_answered(server.port, None)
+        await eventually(lambda: server.connection_count == 3)
+        workshop.door.set()
+        assert await asyncio.gather(*strangers) == [True] * 3
+        assert await is_answered(server.port, anything())
+    assert (workshop.begun_count, workshop.was_opened) == (1, [True])
+
+
+@both_loops
+async def test_a_server_that_stops_while_its_certificate_is_made_stops(workshop: Workshop) -> None:
+    async with served(Table()) as server:
+        stranger = asyncio.ensure_future(is_answered(server.port, anything()))
+        await eventually(lambda: workshop.begun_count == 1)
+    assert workshop.was_opened == []
+    workshop.door.set()
+    assert not await stranger
+
+
+@both_loops
+async def test_a_certificate_is_made_for_all_who_wait_though_the_first_may_leave(workshop: Workshop) -> None:
+    certificates = Certificates(ListenConfig(), SystemClock())
+    first, second = (asyncio.ensure_future(certificates.context()) for _ in range(2))
+    await eventually(lambda: workshop.begun_count == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    workshop.door.set()
+    assert await second is not None
+    assert await second is await certificates.context()
+    assert workshop.begun_count == 1
 
 
 @both_loops
@@ -271,8 +331,9 @@ def test_an_enforcing_port_without_a_certificate_does_not_start(without_cryptogr
         Certificates(ListenConfig(tls_mode="enforcing", tls_test_mode=test_mode), SystemClock())
 
 
-def test_outside_test_mode_nothing_is_self_signed(caplog: pytest.LogCaptureFixture) -> None:
-    assert Certificates(ListenConfig(tls_test_mode=False), SystemClock()).context() is None
+@both_loops
+async def test_outside_test_mode_nothing_is_self_signed(caplog: pytest.LogCaptureFixture) -> None:
+    assert await Certificates(ListenConfig(tls_test_mode=False), SystemClock()).context() is None
     assert "tls.test.mode.enable is false" in caplog.text
 
 

@@ -158,7 +158,7 @@ class _Connection:
             raise ProtocolError("a TLS handshake, and tls.server.mode is disabled")
         if not opening.is_tls and config.tls_mode == "enforcing":
             raise ProtocolError("plain bytes, and tls.server.mode is enforcing")
-        context = server.certificates.context() if opening.is_tls else None
+        context = await server.certificates.context() if opening.is_tls else None
         if opening.is_tls and context is None:
             raise ProtocolError("a TLS handshake, and there is no certificate")
         session = self.session = Session(

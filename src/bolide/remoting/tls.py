@@ -1,14 +1,16 @@
 """TLS as RocketMQ sets it up: one port for both, certificates from files or made on the spot.
 
 Java's test mode, on by default, takes a self-signed certificate that nobody can check. It is made here too when no
-files are given, at the first TLS handshake, because that costs the import of a large library; files that are given are
-used whether or not test mode is on. They are looked at before each handshake and read again when they changed, so a
+files are given, at the first TLS handshake, because that costs the import of a large library, and in a thread, because
+any stranger can begin a handshake and nobody else should wait for it. Files that are given are used whether or not test
+mode is on. They are looked at before each handshake and read again when they changed, so a
 renewed certificate needs no restart and no watching thread; what cannot be read then leaves the old one at work.
 
 Two differences from Java: a client certificate that is asked for is always checked, so asking needs trustCertPath; and
 neither side compares host names, which Java does not do either.
 """
 
+import asyncio
 import datetime
 import logging
 import ssl
@@ -40,6 +42,7 @@ class Certificates:
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp | None = None
         self._is_hopeless = False
+        self._making: asyncio.Future[ssl.SSLContext | None] | None = None
         self._check()
 
     def _check(self) -> None:
@@ -52,17 +55,30 @@ class Certificates:
             raise ConfigError("tls.server.need.client.auth", config.tls_client_auth, why)
         if config.tls_cert_path:
             self._reload()
-        elif config.tls_mode == "enforcing" and self.context() is None:
+        elif config.tls_mode == "enforcing" and self._keep(self._self_signed()) is None:
             raise ConfigError("tls.server.mode", config.tls_mode, f"there is no certificate; {_ADVICE}")
 
-    def context(self) -> ssl.SSLContext | None:
+    async def context(self) -> ssl.SSLContext | None:
         """What the next handshake uses; None when there is no certificate to show, which is logged once."""
         if self._config.tls_cert_path:
             self._refresh()
         elif self._context is None and not self._is_hopeless:
-            self._context = self._self_signed()
-            self._is_hopeless = self._context is None
+            return self._keep(await self._made_in_a_thread())
         return self._context
+
+    async def _made_in_a_thread(self) -> ssl.SSLContext | None:
+        """The one self-signed certificate for all who wait; it is made on when one of them leaves."""
+        if self._making is None:
+            self._making = asyncio.get_running_loop().run_in_executor(None, self._self_signed)
+        try:
+            return await asyncio.shield(self._making)
+        finally:
+            if self._making is not None and self._making.done():
+                self._making = None  # what failed is tried again by the next handshake
+
+    def _keep(self, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+        self._context, self._is_hopeless = context, context is None
+        return context
 
     def _refresh(self) -> None:
         stamp = self._read_stamp()
