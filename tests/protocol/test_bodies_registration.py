@@ -196,14 +196,17 @@ WHOLE = (
         (part(b"{}"), "parts, but 0 bytes are left"),
         (part(b"{}") + number(-1), "4294967295 parts"),
         (part(b"{}") + number(2**31 - 1) + part(b"x"), "2147483647 parts"),
-        (part(b"{}") + number(1) + part(b"A 4 4 6"), "five words"),
+        (part(b"{}") + number(1000) + bytes(4000), "1000 parts, but 4004 bytes are left"),
+        (part(b"{}") + number(1000) + part(b"A 4 4 6 X") * 999 + bytes(12), "1000 parts, but 13003 bytes are left"),
+        (part(b"{}") + number(0) + part(b"[]") + number(1000) + bytes(4000), "1000 parts, but 4004 bytes are left"),
+        (part(b"{}") + number(1) + part(b"Orders 4 4 6"), "five words"),
         (part(b"{}") + number(1) + part(b"A 4 four 6 SINGLE_TAG"), "four"),
         (part(b"{}") + number(1) + part(b"A 4 4 6 SINGLE_TAG {oops"), "expected"),
         (part(b"{}") + number(1) + part(b"\xff 4 4 6 SINGLE_TAG"), "utf-8"),
         (part(b"7") + number(0) + part(b"[]"), "Expected `object`"),
         (part(b"{}") + number(0) + part(b"{}"), "Expected `array`"),
-        (part(b"{}") + number(0) + part(b"[]") + number(1) + part(b"{}"), "topic"),
-        (part(b"{}") + number(0) + part(b"[]") + number(1) + part(b"7"), "Expected `object`"),
+        (part(b"{}") + number(0) + part(b"[]") + number(1) + part(b'{"bname":"b"}'), "topic"),
+        (part(b"{}") + number(0) + part(b"[]") + number(1) + part(b"7777777777"), "Expected `object`"),
     ],
 )
 def test_inner_lengths_and_texts_are_checked(unfolded: bytes, why: str) -> None:
@@ -226,8 +229,29 @@ def test_a_stream_does_not_unfold_without_limit(monkeypatch: pytest.MonkeyPatch)
             decode_registration(bomb, True, V5)
 
 
-def test_the_limit_of_unfolding_is_256_mebibytes() -> None:
-    assert registration.UNFOLDED_SIZE_MAX == 256 << 20
+def test_the_limit_of_unfolding_is_64_mebibytes() -> None:
+    assert registration.UNFOLDED_SIZE_MAX == 64 << 20
+
+
+def test_the_shortest_topics_are_read() -> None:
+    text = part(b"{}") + number(2) + part(b"A 4 4 6 X") + part(b"B 4 4 6 X") + part(b"[]")
+    assert list(decode_registration(zlib.compress(text), True, V4).topics.topic_config_table) == ["A", "B"]
+
+
+NO_END = number(2**31 - 1) + bytes(40)
+
+
+@pytest.mark.parametrize(
+    ("unfolded", "why"),
+    [
+        (part(b"{}") + number(2) + part(b"Orders") + NO_END, "five words"),
+        (part(b"{}") + number(0) + part(b"[]") + number(2) + part(b"7") + NO_END, "Expected `object`"),
+    ],
+    ids=["topic", "mapping"],
+)
+def test_the_first_bad_part_ends_the_reading(unfolded: bytes, why: str) -> None:
+    with pytest.raises(Refusal, match=why):
+        decode_registration(zlib.compress(unfolded), True, V5)
 
 
 def test_topics_that_refer_to_a_long_one_are_refused() -> None:

@@ -7,8 +7,9 @@ Compressed it is one zlib stream of parts, each an int32 and, where that is a le
     length, filter servers as JSON
     since 5.0: count of mappings, and for each: length, TopicQueueMappingInfo as JSON
 
-That text loses a topic's `order` and `topicSysFlag`. A stranger's lengths are checked before they are believed, and the
-stream may not unfold without limit.
+That text loses a topic's `order` and `topicSysFlag`. A stranger's lengths are checked before they are believed, the
+stream may not unfold without limit, and each part is understood before the next is cut, so that the first bad one ends
+the reading.
 """
 
 import zlib
@@ -19,8 +20,10 @@ from bolide.protocol.bodies.body import read, refusal, write
 from bolide.protocol.bodies.routes import DataVersion
 from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicTable
 
-# Ten thousand topics take a megabyte unfolded; this is room for two million, and less than a small machine has.
-UNFOLDED_SIZE_MAX = 256 * 1024 * 1024
+# Ten thousand topics take a megabyte unfolded; this is room for half a million, and little even for a small machine.
+UNFOLDED_SIZE_MAX = 64 * 1024 * 1024
+# A length and the shortest topic; a mapping takes more. Zeros fold to a thousandth, so empty parts cost a sender nothing.
+_PART_SIZE_MIN = 4 + len("a 1 1 6 X")
 _COMPRESSION_LEVEL = 9
 _WHOLE_BODY_VERSION = 37  # 3.0.11; brokers before it send the topic table alone
 _MAPPING_VERSION = 413  # 5.0.0
@@ -102,33 +105,34 @@ class _Parts:
         return self._at < len(self._text)
 
     def part(self) -> bytes:
-        start = self._at + 4
-        end = start + int.from_bytes(self._text[self._at : start], "big")
-        if end > len(self._text):
-            raise ValueError(f"at byte {self._at}: a part that ends at byte {end}, but the text at {len(self._text)}")
+        text, at = self._text, self._at
+        start = at + 4
+        end = start + int.from_bytes(text[at:start], "big")
+        if end > len(text):
+            raise ValueError(f"at byte {at}: a part that ends at byte {end}, but the text at {len(text)}")
         self._at = end
-        return self._text[start:end]
+        return text[start:end]
 
-    def parts(self) -> list[bytes]:
-        """As many parts as the number here says."""
+    def count(self) -> int:
+        """How many parts follow, each a topic or a mapping."""
         start = self._at + 4
         count = int.from_bytes(self._text[self._at : start], "big")
-        if start + 4 * count > len(self._text):
+        if start + _PART_SIZE_MIN * count > len(self._text):
             raise ValueError(f"at byte {self._at}: {count} parts, but {len(self._text) - self._at} bytes are left")
         self._at = start
-        return [self.part() for _ in range(count)]
+        return count
 
 
 def _read_parts(parts: _Parts, has_mappings: bool) -> Registration:
     version = read(DataVersion, parts.part())
-    topics = [_read_topic(line) for line in parts.parts()]
+    topics = {(topic := _read_topic(parts.part())).topic_name: topic for _ in range(parts.count())}
     filter_servers = read(list[str], parts.part())
     mappings = None
     if has_mappings and parts.has_more:
-        mappings = dict(map(_read_mapping, parts.parts()))
+        mappings = dict(_read_mapping(parts.part()) for _ in range(parts.count()))
     table = TopicTable(
         data_version=version,
-        topic_config_table={topic.topic_name: topic for topic in topics},
+        topic_config_table=topics,
         topic_queue_mapping_info_map=mappings or None,
     )
     return Registration(filter_server_list=filter_servers, topic_config_serialize_wrapper=table)
@@ -136,11 +140,13 @@ def _read_parts(parts: _Parts, has_mappings: bool) -> Registration:
 
 def _read_topic(line: bytes) -> TopicConfig:
     tokens = line.decode().split(" ", 5)
-    if len(tokens) < 5:
+    if len(tokens) == 5:
+        tokens.append("{}")
+    if len(tokens) < 6:
         raise ValueError(f"a topic is {line[:80]!r}, it needs five words")
-    name, read_count, write_count, perm, filter_type, *attributes = tokens
+    name, read_count, write_count, perm, filter_type, attributes = tokens
     return TopicConfig(
-        attributes=read(dict[str, str], attributes[0].encode()) if attributes and attributes[0] != "{}" else {},
+        attributes=read(dict[str, str], attributes.encode()) if attributes != "{}" else {},
         order=False,
         perm=int(perm),
         read_queue_nums=int(read_count),
