@@ -68,12 +68,13 @@ class Certificates:
 
     async def _made_in_a_thread(self) -> ssl.SSLContext | None:
         """The one self-signed certificate for all who wait; it is made on when one of them leaves."""
-        if self._making is None:
-            self._making = asyncio.get_running_loop().run_in_executor(None, self._self_signed)
+        making = self._making
+        if making is None:
+            making = self._making = asyncio.get_running_loop().run_in_executor(None, self._self_signed)
         try:
-            return await asyncio.shield(self._making)
+            return await asyncio.shield(making)
         finally:
-            if self._making is not None and self._making.done():
+            if making.done() and self._making is making:
                 self._making = None  # what failed is tried again by the next handshake
 
     def _keep(self, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
