@@ -22,7 +22,7 @@ from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicTable
 
 # Ten thousand topics take a megabyte unfolded; this is room for half a million, and little even for a small machine.
 UNFOLDED_SIZE_MAX = 64 * 1024 * 1024
-# A length and the shortest topic; a mapping takes more. Zeros fold to a thousandth, so empty parts cost a sender nothing.
+# A length and the shortest topic; a mapping takes more. Empty parts are zeros, which fold to a thousandth.
 _PART_SIZE_MIN = 4 + len("a 1 1 6 X")
 _COMPRESSION_LEVEL = 9
 _WHOLE_BODY_VERSION = 37  # 3.0.11; brokers before it send the topic table alone
