@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bolide.namesrv.config import NamesrvConfig
     from bolide.remoting.server import Server
 
-SWITCH_INTERVAL_S = 0.0002
 _EPILOG = "Settings have RocketMQ's names; later ones win: FILE, then --set, then --host and --port."
 
 
@@ -90,9 +89,6 @@ def _run(config: "NamesrvConfig", file: ReadyFile) -> None:
         file.write(namesrv=address)
         _greet(server, address)
 
-    # Large registrations are read in a thread. While it computes, the loop waits for the interpreter once in every
-    # turn, by default 5 ms each time: ten look-ups in a row would be late by 50.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(config, SystemClock(), started))
 
