@@ -18,7 +18,7 @@ def answers(frames: list[Heard]) -> list[dict[str, str]]:
 
 
 @pytest.mark.short
-@pytest.mark.feature("F050", "F048")
+@pytest.mark.feature("F050")
 @pytest.mark.parametrize("release", SERVER_RELEASES)
 def test_a_slave_is_told_its_master_and_keeps_the_topics_readable_when_that_dies(
     release: str, start_name_server: StartNameServer, start_broker: StartBroker
