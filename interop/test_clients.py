@@ -26,7 +26,7 @@ CLIENT_STARTS_MAX = 30
 BODIES = {f"message {number}" for number in range(COUNT)}
 
 
-@pytest.mark.feature("F027", "F028", "F029")
+@pytest.mark.feature("F027", "F028", "F055")
 @pytest.mark.parametrize(("sender", "receiver"), PAIRS)
 def test_messages_to_a_topic_nobody_made_reach_a_consumer_through_polled_routes(
     sender: str, receiver: str, cluster: Cluster, tmp_path: Path
@@ -51,6 +51,7 @@ def test_messages_to_a_topic_nobody_made_reach_a_consumer_through_polled_routes(
                 10,
             )
         assert tap.requests(from_client=False) == [], "a name server starts no talk"
+        assert {request.code for request in tap.requests()} == {wire.GET_ROUTE}, "clients ask and report nothing"
 
 
 @pytest.mark.feature("F054")
