@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from bolide.clock import Clock, SystemClock
+from bolide.kernel import body_crc
 from bolide.namesrv.config import read_config
 from bolide.namesrv.entries import QueueRow
 from bolide.namesrv.server import NameServer, serve
-from bolide.protocol.bodies.registration import body_crc, encode_registration
+from bolide.protocol.bodies.registration import encode_registration
 from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicTable
 from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers.registration import RegisterBrokerRequest, UnregisterBrokerRequest

@@ -16,7 +16,6 @@ from bolide.protocol.bodies import (
     Registration,
     TopicConfig,
     TopicTable,
-    body_crc,
     decode_registration,
     encode_registration,
     registration,
@@ -67,7 +66,7 @@ def test_what_a_java_broker_sends_is_understood(name: str) -> None:
 @pytest.mark.parametrize("name", ALL_RECORDINGS)
 def test_our_checksum_is_javas(name: str) -> None:
     command = recorded(name)
-    assert body_crc(command.body) == int(command.fields["bodyCrc32"])
+    assert kernel.body_crc(command.body) == int(command.fields["bodyCrc32"])
 
 
 def test_a_registration_of_java_5_comes_back_to_the_byte() -> None:
@@ -171,7 +170,7 @@ def test_the_oldest_brokers_send_the_table_alone() -> None:
 @pytest.mark.parametrize("crc", [0, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF])
 def test_the_checksum_has_31_bits(crc: int) -> None:
     data = next(data for data in (b"%d" % i for i in range(100)) if zlib.crc32(data) >> 31 == crc >> 31)
-    assert body_crc(data) == zlib.crc32(data) % 2**31
+    assert kernel.body_crc(data) == zlib.crc32(data) % 2**31
 
 
 # strangers

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bolide.kernel import cut_frames
-from bolide.protocol.bodies import TopicList, TopicRoute, body_crc, decode_registration
+from bolide.kernel import body_crc, cut_frames
+from bolide.protocol.bodies import TopicList, TopicRoute, decode_registration
 from bolide.protocol.command import FRAME_SIZE_MAX, Command, read_commands
 from interop.cluster import NameServer, bolide_name_server
 from interop.wire import parse, read_frame

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 
 import msgspec
 
+from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.namesrv.absence import Departures
@@ -21,7 +22,7 @@ from bolide.namesrv.entries import HEARTBEAT_TIMEOUT_MS, Announcement, Cause, De
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
 from bolide.namesrv.routes import RouteTables
 from bolide.namesrv.turns import Turns
-from bolide.protocol.bodies.registration import body_crc, decode_registration
+from bolide.protocol.bodies.registration import decode_registration
 from bolide.protocol.bodies.routes import DataVersion, KVTable, QueueRoute, TopicRoute
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -302,7 +303,7 @@ def announced(request: Request, header: RegisterBrokerRequest) -> Announcement:
         ("haServerAddr", header.ha_address or "-"),
     ):
         _check_name(key, name)
-    if header.body_crc32 and header.body_crc32 != body_crc(command.body):
+    if header.body_crc32 and header.body_crc32 != kernel.body_crc(command.body):
         raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match: the body is not the one that was sent")
     registration = decode_registration(command.body, header.is_compressed, command.version)
     table = registration.topics

@@ -24,10 +24,10 @@ commit-log file is no record, and is refused like any other unknown magic.
 """
 
 import struct
-import zlib
 from dataclasses import replace
 from typing import NoReturn
 
+from bolide import kernel
 from bolide.errors import ProtocolError, Refusal
 from bolide.kernel.plain import Buffer
 from bolide.model.host import IPV4_SIZE, IPV6_SIZE, PORT_MAX, Host, pack_ip, unpack_ip
@@ -62,11 +62,6 @@ _FIXED = {
 }
 
 
-def masked_crc(body: Buffer) -> int:
-    """CRC-32 without its highest bit; RocketMQ keeps all its checksums in a signed int."""
-    return zlib.crc32(body) & 0x7FFF_FFFF
-
-
 def encode_record(message: StoredMessage, magic: int = MAGIC_V1) -> bytes:
     """The record, with size, checksum and address bits as they follow from the rest of the message.
 
@@ -81,7 +76,7 @@ def encode_record(message: StoredMessage, magic: int = MAGIC_V1) -> bytes:
         head = fixed.pack(
             fixed.size + len(message.body) + topic_size.size + len(topic) + _PROPERTIES_SIZE.size + len(properties),
             magic,
-            masked_crc(message.body),
+            kernel.body_crc(message.body),
             message.queue_id,
             message.flag,
             message.queue_offset,
@@ -150,8 +145,8 @@ def decode_record(buffer: Buffer, position: int = 0, *, checks_crc: bool = False
     )
     if text_end != end:
         _fail(position, "total size", f"{size}, but its parts take {text_end - position}")
-    if checks_crc and crc != masked_crc(body):
-        _fail(position, "body CRC", f"{crc:#010x}, but the body has {masked_crc(body):#010x}")
+    if checks_crc and crc != kernel.body_crc(body):
+        _fail(position, "body CRC", f"{crc:#010x}, but the body has {kernel.body_crc(body):#010x}")
     return StoredMessage(
         topic=_topic(topic, position),
         body=body,

@@ -83,7 +83,7 @@ from bolide.protocol.bodies.queues import (
     TopicStats,
     UnlockRequest,
 )
-from bolide.protocol.bodies.registration import body_crc, decode_registration, encode_registration
+from bolide.protocol.bodies.registration import decode_registration, encode_registration
 from bolide.protocol.bodies.routes import (
     BrokerMembers,
     BrokerMembersAnswer,
@@ -182,7 +182,6 @@ __all__ = [
     "TopicTable",
     "UnlockRequest",
     "User",
-    "body_crc",
     "decode_list",
     "decode_registration",
     "encode_list",

@@ -30,11 +30,6 @@ _MAPPING_VERSION = 413  # 5.0.0
 _ZLIB_START = b"\x78"
 
 
-def body_crc(data: bytes) -> int:
-    """The bodyCrc32 of a registration, over the body as sent; a peer that says 0 does not want it checked."""
-    return zlib.crc32(data) & 0x7FFF_FFFF
-
-
 def decode_registration(body: bytes, compressed: bool, version: int) -> Registration:
     """Read a registration in the form the sender's header tells; raises Refusal. No body is an empty table.
 
