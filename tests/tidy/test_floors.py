@@ -8,7 +8,7 @@ import pytest
 from tests.tidy.source import Module, dotted, modules, nodes
 
 FLOORS: list[set[str]] = [
-    {"kernel", "model", "errors", "clock", "settings"},
+    {"kernel", "model", "errors", "clock", "files", "settings"},
     {"filter", "metrics", "protocol"},
     {"store", "remoting"},
     {"ha"},
@@ -19,7 +19,7 @@ FLOORS: list[set[str]] = [
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # What a room may use of its own floor: the faces of the package, and values that raise errors.
-NEIGHBOURS = {("model", "errors"), ("settings", "errors"), ("cli", "testing")}
+NEIGHBOURS = {("model", "errors"), ("files", "errors"), ("settings", "errors"), ("cli", "testing")}
 # The two towers: the name server and the client stand on the wire alone.
 NO_DISK = {"remoting", "namesrv", "client", "protocol"}
 # The faces of the package show what lies behind them.

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bolide.errors import Refusal
-from bolide.namesrv.files import read_whole, write_whole
+from bolide.files import read_whole, write_whole
 from bolide.protocol import fastjson
 from bolide.protocol.codes import ResponseCode
 

@@ -12,9 +12,9 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from bolide.errors import ConfigError, Refusal, StoreError
+from bolide.files import write_whole
 from bolide.namesrv.answers import Answers
 from bolide.namesrv.config import CurrentConfig, shown, updated, with_changes
-from bolide.namesrv.files import write_whole
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
 from bolide.namesrv.registrations import bounded_body
 from bolide.protocol.bodies.routes import KVTable

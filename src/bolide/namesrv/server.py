@@ -18,7 +18,6 @@ from bolide.clock import Clock
 from bolide.namesrv.absence import Departures
 from bolide.namesrv.answers import Answers
 from bolide.namesrv.config import CurrentConfig, NamesrvConfig, shown
-from bolide.namesrv.handlers import Handlers
 from bolide.namesrv.kv import KvConfig
 from bolide.namesrv.lookups import Lookups
 from bolide.namesrv.notices import Notices
@@ -27,6 +26,7 @@ from bolide.namesrv.registrations import Registrations
 from bolide.namesrv.routes import RouteTables
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
+from bolide.remoting.handlers import Handlers
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Request, Session
 

@@ -1,0 +1,77 @@
+"""Tables on disk: each as one small file under config/, written in a thread, the newest state only.
+
+A table calls `save` when it changed. Its text is made on the loop, where it cannot change meanwhile, and written aside;
+changes that come while a write is under way are joined into the next. Who must not answer before the change is on disk
+awaits `saved`. A file that cannot be written is tried again with the next change and at the end, and said in the log:
+the tables go on in memory, and whoever awaits hears of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bolide.errors import StoreError
+from bolide.files import write_whole
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Writes the files of all tables, one after the other."""
+
+    def __init__(self, aside: ThreadPoolExecutor) -> None:
+        self._aside = aside
+        self._due: dict[Path, Callable[[], str]] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_due = asyncio.Event()
+
+    def save(self, path: Path, text: Callable[[], str]) -> None:
+        """Have the file written soon; `text` is called once for any number of saves before that."""
+        self._due[path] = text
+        self._is_due.set()
+
+    async def saved(self) -> None:
+        """Wait until everything saved before is on disk; raises StoreError where that failed."""
+        if not self._due and not self._waiting:
+            return
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._is_due.set()
+        await waiting
+
+    async def run_forever(self) -> None:
+        """Write what is due, until cancelled."""
+        while True:
+            await self._is_due.wait()
+            await self.write_due()
+
+    async def write_due(self) -> None:
+        """Write what is due now."""
+        self._is_due.clear()
+        due, self._due = self._due, {}
+        waiting, self._waiting = self._waiting, []
+        texts = [(path, text()) for path, text in due.items()]
+        failed = await asyncio.get_running_loop().run_in_executor(self._aside, _write_all, texts)
+        for path in failed:
+            self._due.setdefault(path, due[path])
+        for future in waiting:
+            if future.done():
+                continue
+            if failed:
+                future.set_exception(StoreError("; ".join(failed.values())))
+            else:
+                future.set_result(None)
+
+
+def _write_all(texts: list[tuple[Path, str]]) -> dict[Path, str]:
+    """Returns what could not be written, with the reason."""
+    failed = {}
+    for path, text in texts:
+        try:
+            write_whole(path, text)
+        except StoreError as problem:
+            log.error("table not written path=%s problem=%s", path, problem)
+            failed[path] = str(problem)
+    return failed
