@@ -244,6 +244,21 @@ def test_above_the_warning_ratio_writes_are_refused_until_it_falls(tmp_path):
         assert bodies(store)[-1] == b"x"
 
 
+@pytest.mark.feature("F182")
+def test_a_store_opened_on_a_full_disk_knows_it_and_deletes_nothing_yet(tmp_path):
+    config = small(tmp_path, disk_percent_full=90, disk_percent_forcibly=85, disk_percent_max=75)
+    disk = FaultyDisk()
+    with opened(config, disk=disk) as store:
+        for i in range(60):
+            store.append([draft(bytes([i]) * 900)])
+    disk.percent = 91
+    with opened(config, disk=disk) as store:
+        assert (store.is_disk_full, store.disk_percent) == (True, 91)
+        assert len(bodies(store)) == 60
+        with pytest.raises(Refusal, match="disk is full"):
+            store.append([draft(b"x")])
+
+
 def test_a_write_that_took_too_long_turns_senders_away_for_a_while(tmp_path):
     clock = HeldClock()
 

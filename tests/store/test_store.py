@@ -275,6 +275,60 @@ def test_the_transient_pool_shows_only_what_is_committed(tmp_path):
 def test_a_topic_goes_with_its_queues(tmp_path):
     with opened(small(tmp_path)) as store:
         store.append([draft(b"a", topic="A", queue_id=3), draft(b"b", topic="B")])
-        store.dispatch.remove_topic("A")
+        store.remove_topic("A")
         assert os.listdir(tmp_path / "consumequeue") == ["B"]
         assert store.read(QueueKey("A", 3), 0, 1).status is PullStatus.NO_MATCHED_LOGIC_QUEUE
+
+
+@pytest.mark.parametrize("flush_mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_topic_made_again_after_its_removal_starts_at_0_and_stays_so_after_a_crash(tmp_path, flush_mode):
+    config = small(tmp_path, flush_mode=flush_mode)
+    store = opened(config)
+    store.append([draft(b"old %d" % i, topic="A") for i in range(30)])
+    store.append([draft(b"b", topic="B")])
+    store.remove_topic("A")  # under synchronous flush its entries still wait for the sync
+    store.flush()
+    assert store.queue(QueueKey("A", 0)) is None
+    assert (store.min_offset(QueueKey("A", 0)), store.max_offset(QueueKey("A", 0))) == (0, 0)
+    assert os.listdir(tmp_path / "consumequeue") == ["B"]
+    assert store.append([draft(b"new 0", topic="A"), draft(b"new 1", topic="A")]).queue_offsets == [0, 1]
+    store.flush()
+    assert bodies(store, "A") == [b"new 0", b"new 1"]
+    crash(store)
+    with opened(config) as store:
+        assert bodies(store, "A") == [b"new 0", b"new 1"]
+        assert store.append([draft(b"new 2", topic="A")]).queue_offsets == [2]
+        assert bodies(store, "B") == [b"b"]
+
+
+def test_a_topic_may_go_while_its_queues_are_being_synced(tmp_path):
+    with opened(small(tmp_path)) as store:
+        store.append([draft(b"a", topic="A")])
+        sync = store.begin_queue_flush(0)
+        store.remove_topic("A")
+        sync()
+
+
+def test_the_store_says_where_queues_begin_and_end_and_when_their_oldest_message_came(tmp_path):
+    clock = HeldClock()
+    with opened(small(tmp_path, log_size_max=16384), clock) as store:
+        key = QueueKey("T", 0)
+        assert (store.earliest_ms(), store.earliest_ms(key)) == (-1, -1)
+        for i in range(30):
+            clock.ms = START_MS + i
+            store.append([draft(bytes([i]) * 900)])
+        assert (store.min_offset(key), store.max_offset(key)) == (0, 30)
+        assert (store.earliest_ms(), store.earliest_ms(key)) == (START_MS, START_MS)
+        store.flush()
+        store.clean()
+        first = store.min_offset(key)
+        assert 0 < first < 30
+        assert (store.earliest_ms(), store.earliest_ms(key)) == (START_MS + first, START_MS + first)
+
+
+def test_the_store_says_how_many_bytes_no_reader_finds_yet(tmp_path):
+    with opened(small(tmp_path, flush_mode="SYNC_FLUSH")) as store:
+        assert store.dispatch_behind == 0
+        assert store.append([draft(b"a")]).end == store.dispatch_behind
+        store.flush()
+        assert store.dispatch_behind == 0

@@ -103,7 +103,10 @@ class ConsumeQueue:
     def put(self, first_offset: int, entries: bytes) -> None:
         """Write entries for the queue offsets from first_offset on."""
         if first_offset != self.next_offset:
-            if first_offset < self.next_offset:
+            if first_offset < self.next_offset and self._begins_anew(first_offset, entries):
+                self.segments.remove_from(0)
+                self._end_at(0)
+            elif first_offset < self.next_offset:
                 entries = entries[(self.next_offset - first_offset) * ENTRY_SIZE :]
                 if not entries:
                     return
@@ -118,6 +121,10 @@ class ConsumeQueue:
             self._put_across(entries)
         physical_offset, size, _ = _ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
         self.physical_end = physical_offset + size
+
+    def _begins_anew(self, first_offset: int, entries: bytes) -> bool:
+        """Whether the log counts from 0 again: the topic was removed and made again, and only the latter counts."""
+        return first_offset == 0 and int.from_bytes(entries[:8], "big") >= self.physical_end > 0
 
     def _moved(self, next_offset: int) -> None:
         if self.dirty_from is None:

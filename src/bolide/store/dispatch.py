@@ -156,13 +156,24 @@ class Dispatch:
         self.index.remove_below(log_start)
 
     def remove_topic(self, topic: str) -> None:
-        """Delete the queues of a topic; its records stay in the log until they expire."""
+        """Delete the queues of a topic, for good; its records stay in the log until they expire."""
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues.pop(key)
-            queue.segments.remove_from(0)
-            queue.segments.directory.rmdir()
-        if (self._directory / topic).is_dir():
-            (self._directory / topic).rmdir()
+            queue.segments.close()
+            self._new_directories.discard(queue.segments.directory)
+        for batch in self._waiting:
+            batch.runs = [run for run in batch.runs if run[0] != topic]
+        for directory in (self._directory, self._config.root / "consumequeue_ext"):
+            if (directory / topic).is_dir():
+                self._remove_tree(directory / topic)
+                # The one name that leads to all the others: queues that came back would be believed.
+                self._disk.sync_directory(directory)
+
+    def _remove_tree(self, path: Path) -> None:
+        for directory, _, names in os.walk(path, topdown=False):
+            for name in names:
+                self._disk.remove(Path(directory) / name)
+            os.rmdir(directory)
 
     def close(self) -> None:
         self._pool.close()

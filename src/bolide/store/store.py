@@ -8,6 +8,7 @@ Left by an error, the store keeps its abort file, so that the next start recover
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -67,6 +68,7 @@ class Store:
         self.commitlog = CommitLog(disk, config.log_directory, config.segment_size, self._maker, config.pool_enabled)
         self.dispatch = Dispatch(disk, config)
         self.reader = Reader(config, self.commitlog)
+        self.disk_percent = 0  # how full the fuller of the two partitions was when last looked at
         self.is_disk_full = False
         self.is_closed = False
         self._asked_cleanings = 0
@@ -111,6 +113,7 @@ class Store:
         self.log_flush.flush()
         self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
         self.commitlog.prepare_next()
+        self.check_disk()
 
     def __enter__(self) -> Self:
         return self
@@ -268,7 +271,8 @@ class Store:
                 for fd in descriptors:
                     self._disk.sync(fd)
                 for directory in directories:
-                    self._disk.sync_directory(directory)
+                    with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                        self._disk.sync_directory(directory)
             finally:
                 for fd in descriptors:
                     os.close(fd)
@@ -300,6 +304,31 @@ class Store:
         """Messages of a queue from an offset on, as views of the log."""
         queue = self.dispatch.queues.get((key.topic, key.queue_id))
         return self.reader.read(queue, offset, count_max, tag_hashes, predicate, size_max)
+
+    def min_offset(self, key: QueueKey) -> int:
+        """The first queue offset that can be read; 0 for a queue that is not here."""
+        queue = self.queue(key)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, key: QueueKey) -> int:
+        """One more than the last queue offset that can be read; 0 for a queue that is not here."""
+        queue = self.queue(key)
+        return 0 if queue is None else queue.next_offset
+
+    def earliest_ms(self, key: QueueKey | None = None) -> int:
+        """When the oldest message still here was stored, of a queue or of the whole log; -1 without one."""
+        if key is None:
+            oldest = self.record_at(self.commitlog.start)
+            return -1 if oldest is None else store_ms_of(oldest)
+        queue = self.queue(key)
+        if queue is None or queue.min_offset >= queue.next_offset:
+            return -1
+        return self.reader.store_ms(queue, queue.min_offset)
+
+    @property
+    def dispatch_behind(self) -> int:
+        """Bytes of log that are not in queues and index yet, so that no reader finds them."""
+        return self.progress.appended - self.progress.dispatched
 
     def offset_at(self, key: QueueKey, time_ms: int, is_upper: bool = False) -> int:
         """The queue offset for a store time; 0 for a queue that is not here."""
@@ -339,12 +368,18 @@ class Store:
 
     # Letting go
 
+    def remove_topic(self, topic: str) -> None:
+        """Delete a topic's queues, for good: made again, it starts at offset 0. Its records expire with the log."""
+        self.dispatch.remove_topic(topic)
+        for key in [key for key in self._next_offsets if key[0] == topic]:
+            del self._next_offsets[key]
+
     def ask_for_cleaning(self) -> None:
         """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
         self._asked_cleanings = 20
 
-    def clean(self) -> list[int]:
-        """One run of retention; returns the bases of the log segments that went."""
+    def check_disk(self) -> DiskState:
+        """Look how full the disk is, and refuse messages from here on, or take them again."""
         used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
@@ -353,6 +388,12 @@ class Store:
             self.is_disk_full = True
         elif state is not DiskState.FORCE:
             self.is_disk_full = False
+        self.disk_percent = used
+        return state
+
+    def clean(self) -> list[int]:
+        """One run of retention; returns the bases of the log segments that went."""
+        state = self.check_disk()
         is_asked, self._asked_cleanings = self._asked_cleanings > 0, max(self._asked_cleanings - 1, 0)
         now_ms = self._clock.now_ms()
         local_hour = datetime.fromtimestamp(now_ms / 1000).astimezone().hour
