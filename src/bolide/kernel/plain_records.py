@@ -95,15 +95,14 @@ def lay_records(
     next_offsets: Mapping[tuple[str, int], int],
     delays_ms: Sequence[int],
     body_size_max: int,
-) -> tuple[bytes, list[int], list[int], list[Run], bytes]:
+) -> tuple[bytes, "array[int]", "array[int]", list[Run], bytes]:
     """Lay drafts out as records from physical_offset on.
 
     Returns the bytes, each record's physical offset and queue offset, the entries of each queue, and the keys. A draft
     that may not be stored raises ValueError, for a batch is stored whole or not at all.
     """
     parts: list[bytes] = []
-    places: list[int] = []
-    queue_offsets: list[int] = []
+    places, queue_offsets = array("q"), array("q")
     runs = _Runs()
     keys: list[bytes] = []
     at = physical_offset

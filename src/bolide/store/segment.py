@@ -27,7 +27,7 @@ def segment_name(base: int) -> str:
 class Segment:
     """An open file with its map. `fd` is -1 where only the map is kept open."""
 
-    __slots__ = ("_disk", "base", "fd", "is_open", "map", "path", "reserved", "size", "view")
+    __slots__ = ("_disk", "base", "fd", "is_open", "is_sparse", "map", "path", "reserved", "size", "view")
 
     def __init__(self, disk: Disk, path: Path, base: int, size: int, fd: int) -> None:
         self._disk = disk
@@ -42,6 +42,7 @@ class Segment:
             raise
         self.view = memoryview(self.map).toreadonly()
         self.reserved = 0
+        self.is_sparse = False
         self.is_open = True
 
     @classmethod
@@ -95,6 +96,12 @@ class Segment:
             self.map[position:end] = content
         else:
             self.write(content, position)  # one call is cheaper than a fault for each fresh page
+
+    def expect_holes(self, has_holes: bool = True) -> None:
+        """Whether most of the file is empty still: read ahead, the holes would fill the memory with pages of zeros."""
+        if self.is_sparse != has_holes:
+            self.is_sparse = has_holes
+            self.map.madvise(mmap.MADV_RANDOM if has_holes else mmap.MADV_NORMAL)
 
     def reserve(self, position: int, end: int) -> None:
         """Take the pages up to end, and some more, so that this is seldom called."""

@@ -121,6 +121,8 @@ class Segments:
         segment = self._pool.get(self.directory, base, self.segment_size)
         if self._is_reserved:
             segment.reserved = self.segment_size
+        else:
+            segment.expect_holes(base == self.bases[-1])
         return segment
 
     def base_of(self, offset: int) -> int | None:
@@ -140,6 +142,7 @@ class Segments:
         self.directory.mkdir(parents=True, exist_ok=True)
         segment = Segment.create(self._pool.disk, self.directory, base, self.segment_size, reserve)
         self.adopt(segment)
+        segment.expect_holes(not self._is_reserved)
         return segment
 
     def adopt(self, segment: Segment) -> None:

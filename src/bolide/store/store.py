@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -42,13 +43,25 @@ from bolide.store.segments import allow_many_files
 log = logging.getLogger(__name__)
 
 
-class Appended(NamedTuple):
-    """Where a batch landed. `end` is what to wait for when it must be durable."""
+# records, their physical offsets, their queue offsets, the entries of each queue, the keys
+Laid = tuple[bytes, "array[int]", "array[int]", list[Run], bytes]
 
-    physical_offsets: list[int]
-    queue_offsets: list[int]
+
+class Appended(NamedTuple):
+    """Where a batch landed, message by message. `end` is what to wait for when it must be durable."""
+
+    places: "array[int]"
+    numbers: "array[int]"
     store_ms: int
     end: int
+
+    @property
+    def physical_offsets(self) -> list[int]:
+        return self.places.tolist()
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        return self.numbers.tolist()
 
 
 class Store:
@@ -158,7 +171,7 @@ class Store:
             self._slow_until_s = started_s + 2 * took_s
         return Appended(places, queue_offsets, store_ms, end)
 
-    def _lay(self, drafts: Sequence[Draft], store_ms: int) -> tuple[bytes, list[int], list[int], list[Run], bytes]:
+    def _lay(self, drafts: Sequence[Draft], store_ms: int) -> Laid:
         try:
             return kernel.lay_records(
                 drafts,
