@@ -25,11 +25,10 @@ from bolide.namesrv.notices import Notices
 from bolide.namesrv.operations import Operations
 from bolide.namesrv.registrations import Registrations
 from bolide.namesrv.routes import RouteTables
-from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.server import Server, listen
-from bolide.remoting.session import Request, Session
+from bolide.remoting.session import Reply, Request, Session
 
 FIRST_SCAN_S = 5
 FIRST_PRINT_S = 60
@@ -64,7 +63,7 @@ class NameServer:
             return b"", bounds  # ready answers name our own host, which is no address for this asker
         return self.answers.answer(stream, bounds)
 
-    def serve(self, request: Request) -> Command | Awaitable[Command]:
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
 
     def closed(self, session: Session, why: str) -> None:

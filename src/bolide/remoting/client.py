@@ -22,8 +22,9 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.remoting.address import split_address
 from bolide.remoting.config import ConnectConfig
+from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
-from bolide.remoting.session import Guests, Reply, Request, Session
+from bolide.remoting.session import Reply, Request, Session
 from bolide.remoting.tls import connecting_context
 
 log = logging.getLogger(__name__)
