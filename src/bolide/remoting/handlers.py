@@ -35,3 +35,12 @@ class Handlers:
         except UnicodeEncodeError:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "a field of the header is not valid Unicode") from None
         return handler(request)
+
+
+def bounded_body(request: Request, size_max: int) -> bytes:
+    """The body of a request that is read at once, refused if reading it could hold up everybody."""
+    body = request.command.body
+    if len(body) > size_max:
+        text = f"a body of {len(body)} bytes, a request {request.command.code} has at most {size_max}"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+    return body
