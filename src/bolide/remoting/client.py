@@ -113,6 +113,10 @@ class Client:
         """The connections that exist."""
         return [line.session for line in self._lines.values() if line.session is not None]
 
+    async def session(self, address: str, timeout_s: float) -> Session:
+        """The connection to an address, made if there is none."""
+        return self._session(address) or await self._connected(address, timeout_s)
+
     async def request(self, address: str, command: Command, timeout_s: float) -> Command:
         """Ask and wait for the answer; the time to connect counts too. Sets the command's opaque."""
         deadline_s = self._clock.monotonic_s() + timeout_s

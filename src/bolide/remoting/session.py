@@ -153,6 +153,10 @@ class Session(asyncio.BufferedProtocol):
         finally:
             self._asked.places.release()
 
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once the connection has ended, also if that was before."""
+        self._gone.add_done_callback(lambda _: callback())
+
     async def writable(self) -> None:
         """Wait until the peer takes what was written before."""
         # Of many that wake together the first may fill the buffer again.
