@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bolide.errors import ConfigError, Refusal
-from bolide.namesrv.config import WITHOUT_EFFECT, NamesrvConfig, read_config, shown, updated, with_changes
+from bolide.namesrv.config import RULES, WITHOUT_EFFECT, NamesrvConfig, read_config, shown, updated
 from bolide.settings import read_properties
 
 
@@ -99,10 +99,10 @@ def test_an_operator_may_lengthen_the_black_list() -> None:
 
 def test_changes_are_noted_under_the_owners_lines_and_win_when_read() -> None:
     text = "# mine\nlistenPort=1\nenableTopicList=true"
-    once = with_changes(text, {"enableTopicList": "false"})
-    twice = with_changes(once, {"orderMessageEnable": "true", "enableTopicList": "true"})
+    once = RULES.noted(text, {"enableTopicList": "false"})
+    twice = RULES.noted(once, {"orderMessageEnable": "true", "enableTopicList": "true"})
     assert twice.startswith("# mine\nlistenPort=1\nenableTopicList=true\n")
     assert twice.count("enableTopicList") == 2
     assert read_properties(once)["enableTopicList"] == "false"
     assert read_properties(twice) == {"listenPort": "1", "enableTopicList": "true", "orderMessageEnable": "true"}
-    assert read_properties(with_changes("", {"a": "b"})) == {"a": "b"}
+    assert read_properties(RULES.noted("", {"a": "b"})) == {"a": "b"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -471,3 +472,115 @@ async def test_one_way_requests_carry_numbers_that_no_request_in_flight_has() ->
         peer.send(told.answer(1), asked.answer(0))  # some peers do answer them
         assert (await asking).code == 0
         peer.leave()
+
+
+class Later(Table):
+    """An owner that answers nothing at once; `answer` runs when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: None)
+        self.left: dict[int, Request] = {}
+
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        self.left[request.command.opaque] = request
+        return super().serve(request)
+
+    def let_go(self, opaque: int, serve: Callable[[Request], Reply] = echo) -> None:
+        request = self.left.pop(opaque)
+        request.session.answer(request, lambda: serve(request))
+
+
+@both_loops
+async def test_a_request_left_without_an_answer_is_answered_later_and_without_a_task() -> None:
+    owner = Later()
+    async with served(owner) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(stream_of(3, b"body"))
+        await eventually(lambda: len(owner.left) == 3)
+        session = owner.left[0].session
+        assert session.in_flight_count == 0
+        owner.let_go(2)
+        owner.let_go(0)
+        assert [(answer.opaque, answer.body) for answer in await peer.answers(2)] == [(2, b"body"), (0, b"body")]
+        peer.leave()
+        await eventually(lambda: bool(owner.gone))
+        owner.let_go(1)  # nobody is there any more: silently nothing
+        assert session.unsent_size == 0
+
+
+@both_loops
+async def test_what_goes_wrong_with_a_late_answer_is_told_like_any_failure() -> None:
+    owner = Later()
+
+    def refuse(request: Request) -> Reply:
+        raise Refusal(ResponseCode.NO_PERMISSION, "not any more")
+
+    def break_down(request: Request) -> Reply:
+        raise KeyError("lost")
+
+    async with served(owner) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(stream_of(2))
+        await eventually(lambda: len(owner.left) == 2)
+        owner.let_go(0, refuse)
+        owner.let_go(1, break_down)
+        answers = await peer.answers(2)
+        assert [(answer.opaque, answer.code) for answer in answers] == [(0, 16), (1, 1)]
+        assert [answer.remark for answer in answers] == ["not any more", "KeyError: 'lost'"]
+        peer.leave()
+
+
+@both_loops
+async def test_closing_waits_for_held_requests_and_not_for_those_left_behind() -> None:
+    owner = Later()
+    async with served(owner) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(stream_of(2))
+        await eventually(lambda: len(owner.left) == 2)
+        session = owner.left[0].session
+        session.hold(1)
+        session.finish("enough")
+        await asyncio.sleep(0)
+        assert not owner.gone
+        owner.let_go(0)
+        session.release(1)
+        assert [answer.opaque for answer in await peer.answers(1)] == [0]
+        assert await peer.end() == b""
+        await eventually(lambda: [why for _, why in owner.gone] == ["enough"])
+
+
+@both_loops
+async def test_held_requests_count_against_the_bound_and_ready_frames_are_written_as_they_are() -> None:
+    owner = HoldingAll()
+    async with served(owner, in_flight_max=4, read_size=512) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(stream_of(100))
+        await eventually(lambda: len(owner.held) >= 4)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        seen = len(owner.held)
+        assert seen < 100  # one read over the bound, and then none
+        while owner.held:
+            session, frame = owner.held.pop(0)
+            session.push(frame)
+            session.release(1)
+            await asyncio.sleep(0)
+            await eventually(lambda: bool(owner.held) or owner.count == 100)
+        assert [answer.opaque for answer in await peer.answers(100)] == list(range(100))
+        peer.leave()
+
+
+class HoldingAll(Table):
+    """A hot path whose answers are ready later, as when they wait for the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[tuple[Session, bytes]] = []
+        self.count = 0
+
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        commands = read_commands(stream, bounds)
+        session.hold(len(commands))
+        self.count += len(commands)
+        self.held += [(session, command.answer(0).encode()) for command in commands]
+        return b"", []

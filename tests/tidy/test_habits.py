@@ -40,11 +40,16 @@ def test_only_clock_py_reads_the_system_clock() -> None:
     assert not found
 
 
+# Hosted by a task of its own, because whoever comes first may leave before the others; the last one awaits it.
+HOSTED = {"src/bolide/client/instance.py"}
+
+
 def test_every_task_has_an_owner() -> None:
     orphans = [
         module.at(node)
         for module, node in nodes(ast.Call)
         if isinstance(node, ast.Call)
+        and module.name not in HOSTED
         and dotted(node.func).rpartition(".")[2] in ("create_task", "ensure_future")
         and dotted(node.func).partition(".")[0] in ("asyncio", "loop", "get_running_loop", "")
     ]
@@ -88,7 +93,12 @@ def test_files_and_names_are_words() -> None:
 
 
 def test_no_error_is_swallowed_at_other_doors_than_the_named_ones() -> None:
-    doors = {"src/bolide/remoting/session.py", "src/bolide/broker/router.py", "src/bolide/client/consumer.py"}
+    doors = {
+        "src/bolide/remoting/session.py",
+        "src/bolide/remoting/guests.py",
+        "src/bolide/client/hooks.py",
+        "src/bolide/client/consumer.py",
+    }
     found = [
         module.at(node)
         for module, node in nodes(ast.ExceptHandler)

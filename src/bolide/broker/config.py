@@ -1,22 +1,34 @@
 """The broker's settings, under RocketMQ's names: a Java broker.conf works as it is.
 
 Keys that steer threads and pools of the Java broker have no effect here (`ignored.py`): they are accepted, shown with
-the value they were given, and named in one warning. A key nobody knows stops the start.
+the value they were given, and named in one warning. A key nobody knows stops the start, and so does a value that asks
+for what this broker cannot do and must not be silent about (`refused.py`).
+
+At run time (request 25) only what is read each time it is needed may change; whoever keeps something made from a
+setting is told through `CurrentConfig.on_change`.
 """
 
 import dataclasses
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bolide.broker.ignored import WITHOUT_EFFECT
-from bolide.errors import ConfigError
+from bolide.broker.ignored import SECRETS, WITHOUT_EFFECT
+from bolide.broker.refused import refuse_beyond
+from bolide.errors import ConfigError, Refusal
+from bolide.protocol.codes import ResponseCode
+from bolide.remoting.changes import ChangeRules
 from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.settings import build, check_keys, conf, dump, keys_of
 from bolide.store.config import StoreConfig
 
 PORT = 10911
+# RocketMQ 4.0 misspelt two keys, and files of that time are still about.
+_OLD_SPELLINGS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +45,7 @@ class BrokerConfig:
     region: str = conf("regionId", "DefaultRegion")
     is_traced: bool = conf("traceOn", True)
     config_path: str = conf("brokerConfigPath", "")
+    black_list: str = conf("configBlackList", "configBlackList;brokerConfigPath")
 
     topic_queue_count: int = conf("defaultTopicQueueNums", 8)
     creates_topics: bool = conf("autoCreateTopicEnable", True)
@@ -64,6 +77,15 @@ class BrokerConfig:
 
     revive_queue_count: int = conf("reviveQueueNum", 8)
     revive_interval_ms: int = conf("reviveInterval", 1_000)
+    request_mode: str = conf("defaultMessageRequestMode", "PULL")
+    pop_share_count: int = conf("defaultPopShareQueueNum", -1)
+    balances_load: bool = conf("serverLoadBalancerEnable", True)
+    pop_waiting_max: int = conf("popPollingSize", 1_024)
+    pop_waiting_total_max: int = conf("maxPopPollingSize", 100_000)
+    pop_retry_percent: int = conf("popFromRetryProbability", 20)
+    makes_retry_topics_v2: bool = conf("enableRetryTopicV2", False)
+    reads_retry_topics_v1: bool = conf("retrieveMessageFromPopRetryTopicV1", True)
+    shows_retry_topics: bool = conf("popResponseReturnActualRetryTopic", False)
 
     store: StoreConfig = field(default_factory=StoreConfig)
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=PORT))
@@ -73,6 +95,8 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.permission <= 7:
             raise ConfigError("brokerPermission", self.permission, "must be 0 to 7: read is 4, write is 2")
+        if self.request_mode not in ("PULL", "POP"):
+            raise ConfigError("defaultMessageRequestMode", self.request_mode, "must be PULL or POP")
         if self.store.role == "SLAVE" and self.broker_id <= 0:
             raise ConfigError("brokerId", self.broker_id, "a slave's id must be more than 0")
 
@@ -82,26 +106,98 @@ class BrokerConfig:
         return self.store.root / "config"
 
     @property
+    def changes_path(self) -> Path:
+        """Where changes at run time are kept: the file that was given, or one beside the tables."""
+        return Path(self.config_path) if self.config_path else self.directory / "broker.properties"
+
+    @property
     def register_every_s(self) -> float:
         return max(10_000, min(self.register_interval_ms, 60_000)) / 1000
 
 
 class CurrentConfig:
-    """The configuration in force; only request 25 puts another in its place."""
+    """The configuration in force; only request 25 puts another in its place, and `on_change` is told then."""
 
-    __slots__ = ("config",)
+    __slots__ = ("config", "on_change")
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
+        self.on_change: list[Callable[[], None]] = []
+
+    def replace(self, config: BrokerConfig) -> None:
+        """Put another configuration in place."""
+        self.config = config
+        for tell in self.on_change:
+            tell()
 
 
 _ROOMS = (BrokerConfig, StoreConfig, ListenConfig, ConnectConfig)
 USED_KEYS = frozenset(key for room in _ROOMS for key in keys_of(room))
 
 
+RULES = ChangeRules(
+    server="broker",
+    command="updateBrokerConfig",
+    used=USED_KEYS,
+    without_effect=WITHOUT_EFFECT,
+    changeable=frozenset(
+        {
+            "brokerPermission",
+            "traceOn",
+            "defaultTopicQueueNums",
+            "autoCreateTopicEnable",
+            "autoCreateSubscriptionGroup",
+            "registerNameServerPeriod",
+            "registerBrokerTimeoutMills",
+            "forceRegister",
+            "compressedRegister",
+            "flushConsumerOffsetInterval",
+            "longPollingEnable",
+            "shortPollingTimeMills",
+            "slaveReadEnable",
+            "notifyConsumerIdsChangedEnable",
+            "useServerSideResetOffset",
+            "startAcceptSendRequestTimeStamp",
+            "rejectTransactionMessage",
+            "brokerFastFailureEnable",
+            "waitTimeMillsInSendQueue",
+            "rejectPullConsumerEnable",
+            "disableConsumeIfConsumerReadSlowly",
+            "consumerFallbehindThreshold",
+            "reviveInterval",
+            "defaultMessageRequestMode",
+            "defaultPopShareQueueNum",
+            "serverLoadBalancerEnable",
+            "popPollingSize",
+            "maxPopPollingSize",
+            "popFromRetryProbability",
+            "enableRetryTopicV2",
+            "retrieveMessageFromPopRetryTopicV1",
+            "popResponseReturnActualRetryTopic",
+            # of the store, which asks its configuration each time
+            "maxMessageSize",
+            "maxMsgsNumBatch",
+            "deleteWhen",
+            "fileReservedTime",
+            "deleteFileBatchMax",
+            "cleanResourceInterval",
+            "cleanFileForciblyEnable",
+            "diskMaxUsedSpaceRatio",
+            "diskSpaceCleanForciblyRatio",
+            "diskSpaceWarningLevelRatio",
+            "bolideLogSizeMax",
+            "osPageCacheBusyTimeOutMills",
+            "syncFlushTimeout",
+        }
+    ),
+)
+
+
 def read_config(properties: Mapping[str, str]) -> BrokerConfig:
     """The whole configuration from its texts; raises ConfigError for a key or a value that cannot be honoured."""
+    properties = _spelt_anew(properties)
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
+    refuse_beyond(properties)
     return dataclasses.replace(
         build(BrokerConfig, properties),
         store=build(StoreConfig, properties),
@@ -111,7 +207,27 @@ def read_config(properties: Mapping[str, str]) -> BrokerConfig:
     )
 
 
+def _spelt_anew(properties: Mapping[str, str]) -> dict[str, str]:
+    anew = {_OLD_SPELLINGS.get(key, key): value for key, value in properties.items()}
+    return {**anew, **{key: value for key, value in properties.items() if key not in _OLD_SPELLINGS}}
+
+
 def shown(config: BrokerConfig) -> dict[str, str]:
     """Every key with its text but for secrets, those without effect too."""
     rooms = (config.connect, config.listen, config.store, config)
-    return {**WITHOUT_EFFECT, **config.ignored, **{key: text for room in rooms for key, text in dump(room).items()}}
+    used = {key: text for room in rooms for key, text in dump(room).items()}
+    idle = {key: text for key, text in {**WITHOUT_EFFECT, **config.ignored}.items() if key not in SECRETS}
+    return {**idle, **used}
+
+
+def updated(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
+    """The configuration after a change at run time: all of it or, refused with the reason, nothing."""
+    RULES.check(changes, config.black_list)
+    try:
+        changed = build(BrokerConfig, {**dump(config), **changes})
+        store = build(StoreConfig, {**dump(config.store), **changes})
+    except ConfigError as problem:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+    return dataclasses.replace(
+        changed, store=store, listen=config.listen, connect=config.connect, ignored=config.ignored
+    )

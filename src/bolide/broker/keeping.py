@@ -26,6 +26,7 @@ class Keeper:
         self._due: dict[Path, Callable[[], str]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._is_due = asyncio.Event()
+        self._is_writing = False
 
     def save(self, path: Path, text: Callable[[], str]) -> None:
         """Have the file written soon; `text` is called once for any number of saves before that."""
@@ -34,7 +35,7 @@ class Keeper:
 
     async def saved(self) -> None:
         """Wait until everything saved before is on disk; raises StoreError where that failed."""
-        if not self._due and not self._waiting:
+        if not self._due and not self._is_writing:
             return
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
@@ -53,7 +54,11 @@ class Keeper:
         due, self._due = self._due, {}
         waiting, self._waiting = self._waiting, []
         texts = [(path, text()) for path, text in due.items()]
-        failed = await asyncio.get_running_loop().run_in_executor(self._aside, _write_all, texts)
+        self._is_writing = True
+        try:
+            failed = await asyncio.get_running_loop().run_in_executor(self._aside, _write_all, texts)
+        finally:
+            self._is_writing = False
         for path in failed:
             self._due.setdefault(path, due[path])
         for future in waiting:

@@ -8,7 +8,11 @@ idle name server, and a third of its start).
 import sys
 from importlib import import_module
 
-SERVERS = {"namesrv": "Run a name server: brokers register here, clients ask here where topics are."}
+SERVERS = {
+    "up": "Run a name server and a broker in one process, for this machine: the way in.",
+    "broker": "Run a broker: it takes messages, keeps them, and hands them out.",
+    "namesrv": "Run a name server: brokers register here, clients ask here where topics are.",
+}
 
 
 def main() -> None:

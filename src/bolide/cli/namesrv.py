@@ -14,6 +14,8 @@ from bolide.cli.start import (
     read_assignments,
     read_file,
     ready_file,
+    run_until_done,
+    server_parser,
     set_up_logs,
 )
 
@@ -39,18 +41,11 @@ def main(arguments: list[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "bolide namesrv", description=SERVERS["namesrv"], epilog=_EPILOG, allow_abbrev=False
-    )
+    parser = server_parser("namesrv", SERVERS["namesrv"], _EPILOG)
     parser.add_argument("--host", help="address to listen on (bindAddress; default 0.0.0.0)")
     parser.add_argument("--port", help="port to listen on, 0 takes a free one (listenPort; default 9876)")
     parser.add_argument("-c", "--config", dest="file", metavar="FILE", type=Path, help="a RocketMQ namesrv.conf")
     parser.add_argument("-p", "--print", dest="prints", action="store_true", help="print all settings and exit")
-    parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written as JSON once look-ups are answered")
-    parser.add_argument(
-        "--set", dest="assignments", metavar="KEY=VALUE", action="append", default=[], help="one setting"
-    )
-    parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default info)")
     parser.add_argument("-n", dest="_", help=argparse.SUPPRESS)  # Java takes it too, and does nothing with it
     return parser
 
@@ -77,10 +72,6 @@ def _print(config: "NamesrvConfig") -> None:
 
 
 def _run(config: "NamesrvConfig", file: ReadyFile) -> None:
-    import asyncio
-
-    import uvloop
-
     from bolide.clock import SystemClock
     from bolide.namesrv.server import run
 
@@ -89,8 +80,7 @@ def _run(config: "NamesrvConfig", file: ReadyFile) -> None:
         file.write(namesrv=address)
         _greet(server, address)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(config, SystemClock(), started))
+    run_until_done(run(config, SystemClock(), started))
 
 
 def _greet(server: "Server", address: str) -> None:

@@ -4,20 +4,24 @@ Settings are read from the file, then from `--set`, then from options of their o
 user's is one sentence on standard error and exit code 2, never a traceback.
 """
 
+import argparse
+import asyncio
 import contextlib
 import json
 import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bolide.errors import BolideError, ConfigError
 from bolide.settings import read_properties
 
 USAGE_ERROR = 2
+log = logging.getLogger(__name__)
 
 
 def fail(sentence: str) -> NoReturn:
@@ -32,16 +36,30 @@ def demand_linux() -> None:
         fail(f"Bolide runs on Linux, this is {sys.platform}; a container or a virtual machine will do")
 
 
+def server_parser(name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
+    """A parser with the options that all servers share."""
+    parser = argparse.ArgumentParser(f"bolide {name}", description=summary, epilog=epilog, allow_abbrev=False)
+    parser.add_argument(
+        "--set", dest="assignments", metavar="KEY=VALUE", action="append", default=[], help="one setting"
+    )
+    parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written as JSON once requests are answered")
+    parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default info)")
+    return parser
+
+
 @contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """Turn what Bolide and the system raise on purpose into a sentence."""
+def plain_errors(port_options: Mapping[int, str] | None = None) -> Iterator[None]:
+    """Turn what Bolide and the system raise on purpose into a sentence.
+
+    `port_options` says which option chose a port; where it says nothing it was `--port`.
+    """
     problems: list[Exception] = []
     try:
         yield
     except* (BolideError, OSError) as group:
         problems = list(_leaves(group))
     if problems:
-        fail("; ".join(dict.fromkeys(_sentence(problem) for problem in problems)))
+        fail("; ".join(dict.fromkeys(_sentence(problem, port_options or {}) for problem in problems)))
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
@@ -52,9 +70,10 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
             yield problem
 
 
-def _sentence(problem: Exception) -> str:
+def _sentence(problem: Exception, port_options: Mapping[int, str]) -> str:
     if isinstance(problem, ConfigError) and problem.key == "listenPort":
-        return f"{problem}; choose another port with --port, or --port 0 for a free one"
+        option = port_options.get(problem.value, "--port") if isinstance(problem.value, int) else "--port"
+        return f"{problem}; choose another port with {option}, or {option} 0 for a free one"
     if isinstance(problem, OSError) and problem.filename is not None:
         return f"{problem.filename}: {problem.strerror}"
     return str(problem)
@@ -94,6 +113,32 @@ def reachable(host: str, port: int) -> str:
     """An address by which this machine reaches a server that may listen on all of its own."""
     everywhere = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
     return f"{everywhere.get(host, host)}:{port}"
+
+
+def run_until_done(main: Coroutine[Any, Any, None]) -> None:
+    """Run a server on uvloop until it returns."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+class StopSignal:
+    """SIGTERM and SIGINT as one event: the first counts, further ones neither hasten nor repeat the stop."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._come, number)
+
+    def _come(self, number: signal.Signals) -> None:
+        if not self._event.is_set():
+            log.info("stopping signal=%s", number.name)
+            self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
 
 
 @contextlib.contextmanager

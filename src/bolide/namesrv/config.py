@@ -4,9 +4,7 @@ A Java namesrv.conf works as it is. Keys that steer threads and pools of the Jav
 accepted, shown with the value they were given, and named in one warning. A key nobody knows stops the start, because a
 misspelt setting that is silently ignored costs its owner an evening.
 
-At run time (request 318) only a white list may change: what is safe to change while brokers are connected. The rest is
-refused with the reason. What was changed is kept at the end of the configuration file, under a line that says so, and
-the owner's own lines and comments above it stay as they are.
+At run time (request 318) only what is safe to change while brokers are connected may change (`remoting/changes.py`).
 """
 
 import dataclasses
@@ -16,12 +14,13 @@ from pathlib import Path
 
 from bolide.errors import ConfigError, Refusal
 from bolide.protocol.codes import ResponseCode
+from bolide.remoting import config as remoting
+from bolide.remoting.changes import ChangeRules
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.settings import build, check_keys, conf, dump, keys_of, read_properties, write_properties
+from bolide.settings import build, check_keys, conf, dump, keys_of
 
 PORT = 9876
 _HOME = Path.home() / "namesrv"
-_RUN_TIME_MARK = "# Changed at run time (mqadmin updateNamesrvConfig); later lines win over earlier ones."
 
 # RocketMQ's defaults of its keys that steer nothing here.
 WITHOUT_EFFECT = {
@@ -52,41 +51,7 @@ WITHOUT_EFFECT = {
     "scanInactiveMasterInterval": "5000",
     "electMasterMaxRetryCount": "3",
     "jraftConfig": "",
-    # of the listening side
-    "serverWorkerThreads": "8",
-    "serverCallbackExecutorThreads": "0",
-    "serverSelectorThreads": "3",
-    "serverOnewaySemaphoreValue": "256",
-    "serverSocketSndBufSize": "0",
-    "serverSocketRcvBufSize": "0",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "writeBufferLowWaterMark": "0",
-    "enableShutdownGracefully": "false",
-    "useEpollNativeSelector": "false",
-    # of the connecting side
-    "clientWorkerThreads": "4",
-    "clientCallbackExecutorThreads": "0",
-    "clientOnewaySemaphoreValue": "65535",
-    "clientSocketSndBufSize": "0",
-    "clientSocketRcvBufSize": "0",
-    "clientPooledByteBufAllocatorEnable": "false",
-    "channelNotActiveInterval": "60000",
-    "scanAvailableNameSrv": "true",
-    "circuitBreakerEnable": "false",
-    "circuitBreakerRecoverSecond": "180",
-    "circuitBreakerDegradeRuleCount": "3",
-    "circuitBreakerDegradeRuleSecond": "60",
-    "disableCallbackExecutor": "false",
-    "disableNettyWorkerGroup": "false",
-    "maxReconnectIntervalTimeSeconds": "60",
-    "enableReconnectForGoAway": "true",
-    "enableTransparentRetry": "true",
-    "socksProxyConfig": "{}",
-    # of TLS: which side is checked follows from the files that are given
-    "tls.enable": "false",
-    "tls.config.file": "",
-    "tls.server.authClient": "false",
+    **remoting.WITHOUT_EFFECT,
 }
 
 
@@ -131,18 +96,24 @@ class CurrentConfig:
 
 
 USED_KEYS = frozenset(keys_of(NamesrvConfig)) | frozenset(keys_of(ListenConfig)) | frozenset(keys_of(ConnectConfig))
-_RUN_TIME_KEYS = frozenset(
-    {
-        "scanNotActiveBrokerInterval",
-        "orderMessageEnable",
-        "returnOrderTopicConfigToBroker",
-        "supportActingMaster",
-        "enableAllTopicList",
-        "enableTopicList",
-        "notifyMinBrokerIdChanged",
-        "notifyMinBrokerIdChangeTimeoutMillis",
-        "deleteTopicWithBrokerRegistration",
-    }
+RULES = ChangeRules(
+    server="name server",
+    command="updateNamesrvConfig",
+    used=USED_KEYS,
+    without_effect=WITHOUT_EFFECT,
+    changeable=frozenset(
+        {
+            "scanNotActiveBrokerInterval",
+            "orderMessageEnable",
+            "returnOrderTopicConfigToBroker",
+            "supportActingMaster",
+            "enableAllTopicList",
+            "enableTopicList",
+            "notifyMinBrokerIdChanged",
+            "notifyMinBrokerIdChangeTimeoutMillis",
+            "deleteTopicWithBrokerRegistration",
+        }
+    ),
 )
 
 
@@ -165,35 +136,10 @@ def shown(config: NamesrvConfig) -> dict[str, str]:
 
 def updated(config: NamesrvConfig, changes: Mapping[str, str]) -> NamesrvConfig:
     """The configuration after a change at run time: all of it or, refused with the reason, nothing."""
-    black_list = {key.strip() for key in config.black_list.split(";")}
-    for key in changes:
-        _check_change(key, black_list)
+    RULES.check(changes, config.black_list)
     texts = dump(config)
     try:
         changed = build(NamesrvConfig, {**texts, **changes})
     except ConfigError as problem:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
     return dataclasses.replace(changed, listen=config.listen, connect=config.connect, ignored=config.ignored)
-
-
-def _check_change(key: str, black_list: set[str]) -> None:
-    if key in black_list:
-        raise Refusal(ResponseCode.NO_PERMISSION, f"{key} is in configBlackList: change it in the file and restart")
-    if key in _RUN_TIME_KEYS:
-        return
-    if key in USED_KEYS:
-        raise Refusal(ResponseCode.NO_PERMISSION, f"{key} is read at the start only: change it in the file and restart")
-    if key in WITHOUT_EFFECT:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{key} has no effect in this name server, so it was not changed")
-    try:
-        check_keys({key: ""}, USED_KEYS, WITHOUT_EFFECT)
-    except ConfigError as problem:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{key}: {problem.why}") from None
-
-
-def with_changes(text: str, changes: Mapping[str, str]) -> str:
-    """The text of a configuration file with `changes` noted at its end, after those noted there before."""
-    own, _, noted = text.partition(_RUN_TIME_MARK)
-    if own and not own.endswith("\n"):
-        own += "\n"
-    return f"{own}{_RUN_TIME_MARK}\n{write_properties({**read_properties(noted), **changes})}"

@@ -15,6 +15,7 @@ from bolide.namesrv.absence import Departures, explain
 from bolide.namesrv.answers import Answers
 from bolide.namesrv.config import CurrentConfig
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
+from bolide.namesrv.nearness import Nearness, nearness
 from bolide.namesrv.routes import RouteTables
 from bolide.protocol.bodies.routes import BrokerMembersAnswer, TopicList
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -39,6 +40,7 @@ class Lookups:
         kv: KvConfig,
         current: CurrentConfig,
         clock: Clock,
+        own_host: str | None = None,
     ) -> None:
         self._tables = tables
         self._answers = answers
@@ -46,6 +48,7 @@ class Lookups:
         self._kv = kv
         self._current = current
         self._clock = clock
+        self._own_host = own_host
         self._started_s = clock.monotonic_s()
 
     def handlers(self) -> dict[int, Callable[[Request], Command]]:
@@ -79,12 +82,17 @@ class Lookups:
             route = msgspec.structs.replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         is_quoted = command.version >= STANDARD_JSON_VERSION or bool(header.is_standard_json)
         zone = _zone(command)
-        if zone is None:
+        near = self._near(request)
+        if zone is None and near is None:
             body = self._answers.keep(header.topic, route, is_quoted=is_quoted)
         else:
-            seen = views.in_zone(route, zone)
+            seen = near.route(route) if near is not None else route
+            seen = views.in_zone(seen, zone) if zone is not None else seen
             body = seen.encode() if is_quoted else seen.encode_bare()
         return command.answer(ResponseCode.SUCCESS, body=body)
+
+    def _near(self, request: Request) -> Nearness | None:
+        return nearness(self._own_host, request.session.local)
 
     def _check_ready(self) -> None:
         """A name server that has just started knows too little; it may be told to say so instead of denying topics."""
@@ -96,12 +104,17 @@ class Lookups:
 
     def clusters(self, request: Request) -> Command:
         """106: all brokers."""
-        return request.command.answer(ResponseCode.SUCCESS, body=views.clusters(self._tables).encode())
+        clusters = views.clusters(self._tables)
+        near = self._near(request)
+        body = (near.clusters(clusters) if near is not None else clusters).encode()
+        return request.command.answer(ResponseCode.SUCCESS, body=body)
 
     def members(self, request: Request) -> Command:
         """901: who shares a broker name."""
         header = GetBrokerMembersRequest.decode(request.command.fields)
         members = views.members(self._tables, header.cluster_name, header.broker_name)
+        near = self._near(request)
+        members = near.members(members) if near is not None else members
         body = BrokerMembersAnswer(broker_member_group=members).encode()
         return request.command.answer(ResponseCode.SUCCESS, body=body)
 
@@ -120,6 +133,9 @@ class Lookups:
     def system_topics(self, request: Request) -> Command:
         """304: the topics named after clusters and brokers, and a broker to ask for the others."""
         topics, address = views.system_topics(self._tables)
+        near = self._near(request)
+        if near is not None and address is not None:
+            address = near.address(address)
         return _listed(request, topics, address)
 
     def _list_of(self, topics: Callable[[], list[str]]) -> Callable[[Request], Command]:

@@ -9,14 +9,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from pathlib import Path
 
-from bolide.errors import ConfigError, Refusal, StoreError
-from bolide.files import write_whole
+from bolide.errors import Refusal, StoreError
 from bolide.namesrv.answers import Answers
-from bolide.namesrv.config import CurrentConfig, shown, updated, with_changes
+from bolide.namesrv.config import RULES, CurrentConfig, shown, updated
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
-from bolide.namesrv.registrations import bounded_body
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -27,11 +24,11 @@ from bolide.protocol.headers.routes import (
     GetKvRequest,
     PutKvRequest,
 )
+from bolide.remoting.changes import read_changes
 from bolide.remoting.session import Request
-from bolide.settings import read_properties, write_properties
+from bolide.settings import write_properties
 
 CHANGES_WAITING_MAX = 1000
-SETTINGS_SIZE_MAX = 64 * 1024
 log = logging.getLogger(__name__)
 
 
@@ -97,15 +94,12 @@ class Operations:
 
     def update_config(self, request: Request) -> Awaitable[Command]:
         """318: change settings at run time, all that are given or none."""
-        try:
-            changes = read_properties(bounded_body(request, SETTINGS_SIZE_MAX).decode("utf-8"))
-        except (UnicodeDecodeError, ConfigError) as problem:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the body is no properties text: {problem}") from None
+        changes = read_changes(request)
 
         def change() -> None:
             config = updated(self._current.config, changes)
             if changes:
-                note_changes(config.store_path, changes)
+                RULES.note(config.store_path, changes)
             self._current.config = config
             log.info("settings changed %s kept=%s", ", ".join(sorted(changes)), config.store_path)
 
@@ -139,14 +133,3 @@ async def _answer_when(command: Command, done: asyncio.Future[None]) -> Command:
         log.error("change not kept code=%d: %s", command.code, problem)
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
     return command.answer(ResponseCode.SUCCESS)
-
-
-def note_changes(path: Path, changes: dict[str, str]) -> None:
-    """Write changed settings to the end of the configuration file."""
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        text = ""
-    except (OSError, UnicodeDecodeError) as problem:
-        raise StoreError(f"{path} could not be read: {problem}") from problem
-    write_whole(path, with_changes(text, changes))

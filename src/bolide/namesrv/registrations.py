@@ -43,6 +43,7 @@ from bolide.protocol.headers.routes import (
     WipeWritePermissionAnswer,
     WipeWritePermissionRequest,
 )
+from bolide.remoting.handlers import bounded_body
 from bolide.remoting.session import Request, Session
 
 # Strict JSON up to this size is read at once: some 100 topics, a fraction of a millisecond. The rest goes to a thread.
@@ -353,12 +354,3 @@ def is_strict_json(body: bytes) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True
-
-
-def bounded_body(request: Request, size_max: int) -> bytes:
-    """The body of a request that is read at once, refused if reading it could hold up everybody."""
-    body = request.command.body
-    if len(body) > size_max:
-        text = f"a body of {len(body)} bytes, a request {request.command.code} has at most {size_max}"
-        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
-    return body

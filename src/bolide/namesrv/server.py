@@ -20,15 +20,15 @@ from bolide.namesrv.answers import Answers
 from bolide.namesrv.config import CurrentConfig, NamesrvConfig, shown
 from bolide.namesrv.kv import KvConfig
 from bolide.namesrv.lookups import Lookups
+from bolide.namesrv.nearness import nearness
 from bolide.namesrv.notices import Notices
 from bolide.namesrv.operations import Operations
 from bolide.namesrv.registrations import Registrations
 from bolide.namesrv.routes import RouteTables
-from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.server import Server, listen
-from bolide.remoting.session import Request, Session
+from bolide.remoting.session import Reply, Request, Session
 
 FIRST_SCAN_S = 5
 FIRST_PRINT_S = 60
@@ -39,7 +39,10 @@ log = logging.getLogger(__name__)
 class NameServer:
     """The owner of all connections: look-ups in one go, everything else one by one."""
 
-    def __init__(self, config: NamesrvConfig, clock: Clock, aside: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, config: NamesrvConfig, clock: Clock, aside: ThreadPoolExecutor, own_host: str | None = None
+    ) -> None:
+        self.own_host = own_host
         self.current = CurrentConfig(config)
         self.answers = Answers()
         self.tables = RouteTables(self.answers.forget)
@@ -51,14 +54,16 @@ class NameServer:
         self.registrations = Registrations(
             self.tables, departures, self.kv, self.current, clock, aside, self.notices.tell
         )
-        lookups = Lookups(self.tables, self.answers, departures, self.kv, self.current, clock)
+        lookups = Lookups(self.tables, self.answers, departures, self.kv, self.current, clock, own_host)
         operations = Operations(self.kv, self.current, self.answers, aside)
         self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers())
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        if self.own_host is not None and nearness(self.own_host, session.local) is not None:
+            return b"", bounds  # ready answers name our own host, which is no address for this asker
         return self.answers.answer(stream, bounds)
 
-    def serve(self, request: Request) -> Command | Awaitable[Command]:
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
 
     def closed(self, session: Session, why: str) -> None:
@@ -83,13 +88,18 @@ class NameServer:
 
 
 @asynccontextmanager
-async def serve(config: NamesrvConfig, clock: Clock) -> AsyncIterator[tuple[NameServer, Server]]:
-    """A name server that answers as long as the block lasts."""
+async def serve(
+    config: NamesrvConfig, clock: Clock, own_host: str | None = None
+) -> AsyncIterator[tuple[NameServer, Server]]:
+    """A name server that answers as long as the block lasts.
+
+    Brokers that register with `own_host` are shown to each asker under the host by which it reached this server.
+    """
     log.info("name server starts kernel=%s %s", kernel.NAME, _changed_settings(config))
     if config.ignored:
         log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
     with ThreadPoolExecutor(1, thread_name_prefix="namesrv.files") as aside:
-        namesrv = NameServer(config, clock, aside)
+        namesrv = NameServer(config, clock, aside, own_host)
         async with Client(config.connect, clock) as client, asyncio.TaskGroup() as pillars:
             tasks = [
                 pillars.create_task(namesrv.registrations.turns.run_forever(), name="namesrv.turns"),

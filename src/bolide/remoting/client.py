@@ -22,8 +22,9 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.remoting.address import split_address
 from bolide.remoting.config import ConnectConfig
+from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
-from bolide.remoting.session import Guests, Reply, Request, Session
+from bolide.remoting.session import Reply, Request, Session
 from bolide.remoting.tls import connecting_context
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,10 @@ class Client:
     def sessions(self) -> Iterable[Session]:
         """The connections that exist."""
         return [line.session for line in self._lines.values() if line.session is not None]
+
+    async def session(self, address: str, timeout_s: float) -> Session:
+        """The connection to an address, made if there is none."""
+        return self._session(address) or await self._connected(address, timeout_s)
 
     async def request(self, address: str, command: Command, timeout_s: float) -> Command:
         """Ask and wait for the answer; the time to connect counts too. Sets the command's opaque."""

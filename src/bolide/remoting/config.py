@@ -16,6 +16,45 @@ _FRAME_SIZE_LIMIT = 0x0CFF_FFFF
 _TLS_MODES = ("disabled", "permissive", "enforcing")
 _CLIENT_AUTHS = ("none", "optional", "require")
 
+# RocketMQ's keys of both sides that steer nothing here, with its defaults.
+WITHOUT_EFFECT = {
+    # of the listening side
+    "serverWorkerThreads": "8",
+    "serverCallbackExecutorThreads": "0",
+    "serverSelectorThreads": "3",
+    "serverOnewaySemaphoreValue": "256",
+    "serverSocketSndBufSize": "0",
+    "serverSocketRcvBufSize": "0",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "writeBufferLowWaterMark": "0",
+    "enableShutdownGracefully": "false",
+    "useEpollNativeSelector": "false",
+    # of the connecting side
+    "clientWorkerThreads": "4",
+    "clientCallbackExecutorThreads": "0",
+    "clientOnewaySemaphoreValue": "65535",
+    "clientSocketSndBufSize": "0",
+    "clientSocketRcvBufSize": "0",
+    "clientPooledByteBufAllocatorEnable": "false",
+    "channelNotActiveInterval": "60000",
+    "scanAvailableNameSrv": "true",
+    "circuitBreakerEnable": "false",
+    "circuitBreakerRecoverSecond": "180",
+    "circuitBreakerDegradeRuleCount": "3",
+    "circuitBreakerDegradeRuleSecond": "60",
+    "disableCallbackExecutor": "false",
+    "disableNettyWorkerGroup": "false",
+    "maxReconnectIntervalTimeSeconds": "60",
+    "enableReconnectForGoAway": "true",
+    "enableTransparentRetry": "true",
+    "socksProxyConfig": "{}",
+    # of TLS: which side is checked follows from the files that are given
+    "tls.enable": "false",
+    "tls.config.file": "",
+    "tls.server.authClient": "false",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:

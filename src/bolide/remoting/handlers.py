@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
-from bolide.protocol.command import Command
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Reply, Request
 
-Handler = Callable[[Request], Command | Awaitable[Command]]
+Handler = Callable[[Request], Reply | Awaitable[Reply]]
 
 
 class Handlers:
@@ -23,7 +22,7 @@ class Handlers:
             assert not self._handlers.keys() & table.keys(), "two handlers for one code"
             self._handlers.update(table)
 
-    def serve(self, request: Request) -> Command | Awaitable[Command]:
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         """Answer one request; raises Refusal."""
         command = request.command
         handler = self._handlers.get(command.code)
@@ -36,3 +35,12 @@ class Handlers:
         except UnicodeEncodeError:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "a field of the header is not valid Unicode") from None
         return handler(request)
+
+
+def bounded_body(request: Request, size_max: int) -> bytes:
+    """The body of a request that is read at once, refused if reading it could hold up everybody."""
+    body = request.command.body
+    if len(body) > size_max:
+        text = f"a body of {len(body)} bytes, a request {request.command.code} has at most {size_max}"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+    return body

@@ -13,7 +13,7 @@ from bolide.protocol.command import Command
 if TYPE_CHECKING:
     from bolide.remoting.session import Session
 
-Reply = Command | None  # None: stay silent
+Reply = Command | None  # None: stay silent, or answer later with `Session.answer`
 
 
 @dataclass(slots=True)

@@ -18,9 +18,10 @@ from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError
 from bolide.remoting.address import join_address
 from bolide.remoting.config import ListenConfig
+from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
 from bolide.remoting.opening import Opening, read_opening
-from bolide.remoting.session import Guests, Owner, Session
+from bolide.remoting.session import Owner, Session
 from bolide.remoting.tls import Certificates
 
 log = logging.getLogger(__name__)

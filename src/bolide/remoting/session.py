@@ -8,6 +8,11 @@ The rule: nothing here grows because of the peer. While too many of its requests
 unsent, it is not read; what was read but not begun waits in `_waiting`, at most one read's worth. A connection is a
 guest: what it breaks is logged and closed, and ends nobody else.
 
+An answer need not come from `serve`: where that returns None, somebody answers later (`answer`), or nobody does. Such
+a request leaves nothing here, so thousands that are parked cost their owner's memory alone, and closing does not wait
+for them. Requests whose answers must still go out (they wait for the disk, say) are counted while they last (`hold`,
+`release`): they take part in the bounds, and closing waits for them.
+
 A life has three parts: open; finishing (nothing is read, what was begun is answered); closed, when `Owner.closed` is
 the last call of all. A timer bounds the second, because a peer that takes no bytes would keep us there for good.
 """
@@ -15,9 +20,8 @@ the last call of all. A timer bounds the second, because a peer that takes no by
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
-from typing import Any, Self, cast
+from collections.abc import Awaitable, Callable
+from typing import cast
 
 from bolide.clock import Clock
 from bolide.errors import ClientError, ConnectionLost, ProtocolError, Refusal, RequestTimeout
@@ -27,45 +31,15 @@ from bolide.protocol.frames import FrameReader
 from bolide.remoting.address import join_address
 from bolide.remoting.asked import Asked
 from bolide.remoting.config import SessionConfig
+from bolide.remoting.guests import Guests
 from bolide.remoting.idle import untaken_size
 from bolide.remoting.owner import Owner, Reply, Request
 
-__all__ = ["Guests", "Owner", "Reply", "Request", "Session"]
+__all__ = ["Owner", "Reply", "Request", "Session"]
 
 log = logging.getLogger(__name__)
 
 _UNSENT_SIZE_HIGH = 256 * 1024
-
-
-class Guests:
-    """A group of tasks that cannot harm each other: what one breaks is logged, what the body raises leaves as it is."""
-
-    def __init__(self) -> None:
-        self.group = asyncio.TaskGroup()
-
-    async def __aenter__(self) -> Self:
-        await self.group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.group.__aexit__(kind, problem, trace)
-        except BaseExceptionGroup:
-            if problem is None:
-                raise
-
-    def invite(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        task = self.group.create_task(self._shelter(coroutine, name), name=name)
-        task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first step, it was never begun
-        return task
-
-    async def _shelter(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        try:
-            await coroutine
-        except Exception:
-            log.exception("%s failed", name)
 
 
 class Session(asyncio.BufferedProtocol):
@@ -98,6 +72,7 @@ class Session(asyncio.BufferedProtocol):
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[Request] = deque()
+        self._held_count = 0
         self._is_reading = True
         self._is_peer_slow = False
         self._outgoing: list[bytes] = []
@@ -125,7 +100,7 @@ class Session(asyncio.BufferedProtocol):
     @property
     def in_flight_count(self) -> int:
         """Requests of the peer that are being worked on."""
-        return len(self._tasks) + len(self._waiting)
+        return len(self._tasks) + len(self._waiting) + self._held_count
 
     @property
     def unsent_size(self) -> int:
@@ -144,6 +119,31 @@ class Session(asyncio.BufferedProtocol):
                 command.opaque = self._asked.number()  # some peers answer one-way requests all the same
             self._push(self._encode(command))
 
+    def answer(self, request: Request, serve: Callable[[], Reply]) -> None:
+        """Answer a request for which `Owner.serve` gave None; an error is told as it would have been there."""
+        try:
+            reply = serve()
+        except Exception as problem:
+            reply = self._failure(request, problem)
+        self._answer(request, reply)
+
+    def push(self, frames: bytes) -> None:
+        """Write ready frames with the next write; to a peer that is gone, silently nothing."""
+        if not self._gone.done():
+            self._push(frames)
+
+    def hold(self, count: int) -> None:
+        """So many requests of the peer were begun and will be answered through `push` or `answer`."""
+        self._held_count += count
+        if not self._has_room():
+            self._read(False)
+
+    def release(self, count: int) -> None:
+        """So many of them have been."""
+        self._held_count -= count
+        if not self._is_reading and not self._gone.done():
+            self._go_on()
+
     async def request(self, command: Command, timeout_s: float) -> Command:
         """Ask the peer and wait for its answer, the wait for room included; sets the command's opaque."""
         deadline_s = self._loop.time() + timeout_s
@@ -152,6 +152,10 @@ class Session(asyncio.BufferedProtocol):
             return await self._ask(command, timeout_s, deadline_s)
         finally:
             self._asked.places.release()
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once the connection has ended, also if that was before."""
+        self._gone.add_done_callback(lambda _: callback())
 
     async def writable(self) -> None:
         """Wait until the peer takes what was written before."""
@@ -314,12 +318,12 @@ class Session(asyncio.BufferedProtocol):
         while self._waiting and self._has_room():
             self._serve(self._waiting.popleft())
         self._read(self._limit is None and self._has_room())
-        if self._limit is not None and not self._tasks and not self._waiting and self._transport is not None:
+        if self._limit is not None and not self.in_flight_count and self._transport is not None:
             self._flush()
             self._transport.close()
 
     def _has_room(self) -> bool:
-        return not self._is_peer_slow and len(self._tasks) < self._config.in_flight_max
+        return not self._is_peer_slow and len(self._tasks) + self._held_count < self._config.in_flight_max
 
     def _read(self, is_wanted: bool) -> None:
         if is_wanted == self._is_reading or self._transport is None or self._transport.is_closing():

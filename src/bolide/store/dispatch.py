@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bolide.errors import StoreError
 from bolide.kernel.plain_records import ENTRY_SIZE, Run
@@ -27,8 +28,7 @@ from bolide.store.segments import SegmentPool, open_segments_max
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """New messages of one queue, ready to be read: from `queue_offset` on, one entry (20 bytes) each."""
 
     topic: str
@@ -90,9 +90,13 @@ class Dispatch:
     def is_idle(self) -> bool:
         return not self._waiting
 
-    def offer(self, end: int, store_ms: int, runs: list[Run], keys: bytes) -> None:
-        """Take over what was derived from the log up to end."""
-        self._waiting.append(_Waiting(end, store_ms, runs, keys if self._config.index_enabled else b""))
+    def take(self, end: int, store_ms: int, runs: list[Run], keys: bytes, limit: int) -> bool:
+        """Write what was derived from the log up to end, or keep it in order until it may be seen; true if written."""
+        batch = _Waiting(end, store_ms, runs, keys if self._config.index_enabled else b"")
+        if not self._waiting and end <= limit and self._is_written(batch):
+            return True
+        self._waiting.append(batch)
+        return False
 
     def advance(self, limit: int) -> int | None:
         """Write what may be seen now; returns up to where it is written, None if nothing moved.
@@ -100,25 +104,26 @@ class Dispatch:
         A failure is kept as `problem` and what is left is tried again by the next call.
         """
         reached = None
-        while self._waiting and self._waiting[0].end <= limit:
-            batch = self._waiting[0]
-            try:
-                arrivals = self._write(batch)
-            except OSError as error:
-                if self.problem is None:
-                    log.error("queues or index cannot be written error=%s", error)
-                self.problem = error
-                return reached
-            self._waiting.popleft()
-            self.problem = None
-            self.store_ms = batch.store_ms
-            reached = batch.end
-            if self.on_arrival is not None:
-                for arrival in arrivals:
-                    self.on_arrival(arrival)
+        while self._waiting and self._waiting[0].end <= limit and self._is_written(self._waiting[0]):
+            reached = self._waiting.popleft().end
         return reached
 
-    def _write(self, batch: _Waiting) -> list[Arrival]:
+    def _is_written(self, batch: _Waiting) -> bool:
+        try:
+            self._write(batch)
+        except OSError as error:
+            if self.problem is None:
+                log.error("queues or index cannot be written error=%s", error)
+            self.problem = error
+            return False
+        self.problem = None
+        self.store_ms = batch.store_ms
+        if self.on_arrival is not None:
+            for topic, queue_id, first_offset, entries in batch.runs:
+                self.on_arrival(Arrival(topic, queue_id, first_offset, entries, batch.store_ms))
+        return True
+
+    def _write(self, batch: _Waiting) -> None:
         for topic, queue_id, first_offset, entries in batch.runs:
             queue = self.queues.get((topic, queue_id))
             if queue is None:
@@ -127,9 +132,6 @@ class Dispatch:
             queue.put(first_offset, entries)  # what a failed call has written already is left out
         while batch.keys:
             batch.keys = self.index.put(batch.keys, batch.store_ms)
-        if self.on_arrival is None:
-            return []
-        return [Arrival(topic, queue_id, first, run, batch.store_ms) for topic, queue_id, first, run in batch.runs]
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         return {key: queue.next_offset for key, queue in self.queues.items()}

@@ -189,9 +189,7 @@ class Recovery:
             # All keys of a record below the end of the index are in it, and keys lie in the order of the log.
             known = bisect.bisect_left(range(len(keys) // ENTRY_SIZE), indexed, key=lambda number: _place(keys, number))
             keys = keys[known * ENTRY_SIZE :]
-        self._dispatch.offer(end, self._last_store_ms, runs, keys)
-        self._dispatch.advance(end)
-        if self._dispatch.problem is not None:
+        if not self._dispatch.take(end, self._last_store_ms, runs, keys, limit=end):
             raise StoreError(f"recovery cannot write queues or index: {self._dispatch.problem}")
 
 

@@ -12,11 +12,12 @@ import contextlib
 import logging
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from bolide import kernel
 from bolide.clock import Clock
@@ -43,8 +44,11 @@ from bolide.store.segments import allow_many_files
 log = logging.getLogger(__name__)
 
 
-# records, their physical offsets, their queue offsets, the entries of each queue, the keys
-Laid = tuple[bytes, "array[int]", "array[int]", list[Run], bytes]
+T = TypeVar("T")
+# Records, the entries and the keys that follow from them, and anything else.
+Laid = tuple[bytes, list[Run], bytes, T]
+# From a physical offset on, with a store time; a queue without an offset begins at 0.
+Lay = Callable[[int, int, Mapping[tuple[str, int], int]], Laid[T]]
 
 
 class Appended(NamedTuple):
@@ -71,7 +75,7 @@ class Store:
         self.config = config
         self._clock = clock
         self._disk = disk
-        self._store_host = store_host
+        self.store_host = store_host
         self._delays_ms = delays_ms_of(config.delay_levels)
         self.worker = ThreadPoolExecutor(1, "store.flush")
         self._maker = ThreadPoolExecutor(1, "store.segment")
@@ -87,6 +91,7 @@ class Store:
         self._asked_cleanings = 0
         self._slow_until_s = 0.0
         self._last_store_ms = 0
+        self.took_s = 0.0  # how long the last write to the log took
         self.recovered: Recovered
         self.progress: Progress
         self.log_flush: LogFlush
@@ -143,18 +148,28 @@ class Store:
 
     def append(self, drafts: Sequence[Draft]) -> Appended:
         """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
+        (places, queue_offsets), store_ms = self.append_laid(partial(self._lay, drafts))
+        return Appended(places, queue_offsets, store_ms, self.commitlog.end)
+
+    def append_laid(self, lay: Lay[T]) -> tuple[T, int]:
+        """The same for records that `lay` lays out; it is called again when they need another segment.
+
+        Returns what it gave besides, and the store time. Where it lays out nothing, nothing is written.
+        """
         self._check_writable()
         store_ms = max(self._clock.now_ms(), self._last_store_ms)  # never back, for searches rely on its order
         commitlog = self.commitlog
         try:
-            laid = self._lay(drafts, store_ms)
+            laid = lay(commitlog.end, store_ms, self._next_offsets)
+            if not laid[0]:
+                return laid[3], store_ms
             if len(laid[0]) > commitlog.room:
                 self._roll(len(laid[0]))
-                laid = self._lay(drafts, store_ms)
-            records, places, queue_offsets, runs, keys = laid
+                laid = lay(commitlog.end, store_ms, self._next_offsets)
+            records, runs, keys, more = laid
             started_s = self._clock.monotonic_s()
             commitlog.append(records)
-            took_s = self._clock.monotonic_s() - started_s
+            self.took_s = self._clock.monotonic_s() - started_s
         except OSError as error:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the log cannot be written: {error}") from error
         self._last_store_ms = store_ms
@@ -162,28 +177,30 @@ class Store:
             self._next_offsets[run[0], run[1]] = last_offset(run)
         end = commitlog.end
         self.progress.append(end)
-        self.dispatch.offer(end, store_ms, runs, keys)
         if not self.config.pool_enabled:
             self.progress.commit(end)
-            if not self.config.is_sync:
-                self._advance()
-        if took_s * 1000 > self.config.busy_timeout_ms:
-            self._slow_until_s = started_s + 2 * took_s
-        return Appended(places, queue_offsets, store_ms, end)
+        if self.dispatch.take(end, store_ms, runs, keys, self.progress.visible):
+            self.progress.dispatch(end)
+        if self.took_s * 1000 > self.config.busy_timeout_ms:
+            self._slow_until_s = started_s + 2 * self.took_s
+        return more, store_ms
 
-    def _lay(self, drafts: Sequence[Draft], store_ms: int) -> Laid:
+    def _lay(
+        self, drafts: Sequence[Draft], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
+    ) -> Laid[tuple["array[int]", "array[int]"]]:
         try:
-            return kernel.lay_records(
+            records, places, queue_offsets, runs, keys = kernel.lay_records(
                 drafts,
-                self.commitlog.end,
+                at,
                 store_ms,
-                self._store_host,
-                self._next_offsets,
+                self.store_host,
+                next_offsets,
                 self._delays_ms,
                 self.config.body_size_max,
             )
         except ValueError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        return records, runs, keys, (places, queue_offsets)
 
     def _roll(self, size: int) -> None:
         if size > self.config.segment_size - 8:

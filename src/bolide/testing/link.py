@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from bolide.remoting.address import split_address
-from bolide.remoting.session import Guests
+from bolide.remoting.guests import Guests
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,196 @@
+"""How far each group has come in each queue: the offset of the next message it wants.
+
+Truth is in memory, so that a commit is one store into a dict; the file follows every few seconds and at the stop, as
+in RocketMQ. After a crash a group therefore sees again what it had settled in the last seconds, and misses nothing.
+
+The file is consumerOffset.json as Java writes it, `topic@group` → queue → offset with the queue ids bare, and may come
+from a Java broker of either version. What 5.x derives from it (`groupTopicMap`) is not written: nobody reads it. Its
+text is made a slice at a time on the loop: a hundred thousand offsets would hold everybody up for a while, and offsets
+need not be of the same moment, for each stands alone.
+
+A reset puts a group elsewhere while its members still commit where they were. Until the next pull takes it, it is what
+`get` answers, and what they commit is not heard.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from bolide.broker.keeping import Keeper
+from bolide.clock import Clock
+from bolide.files import read_whole
+from bolide.protocol.bodies import ConsumerOffsets, DataVersion
+from bolide.protocol.bodies.body import read
+
+OffsetTable = dict[str, dict[int, int]]
+FILE_NAME = "consumerOffset.json"
+_FIRST_SAVE_S = 10.0
+_SLICE_COUNT = 500
+# A text passes as it is; an integer that begins an entry is a key without its quotes.
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(\d+)(?=\s*:)')
+log = logging.getLogger(__name__)
+
+
+class Offsets:
+    """The offsets of all groups, under `topic@group`."""
+
+    def __init__(self, directory: Path, keeper: Keeper, clock: Clock) -> None:
+        self._path = directory / FILE_NAME
+        self._keeper = keeper
+        self._clock = clock
+        self._is_changed = False
+        self._resets: OffsetTable = {}
+        self._pulled: OffsetTable = {}
+        content = read_whole(self._path, parse, ConsumerOffsets())
+        self.table: OffsetTable = content.offset_table
+        self.version = content.data_version or DataVersion()
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group goes on; None for a queue it never settled anything in."""
+        queues = self.table.get(f"{topic}@{group}")
+        return None if queues is None else queues.get(queue_id)
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far the group has come, be it backwards; while a reset waits to be taken, nothing is noted."""
+        key = f"{topic}@{group}"
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self.table[key] = {}
+        queues[queue_id] = offset
+        self._is_changed = True
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Put the group elsewhere; its next pull is to be told (`take_reset`)."""
+        key = f"{topic}@{group}"
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self.table.setdefault(key, {})[queue_id] = offset
+        self._is_changed = True
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a reset nobody was told of yet; it is forgotten, and commits count again."""
+        if not self._resets:
+            return None
+        key = f"{topic}@{group}"
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def get_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group's last pull ended; known since the start only."""
+        queues = self._pulled.get(f"{topic}@{group}")
+        return None if queues is None else queues.get(queue_id)
+
+    def put_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note where a pull ended, which is ahead of what is settled."""
+        key = f"{topic}@{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def queues_of(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id → offset, a copy."""
+        return dict(self.table.get(f"{topic}@{group}", ()))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have an offset in the topic."""
+        start = topic + "@"
+        return [key[len(start) :] for key in self.table if key.startswith(start)]
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics in which the group has an offset."""
+        end = "@" + group
+        return [key[: -len(end)] for key in self.table if key.endswith(end)]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget how far anybody was in a topic."""
+        self._remove([f"{topic}@{group}" for group in self.groups_of(topic)])
+
+    def remove_group(self, group: str) -> None:
+        """Forget how far a group was anywhere."""
+        self._remove([f"{topic}@{group}" for topic in self.topics_of(group)])
+
+    def clone(self, source: str, destination: str, topic: str) -> None:
+        """Let a group be where another is in a topic."""
+        self.table[f"{topic}@{destination}"] = self.queues_of(source, topic)
+        self._is_changed = True
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            for table in (self.table, self._resets, self._pulled):
+                table.pop(key, None)
+            self._is_changed = True
+
+    # The file
+
+    async def save_forever(self, interval_s: Callable[[], float]) -> None:
+        """Have the file follow the table, first after 10 s and then at the given interval."""
+        await asyncio.sleep(_FIRST_SAVE_S)
+        while True:
+            if self._is_changed:
+                await self._save_in_slices()
+            await asyncio.sleep(interval_s())
+
+    def save(self) -> None:
+        """Have everything written at once, for the stop."""
+        if self._is_changed:
+            self._step()
+            lines = _lines(self.table)
+            self._keeper.save(self._path, lambda: _text(self.version, lines))
+
+    async def _save_in_slices(self) -> None:
+        self._step()
+        keys = iter(list(self.table))
+        lines: list[str] = []
+        while part := list(islice(keys, _SLICE_COUNT)):
+            lines += _lines({key: self.table[key] for key in part if key in self.table})
+            await asyncio.sleep(0)
+        version = self.version
+        self._keeper.save(self._path, lambda: _text(version, lines))
+
+    def _step(self) -> None:
+        self._is_changed = False
+        self.version = msgspec.structs.replace(
+            self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
+        )
+
+
+def parse(text: str) -> ConsumerOffsets:
+    """What a file says; raises ValueError."""
+    quoted = _BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"', text)
+    return read(ConsumerOffsets, quoted.encode())
+
+
+def _lines(table: OffsetTable) -> list[str]:
+    """An entry of the file for each of the table, the way Java's writer indents it."""
+    encode = msgspec.json.encode
+    lines = []
+    for key, queues in table.items():
+        # Queue ids are the only texts inside, so their quotes are the only ones.
+        entries = encode(queues).decode().replace('"', "")
+        lines.append(
+            f"\t\t{encode(key).decode()}:{entries[:-1]}\n\t\t}}" if queues else f"\t\t{encode(key).decode()}:{{}}"
+        )
+    return lines
+
+
+def _text(version: DataVersion, lines: list[str]) -> str:
+    table = "{\n" + ",\n".join(lines) + "\n\t}" if lines else "{}"
+    return (
+        f'{{\n\t"dataVersion":{{\n\t\t"counter":{version.counter},\n\t\t"stateVersion":{version.state_version},\n'
+        f'\t\t"timestamp":{version.timestamp}\n\t}},\n\t"offsetTable":{table}\n}}'
+    )

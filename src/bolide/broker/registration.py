@@ -1,0 +1,337 @@
+"""This broker at its name servers: each knows that we live and which topics we have.
+
+One task for each name server, so that none waits for another: all topics at the start and every 30 s, which is the
+heartbeat too; after a change only the topics it touched, at once. Changes that come while a registration is under way,
+or within a moment after it, leave together in the next, so ten thousand new topics are a hundred small requests and
+not ten thousand large ones. A name server that does not answer is named in one warning and tried again soon; when its
+connection ends it has forgotten us, so it hears everything anew as soon as it is back.
+
+The address we tell is one that was just seen to work: our own end of the connection to that name server, unless the
+operator named another (`own_address`). A topic that was deleted cannot be told this way; who deletes it tells the name
+servers himself, as RocketMQ's tools do.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+import msgspec
+
+from bolide import kernel
+from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.topics import PERM_READ_WRITE, Topics
+from bolide.clock import Clock
+from bolide.errors import ClientError, ConnectionLost, Refusal
+from bolide.protocol.bodies import topics as bodies
+from bolide.protocol.bodies.registration import encode_registration
+from bolide.protocol.bodies.routes import DataVersion, KVTable
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import VERSION, Command
+from bolide.protocol.headers.registration import (
+    QueryDataVersionAnswer,
+    QueryDataVersionRequest,
+    RegisterBrokerRequest,
+    UnregisterBrokerRequest,
+)
+from bolide.remoting.address import split_address
+from bolide.remoting.client import Client
+from bolide.remoting.session import Session
+
+# The next registration of changed topics waits this long after the one before, and takes along what came meanwhile.
+SPACING_S = 0.01
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 10.0
+UNREGISTER_LIMIT_S = 3.0
+# So many topics are written in a fraction of a millisecond; more go to a thread.
+SMALL_COUNT = 200
+# Half of what a frame may hold. Beyond it, some 50,000 topics, the body is compressed whether asked for or not.
+PLAIN_SIZE_MAX = 8 * 1024 * 1024
+_EVERYWHERE = ("", "0.0.0.0", "::")
+log = logging.getLogger(__name__)
+
+Body = tuple[bytes, bool]  # as it is sent, and whether it is compressed
+
+
+class _Desk:
+    """What one name server was told."""
+
+    def __init__(self, namesrv: str) -> None:
+        self.namesrv = namesrv
+        self.woken = asyncio.Event()
+        self.touched: dict[str, None] = {}
+        self.session: Session | None = None
+        self.own_address = ""
+        self.is_known = False  # it has all our topics, apart from those in `touched`
+        self.heard_counter = -1
+        self.failure_count = 0
+        self.due_s = 0.0  # when all topics are told next
+
+    def has_heard(self, counter: int) -> bool:
+        """A name server that does not answer is not waited for."""
+        return self.heard_counter >= counter or self.failure_count > 0
+
+
+class Registration:
+    """Tells all name servers in `namesrvAddr`; `own_address` makes our address from our end of a connection."""
+
+    def __init__(
+        self,
+        current: CurrentConfig,
+        topics: Topics,
+        client: Client,
+        clock: Clock,
+        aside: Executor,
+        own_address: Callable[[str], str],
+    ) -> None:
+        self._current = current
+        self._topics = topics
+        self._client = client
+        self._clock = clock
+        self._aside = aside
+        self._own_address = own_address
+        self._desks = [_Desk(namesrv) for namesrv in name_servers(current.config.namesrv)]
+        self._whole: tuple[object, asyncio.Future[Body]] | None = None
+        self._progress = asyncio.Event()
+        topics.on_change.append(self._touch)
+
+    async def run_forever(self) -> None:
+        """Keep every name server informed, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for desk in self._desks:
+                group.create_task(self._keep(desk), name=f"registration.{desk.namesrv}")
+
+    async def told(self, timeout_s: float) -> bool:
+        """Wait until the name servers that answer know the topics as they are now; false when the time ran out."""
+        counter = self._topics.version.counter
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not all(desk.has_heard(counter) for desk in self._desks):
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def unregister(self) -> None:
+        """Take leave of the name servers that know us; called when `run_forever` has ended."""
+        async with asyncio.TaskGroup() as group:
+            for desk in self._desks:
+                if desk.is_known:
+                    group.create_task(self._leave(desk), name=f"registration.leave.{desk.namesrv}")
+
+    def _touch(self, topics: list[str]) -> None:
+        for desk in self._desks:
+            desk.touched.update(dict.fromkeys(topics))
+            desk.woken.set()
+
+    async def _keep(self, desk: _Desk) -> None:
+        while True:
+            try:
+                await self._meet(desk)
+            except (ClientError, Refusal) as problem:
+                self._note_failure(desk, problem)
+            self._progress.set()
+            self._progress = asyncio.Event()
+            await asyncio.sleep(SPACING_S)
+            await self._pause(desk)
+
+    async def _pause(self, desk: _Desk) -> None:
+        """Until everything is due, or something changed at a name server that knows the rest."""
+        while not (desk.is_known and desk.touched) and (left_s := desk.due_s - self._clock.monotonic_s()) > 0:
+            desk.woken.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await desk.woken.wait()
+            except TimeoutError:
+                return
+
+    async def _meet(self, desk: _Desk) -> None:
+        started_s = self._clock.monotonic_s()
+        await self._connect(desk)
+        if desk.is_known and desk.touched:
+            await self._tell_touched(desk)
+        if desk.is_known and started_s < desk.due_s:
+            return
+        if not desk.is_known or await self._is_news(desk):
+            await self._tell_all(desk)
+        desk.due_s = started_s + self._current.config.register_every_s
+
+    async def _connect(self, desk: _Desk) -> None:
+        session = await self._client.session(desk.namesrv, self._timeout_s)
+        if session is not desk.session:
+            desk.session = session
+            desk.is_known = False  # what it knew went with the connection before
+            desk.own_address = self._own_address(split_address(session.local)[0])
+            session.when_gone(lambda: self._note_loss(desk, session))
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._current.config.register_timeout_ms / 1000
+
+    async def _tell_all(self, desk: _Desk) -> None:
+        version = self._topics.version
+        desk.touched.clear()
+        body, is_compressed = await self._whole_body()
+        answer = await self._send(desk, body, is_compressed)
+        if not desk.is_known:
+            log.info("registered namesrv=%s address=%s size=%d", desk.namesrv, desk.own_address, len(body))
+        self._note_success(desk, version)
+        self._follow_order(answer.body)
+
+    async def _tell_touched(self, desk: _Desk) -> None:
+        table, version = self._topics.table, self._topics.version
+        touched = {topic: config for topic in desk.touched if (config := table.get(topic)) is not None}
+        desk.touched.clear()
+        if touched:
+            body, is_compressed = await self._body(bodies.TopicTable(data_version=version, topic_config_table=touched))
+            await self._send(desk, body, is_compressed)
+        self._note_success(desk, version)
+
+    async def _send(self, desk: _Desk, body: bytes, is_compressed: bool) -> Command:
+        config = self._current.config
+        header = RegisterBrokerRequest(
+            broker_name=config.name,
+            broker_address=desk.own_address,
+            cluster_name=config.cluster,
+            ha_address=replication_address(config, desk.own_address),
+            broker_id=config.broker_id,
+            is_acting_master_enabled=False,
+            is_compressed=is_compressed,
+            body_crc32=kernel.body_crc(body),
+        )
+        command = Command(RequestCode.REGISTER_BROKER, fields=header.encode(), body=body)
+        return await self._ask(desk, command, self._timeout_s)
+
+    async def _is_news(self, desk: _Desk) -> bool:
+        """With forceRegister=false a name server is first asked whether it needs to hear everything again."""
+        config = self._current.config
+        if config.registers_always:
+            return True
+        header = QueryDataVersionRequest(
+            broker_name=config.name,
+            broker_address=desk.own_address,
+            cluster_name=config.cluster,
+            broker_id=config.broker_id,
+        )
+        body = self._topics.version.encode()
+        command = Command(RequestCode.QUERY_DATA_VERSION, fields=header.encode(), body=body)
+        answer = await self._ask(desk, command, self._timeout_s)
+        return QueryDataVersionAnswer.decode(answer.fields).is_changed
+
+    async def _leave(self, desk: _Desk) -> None:
+        config = self._current.config
+        header = UnregisterBrokerRequest(
+            broker_name=config.name,
+            broker_address=desk.own_address,
+            cluster_name=config.cluster,
+            broker_id=config.broker_id,
+        )
+        command = Command(RequestCode.UNREGISTER_BROKER, fields=header.encode())
+        try:
+            await self._ask(desk, command, UNREGISTER_LIMIT_S)
+            log.info("unregistered namesrv=%s address=%s", desk.namesrv, desk.own_address)
+        except (ClientError, Refusal) as problem:
+            log.warning("not unregistered namesrv=%s problem=%s", desk.namesrv, problem)
+
+    async def _ask(self, desk: _Desk, command: Command, timeout_s: float) -> Command:
+        answer = await self._client.request(desk.namesrv, command, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(f"it answered {answer.code}: {answer.remark}", answer.code)
+        return answer
+
+    # How it went
+
+    def _note_success(self, desk: _Desk, version: DataVersion) -> None:
+        if desk.session is None or not desk.session.is_open:
+            raise ConnectionLost("the connection ended with the answer")
+        desk.is_known = True
+        desk.failure_count = 0
+        desk.heard_counter = version.counter
+
+    def _note_failure(self, desk: _Desk, problem: ClientError | Refusal) -> None:
+        if not desk.failure_count:
+            log.warning("name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
+        desk.is_known = False
+        desk.failure_count += 1
+        desk.due_s = self._clock.monotonic_s() + min(RETRY_FIRST_S * 2.0 ** (desk.failure_count - 1), RETRY_MAX_S)
+
+    def _note_loss(self, desk: _Desk, session: Session) -> None:
+        """The name server forgets us with the connection: tell it everything as soon as there is another."""
+        if desk.session is session and desk.is_known:
+            desk.is_known = False
+            desk.due_s = 0.0
+            desk.woken.set()
+
+    def _follow_order(self, body: bytes) -> None:
+        """Topics that the name server's operators declared as ordered are so here too."""
+        if not body:
+            return
+        table = self._topics.table
+        named = (table.get(topic) for topic in KVTable.decode(body).table)
+        self._topics.update_all(
+            msgspec.structs.replace(config, order=True) for config in named if config is not None and not config.order
+        )
+
+    # The body
+
+    async def _whole_body(self) -> Body:
+        """The registration of all topics as they are now; made once for all name servers, and kept for the next."""
+        config = self._current.config
+        key = (self._topics.version, config.permission, config.register_compressed)
+        if self._whole is None or self._whole[0] != key:
+            self._whole = (
+                key,
+                asyncio.get_running_loop().run_in_executor(
+                    self._aside, encoded, self._topics.snapshot(), config.permission, config.register_compressed
+                ),
+            )
+        return await asyncio.shield(self._whole[1])
+
+    async def _body(self, table: bodies.TopicTable) -> Body:
+        config = self._current.config
+        if len(table.topic_config_table) <= SMALL_COUNT:
+            return encoded(table, config.permission, False)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._aside, encoded, table, config.permission, config.register_compressed
+        )
+
+
+def encoded(table: bodies.TopicTable, permission: int, is_compressed: bool) -> Body:
+    """The body of a registration; no topic is told to allow what the broker does not."""
+    if permission & PERM_READ_WRITE != PERM_READ_WRITE:
+        masked = {
+            topic: msgspec.structs.replace(config, perm=config.perm & permission)
+            for topic, config in table.topic_config_table.items()
+        }
+        table = msgspec.structs.replace(table, topic_config_table=masked)
+    registration = bodies.Registration(topic_config_serialize_wrapper=table)
+    body = encode_registration(registration, is_compressed, VERSION)
+    if is_compressed or len(body) <= PLAIN_SIZE_MAX:
+        return body, is_compressed
+    return encode_registration(registration, True, VERSION), True
+
+
+def name_servers(addresses: str) -> list[str]:
+    """`host:port` separated by semicolons, each once; raises ConfigError for one that is none."""
+    named = dict.fromkeys(address.strip() for address in addresses.split(";") if address.strip())
+    for address in named:
+        split_address(address)
+    return list(named)
+
+
+def own_address(config: BrokerConfig, port: int, advertised: str = "") -> Callable[[str], str]:
+    """Where others find us, from our end of a connection that works.
+
+    `advertised` (host:port) wins, then brokerIP1. A broker that listens on one address only is found there.
+    """
+    if advertised:
+        return lambda host: advertised
+    listens_on = config.listen.host if config.listen.host not in _EVERYWHERE else ""
+    named = config.advertised_host or listens_on
+    return lambda host: f"{named or host}:{port}"
+
+
+def replication_address(config: BrokerConfig, address: str) -> str:
+    """Where slaves copy from: one port above the broker's."""
+    host, port = split_address(address)
+    return f"{config.ha_host or host}:{port + 1}"

@@ -1,0 +1,171 @@
+"""`bolide broker`: a broker in a process of its own."""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bolide.cli.main import SERVERS
+from bolide.cli.start import (
+    ReadyFile,
+    StopSignal,
+    demand_linux,
+    plain_errors,
+    reachable,
+    read_assignments,
+    read_file,
+    ready_file,
+    run_until_done,
+    server_parser,
+    set_up_logs,
+)
+
+if TYPE_CHECKING:
+    from bolide.broker.broker import Broker
+    from bolide.broker.config import BrokerConfig
+    from bolide.remoting.server import Server
+    from bolide.store.config import StoreConfig
+
+_EPILOG = (
+    "Settings have RocketMQ's names; later ones win: FILE, then --set, then options of their own. "
+    "Without -n the name servers are those of namesrvAddr in FILE, or of the environment's NAMESRV_ADDR."
+)
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> None:
+    """Run it until SIGTERM or Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    demand_linux()
+    with plain_errors():
+        set_up_logs(options.log_level)
+        config = _read_config(options)
+        if options.prints:
+            _print(config)
+        else:
+            with ready_file(options.ready_file) as file:
+                run_until_done(_serve(config, file))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = server_parser("broker", SERVERS["broker"], _EPILOG)
+    parser.add_argument("-n", "--namesrv", metavar="ADDRS", help="name servers, host:port;host:port (namesrvAddr)")
+    add_broker_options(parser)
+    parser.add_argument("--host", help="address to listen on (bindAddress; default 0.0.0.0)")
+    parser.add_argument("--data", metavar="DIR", help="where messages are kept (storePathRootDir; default ~/store)")
+    parser.add_argument(
+        "--advertise", metavar="HOST:PORT", help="the address clients are told (brokerIP1; default: as found)"
+    )
+    parser.add_argument("-p", "--print", dest="prints", action="store_true", help="print all settings and exit")
+    return parser
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """Options that `bolide up` has too."""
+    parser.add_argument("--port", help="the broker's port, 0 takes a free one (listenPort; default 10911)")
+    parser.add_argument("-c", "--config", dest="file", metavar="FILE", type=Path, help="a RocketMQ broker.conf")
+
+
+def _read_config(options: argparse.Namespace) -> "BrokerConfig":
+    from bolide.broker.config import read_config
+
+    settings = read_broker_settings(options)
+    if options.namesrv is not None:
+        settings["namesrvAddr"] = options.namesrv
+    else:
+        settings.setdefault("namesrvAddr", os.environ.get("NAMESRV_ADDR", ""))
+    check_addresses(settings["namesrvAddr"])
+    if options.advertise is not None:
+        settings |= advertised(options.advertise)
+    return read_config(settings)
+
+
+def read_broker_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The settings of the file, of `--set` and of the options that `broker` and `up` share; later ones win."""
+    settings = read_file(options.file) if options.file is not None else {}
+    if options.data is not None:
+        # The directory holds all of it: a log that the file keeps elsewhere would not belong to its queues.
+        settings = {key: value for key, value in settings.items() if not key.startswith("storePath")}
+    settings |= read_assignments(options.assignments)
+    given = {"bindAddress": options.host, "listenPort": options.port, "storePathRootDir": options.data}
+    settings |= {key: value for key, value in given.items() if value is not None}
+    if options.file is not None:
+        settings["brokerConfigPath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
+    return settings
+
+
+def check_addresses(addresses: str) -> None:
+    """Name servers are host:port, several with `;` between."""
+    from bolide.errors import ConfigError
+    from bolide.remoting.address import split_address
+
+    for address in filter(None, (part.strip() for part in addresses.split(";"))):
+        try:
+            split_address(address)
+        except ConfigError as problem:
+            raise ConfigError("namesrvAddr", addresses, f"{address!r} {problem.why}") from None
+
+
+def advertised(address: str) -> dict[str, str]:
+    """The settings that `--advertise` stands for."""
+    from bolide.remoting.address import split_address
+
+    host, port = split_address(address)
+    return {"brokerIP1": host, "bolideAdvertisedPort": str(port)}
+
+
+def _print(config: "BrokerConfig") -> None:
+    from bolide.broker.config import shown
+    from bolide.settings import write_properties
+
+    sys.stdout.write(write_properties(shown(config)))
+
+
+async def _serve(config: "BrokerConfig", file: ReadyFile) -> None:
+    from bolide.broker.broker import serve
+    from bolide.clock import SystemClock
+
+    stop = StopSignal()
+    warn_of_full_disk(config.store)
+    async with serve(config, SystemClock()) as (broker, server):
+        file.write(broker=reachable(config.listen.host, server.port))
+        _greet(config, broker, server)
+        await stop.wait()
+
+
+def warn_of_full_disk(config: "StoreConfig") -> None:
+    """Say before the first message is refused that it will be."""
+    from bolide.store.disk import Disk
+    from bolide.store.retention import DiskState, disk_state
+
+    for directory in (config.root, config.log_directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        used = Disk().used_percent(directory)
+        if disk_state(used, config) is DiskState.FULL:
+            log.warning(
+                "the disk of %s is %d %% full, more than diskSpaceWarningLevelRatio=%d: messages are refused "
+                "until there is room, or the ratio is raised",
+                directory,
+                used,
+                config.disk_percent_full,
+            )
+            return
+
+
+def _greet(config: "BrokerConfig", broker: "Broker", server: "Server") -> None:
+    from bolide import __version__, kernel
+
+    lines = [
+        f"Bolide {__version__} broker {config.name} listens on {', '.join(server.addresses)} ({kernel.NAME} kernel)",
+        f"  messages          {config.store.root}",
+    ]
+    if config.namesrv:
+        lines.append(f"  name servers      {config.namesrv}")
+        lines.append(f"  look around       mqadmin clusterList -n {config.namesrv}")
+    else:
+        lines.append("  name servers      none: clients cannot find this broker; give them with -n host:port")
+    lines.append("  stop              Ctrl-C")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,140 @@
+"""`bolide up`: a name server and a broker in one process and one loop, for this machine.
+
+The broker is told nothing that the name server does not know better: it registers with the host it reaches the name
+server by, and the name server shows it to each asker under the host that asker used (`namesrv/nearness.py`). So
+`--host 0.0.0.0` serves other machines too, without `brokerIP1`; one that is given is shown as it is.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import shlex
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from bolide.cli.broker import add_broker_options, read_broker_settings, warn_of_full_disk
+from bolide.cli.main import SERVERS
+from bolide.cli.start import (
+    ReadyFile,
+    StopSignal,
+    demand_linux,
+    plain_errors,
+    reachable,
+    ready_file,
+    run_until_done,
+    server_parser,
+    set_up_logs,
+)
+from bolide.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bolide.broker.config import BrokerConfig
+    from bolide.namesrv.config import NamesrvConfig
+    from bolide.remoting.server import Server
+
+HOST = "127.0.0.1"
+DATA = "bolide-data"
+NAMESRV_PORT = 9876
+_EPILOG = (
+    "Settings have RocketMQ's names, a broker's or a name server's; later ones win: FILE, then --set, then options of "
+    "their own."
+)
+_EVERYWHERE = ("0.0.0.0", "::", "")
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> None:
+    """Run both until SIGTERM or Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    demand_linux()
+    with plain_errors({_number(options.namesrv_port): "--namesrv-port"}):
+        set_up_logs(options.log_level)
+        namesrv, broker = _read_configs(options)
+        with ready_file(options.ready_file) as file:
+            run_until_done(_serve(namesrv, broker, file))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = server_parser("up", SERVERS["up"], _EPILOG)
+    parser.add_argument("--data", metavar="DIR", help=f"where messages are kept (storePathRootDir; default {DATA})")
+    parser.add_argument("--host", help=f"address to listen on (bindAddress; default {HOST}: this machine only)")
+    parser.add_argument(
+        "--namesrv-port", default=str(NAMESRV_PORT), help=f"the name server's port, 0 takes a free one ({NAMESRV_PORT})"
+    )
+    add_broker_options(parser)
+    return parser
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
+def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "BrokerConfig"]:
+    from bolide.broker import config as broker
+    from bolide.namesrv import config as namesrv
+
+    settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options)
+    if settings.pop("namesrvAddr", ""):
+        log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
+    data = broker.read_config({"storePathRootDir": settings["storePathRootDir"]}).store.root
+    of_namesrv = {
+        "kvConfigPath": str(data / "namesrv" / "kvConfig.json"),
+        "configStorePath": str(data / "namesrv" / "namesrv.properties"),
+        **{key: value for key, value in settings.items() if key in namesrv.USED_KEYS},
+        "listenPort": options.namesrv_port,
+    }
+    of_broker = {
+        key: value for key, value in settings.items() if key in broker.USED_KEYS or key not in namesrv.USED_KEYS
+    }
+    return namesrv.read_config(of_namesrv), broker.read_config(of_broker)
+
+
+async def _serve(namesrv_config: "NamesrvConfig", broker_config: "BrokerConfig", file: ReadyFile) -> None:
+    from bolide.broker import broker
+    from bolide.clock import SystemClock
+    from bolide.namesrv import server as namesrv
+
+    stop = StopSignal()
+    clock = SystemClock()
+    warn_of_full_disk(broker_config.store)
+    host = await _host_to_reach(namesrv_config.listen.host)
+    own_host = None if broker_config.advertised_host else host
+    async with namesrv.serve(namesrv_config, clock, own_host) as (_, namesrv_server):
+        address = f"{host}:{namesrv_server.port}"
+        config = dataclasses.replace(broker_config, namesrv=address)
+        async with broker.serve(config, clock) as (_, broker_server):
+            file.write(namesrv=address, broker=f"{host}:{broker_server.port}")
+            _greet(config, namesrv_server, broker_server)
+            await stop.wait()
+
+
+async def _host_to_reach(host: str) -> str:
+    """The address by which the broker will reach a name server that listens on `host`."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as problem:
+        raise ConfigError("bindAddress", host, f"cannot listen on {host}: {problem.strerror or problem}") from problem
+    return reachable(str(found[0][4][0]), 0).rpartition(":")[0]
+
+
+def _greet(config: "BrokerConfig", namesrv: "Server", broker: "Server") -> None:
+    from bolide import __version__, kernel
+
+    lines = [
+        f"Bolide {__version__} is up ({kernel.NAME} kernel)",
+        f"  name server       {', '.join(namesrv.addresses)}",
+        f"  broker            {', '.join(broker.addresses)}, name {config.name}",
+        f"  messages          {config.store.root.absolute()}",
+        f"  clients           export NAMESRV_ADDR={config.namesrv}",
+        f"  send one          mqadmin sendMessage -n {config.namesrv} -t Hello -p 'Hello, Bolide'",
+        f"  look around       mqadmin topicStatus -n {config.namesrv} -t Hello",
+        f"  look at the log   bolide store inspect {shlex.quote(str(config.store.root))}",
+        "  stop              Ctrl-C",
+    ]
+    if config.listen.host in _EVERYWHERE:
+        lines.insert(-1, f"  other machines    the same with an address of this machine, port {namesrv.port}")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()

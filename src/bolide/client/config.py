@@ -1,0 +1,52 @@
+"""How a client behaves; the defaults are RocketMQ's, the names ours: nobody keeps a client's settings in a file."""
+
+import re
+from dataclasses import dataclass, field
+
+from bolide.errors import ClientError, ConfigError
+from bolide.remoting.address import split_address
+from bolide.remoting.config import ConnectConfig
+
+NO_NAME_SERVER = 10004  # RocketMQ's own code for a client that was told no name server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Who we are to a broker with access control; the secret is never shown."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What producers and consumers share."""
+
+    namesrv: tuple[str, ...]
+    instance_name: str = ""  # empty: one of our own, so that two in one process are two members
+    unit_name: str = ""
+    request_timeout_s: float = 3.0
+    route_interval_s: float = 30.0
+    heartbeat_interval_s: float = 30.0
+    offset_interval_s: float = 5.0
+    credentials: Credentials | None = None
+    connect: ConnectConfig = field(default_factory=ConnectConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("request_timeout_s", "route_interval_s", "heartbeat_interval_s", "offset_interval_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(name, getattr(self, name), "must be more than 0")
+        for address in self.namesrv:
+            split_address(address)
+
+
+def parse_namesrv(text: str | None) -> tuple[str, ...]:
+    """`a:9876;b:9876`, also with commas, blanks or `http://` in front, as people write them."""
+    addresses = [part.removeprefix("http://").rstrip("/") for part in re.split(r"[;,\s]+", text or "") if part]
+    if not addresses:
+        raise ClientError(
+            'no name server is known: pass namesrv="host:9876" or set NAMESRV_ADDR; `bolide up` starts one here',
+            NO_NAME_SERVER,
+        )
+    return tuple(addresses)

@@ -1,0 +1,31 @@
+"""Hooks of the user: told of each send and each consumption; what one raises is logged and goes no further."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from bolide.client.receipt import Receipt
+from bolide.errors import BolideError
+from bolide.model.message import Message
+from bolide.model.queue import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class SendHook(Protocol):
+    """Sees each attempt to send a message (of a batch, the first message)."""
+
+    def before_send(self, message: Message, queue: MessageQueue) -> None: ...
+
+    def after_send(
+        self, message: Message, queue: MessageQueue, receipt: Receipt | None, problem: BolideError | None
+    ) -> None: ...
+
+
+def tell(calls: Iterable[Callable[[], None]]) -> None:
+    """Call them all, whatever one does."""
+    for call in calls:
+        try:
+            call()
+        except Exception:
+            log.exception("a hook failed")

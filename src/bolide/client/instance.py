@@ -1,0 +1,295 @@
+"""What all producers and consumers of one client id share: connections, routes, heartbeats.
+
+RocketMQ's MQClientInstance. By default each producer and consumer has one of its own; those that are given the same
+instance name share it, and then a broker sees one client. The first user opens it, the last one closes it.
+
+Routes are kept until a better one comes: a name server that is gone costs nobody a message. They are asked for again
+every 30 s, and when somebody needs a topic or a broker that is not in them.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from bolide.client.config import ClientConfig
+from bolide.client.nameservers import NameServers
+from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
+from bolide.client.signing import Signing
+from bolide.clock import Clock
+from bolide.errors import BolideError, ClientError
+from bolide.model.topics import AUTO_CREATE_TOPIC
+from bolide.protocol.bodies import ConsumerMember, Heartbeat, ProducerMember
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.consume import UnregisterClientRequest
+from bolide.remoting.client import Client
+from bolide.remoting.session import Reply, Request
+
+BROKER_NOT_IN_ROUTE = 10003
+NO_ROUTE = 10005
+_FIRST_HEARTBEAT_S = 1.0
+log = logging.getLogger(__name__)
+_numbers = itertools.count()
+_open: dict[tuple[int, str], "Instance"] = {}
+
+
+class Member(Protocol):
+    """A producer or consumer that lives in an instance."""
+
+    group: str
+
+    def topics(self) -> Iterable[str]:
+        """The topics whose routes it needs."""
+        ...
+
+    def route_changed(self, topic: str) -> None:
+        """A route it needs is another than before."""
+        ...
+
+
+class ConsumingMember(Member, Protocol):
+    """A consumer tells brokers what it wants."""
+
+    def heartbeat(self) -> ConsumerMember: ...
+
+
+class Instance:
+    """Made by `open_instance`."""
+
+    def __init__(self, config: ClientConfig, client_id: str, clock: Clock) -> None:
+        self.config = config
+        self.client_id = client_id
+        self.clock = clock
+        self.chance = random.Random()
+        self.process_id = os.getpid()
+        self.callbacks: dict[int, Callable[[Request], Reply | Awaitable[Reply]]] = {}
+        hooks = [Signing(config.credentials)] if config.credentials else []
+        self.client = Client(config.connect, clock, hooks=hooks, handlers=self.callbacks)
+        self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
+        self.producers: dict[str, Member] = {}
+        self.consumers: dict[str, ConsumingMember] = {}
+        self.user_count = 0
+        self.host: asyncio.Task[None] | None = None
+        self.is_ready = asyncio.Event()
+        self.is_over = asyncio.Event()
+        self._routes: dict[str, Route] = {}
+        self._refreshing: dict[str, asyncio.Future[None]] = {}
+        self._heartbeat_lock = asyncio.Lock()
+
+    # Routes
+
+    def known_route(self, topic: str) -> Route | None:
+        """The route at hand, without asking."""
+        return self._routes.get(topic)
+
+    async def route(self, topic: str, create_queue_count: int | None = None) -> Route:
+        """The route at hand, or the name server's. With a queue count, a topic that is not there yet gets the route of
+        the default topic, whose brokers will make it.
+        """
+        known = self._routes.get(topic)
+        if known is not None and (known.publish or create_queue_count is None):
+            return known
+        await self.refresh(topic, create_queue_count)
+        found = self._routes.get(topic)
+        if found is None:
+            raise self._no_route(topic, is_for_sending=create_queue_count is not None)
+        return found
+
+    async def refresh(self, topic: str, create_queue_count: int | None = None) -> None:
+        """Ask where a topic is. Who asks while another does waits for his answer."""
+        running = self._refreshing.get(topic)
+        if running is not None:
+            await asyncio.shield(running)
+            return
+        done = self._refreshing[topic] = asyncio.get_running_loop().create_future()
+        try:
+            await self._ask_route(topic, create_queue_count)
+        finally:
+            del self._refreshing[topic]
+            done.set_result(None)
+
+    async def _ask_route(self, topic: str, create_queue_count: int | None) -> None:
+        answer = await self.namesrv.route(topic)
+        if answer is not None:
+            self._put_route(route_of(topic, answer))
+        elif create_queue_count is not None and topic not in self._routes:
+            default = await self.namesrv.route(AUTO_CREATE_TOPIC)
+            if default is not None:
+                self._put_route(route_to_create(topic, default, create_queue_count))
+
+    def _put_route(self, route: Route) -> None:
+        before = self._routes.get(route.topic)
+        if before == route:
+            return
+        self._routes[route.topic] = route
+        log.debug("route changed topic=%s queues=%d", route.topic, len(route.publish))
+        for member in (*self.producers.values(), *self.consumers.values()):
+            member.route_changed(route.topic)
+
+    def _no_route(self, topic: str, *, is_for_sending: bool) -> ClientError:
+        asked = ", ".join(self.namesrv.addresses)
+        advice = (
+            "and no broker there creates topics by itself: create it with `bolide topic create`"
+            if is_for_sending
+            else "create it with `bolide topic create`, or send a first message"
+        )
+        return ClientError(f"topic {topic} has no route at {asked}: no broker has registered it; {advice}", NO_ROUTE)
+
+    # Brokers
+
+    def address(self, broker_name: str, broker_id: int = MASTER_ID, *, is_exact: bool = True) -> str | None:
+        """Where a broker is; without `is_exact` any address under its name will do when that id is not there."""
+        for route in self._routes.values():
+            addresses = route.addresses.get(broker_name)
+            if not addresses:
+                continue
+            if broker_id in addresses:
+                return addresses[broker_id]
+            if not is_exact:
+                return addresses[min(addresses)]
+        return None
+
+    async def found_address(self, topic: str, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """The same, asking for the route once when it is not known."""
+        found = self.address(broker_name, broker_id, is_exact=False)
+        if found is None:
+            await self.refresh(topic)
+            found = self.address(broker_name, broker_id, is_exact=False)
+        if found is None:
+            raise ClientError(f"broker {broker_name} is not in the route of {topic}", BROKER_NOT_IN_ROUTE)
+        return found
+
+    async def ask(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        """A broker's answer to a request that must succeed."""
+        answer = await self.client.request(address, command, timeout_s or self.config.request_timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        return answer
+
+    # Membership
+
+    async def heartbeat(self) -> None:
+        """Tell every broker of our routes who we are; one that is silent holds up no other."""
+        if not self.producers and not self.consumers:
+            return
+        async with self._heartbeat_lock:
+            command_body = Heartbeat(
+                client_id=self.client_id,
+                producer_data_set=[ProducerMember(group_name=group) for group in sorted(self.producers)],
+                consumer_data_set=[self.consumers[group].heartbeat() for group in sorted(self.consumers)],
+            ).encode()
+            addresses = list(self._heartbeat_addresses())
+            await asyncio.gather(*(self._beat(address, command_body) for address in addresses))
+
+    def _heartbeat_addresses(self) -> Iterable[str]:
+        """Masters; slaves too once there is a consumer, for it may be sent to read there."""
+        found: dict[str, None] = {}
+        for route in self._routes.values():
+            for addresses in route.addresses.values():
+                for broker_id, address in addresses.items():
+                    if broker_id == MASTER_ID or self.consumers:
+                        found[address] = None
+        return found
+
+    async def _beat(self, address: str, body: bytes) -> None:
+        try:
+            await self.ask(address, Command(RequestCode.HEART_BEAT, body=body))
+        except BolideError as problem:
+            log.warning("heartbeat failed broker=%s problem=%s", address, problem)
+
+    async def leave(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """Tell every broker that a group has one member less; those that do not answer will notice by themselves."""
+        header = UnregisterClientRequest(
+            client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        commands = [
+            self._farewell(address, Command(RequestCode.UNREGISTER_CLIENT, fields=header.encode()))
+            for address in self._heartbeat_addresses()
+        ]
+        await asyncio.gather(*commands)
+
+    async def _farewell(self, address: str, command: Command) -> None:
+        try:
+            await self.ask(address, command)
+        except BolideError as problem:
+            log.debug("unregistering failed broker=%s problem=%s", address, problem)
+
+    # Time
+
+    async def live(self) -> None:
+        """Keep connections and timers until the last user has gone."""
+        async with self.client, asyncio.TaskGroup() as timers:
+            tasks = [
+                timers.create_task(self.refresh_forever(), name="client.routes"),
+                timers.create_task(self.beat_forever(), name="client.heartbeat"),
+            ]
+            self.is_ready.set()
+            await self.is_over.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def refresh_forever(self) -> None:
+        """Ask for the routes of all topics in use again and again."""
+        while True:
+            await asyncio.sleep(self.config.route_interval_s)
+            members = (*self.producers.values(), *self.consumers.values())
+            for topic in dict.fromkeys(topic for member in members for topic in member.topics()):
+                try:
+                    await self.refresh(topic)
+                except BolideError as problem:
+                    log.warning("route not refreshed, the old one stays topic=%s problem=%s", topic, problem)
+
+    async def beat_forever(self) -> None:
+        """Tell brokers that we live."""
+        await asyncio.sleep(_FIRST_HEARTBEAT_S)
+        while True:
+            await self.heartbeat()
+            await asyncio.sleep(self.config.heartbeat_interval_s)
+
+
+def client_id_of(config: ClientConfig) -> str:
+    """`ip@instance[@unit]`; without a name each call gives another, so that two members are two."""
+    name = config.instance_name or f"{os.getpid()}#{next(_numbers)}"
+    unit = f"@{config.unit_name}" if config.unit_name else ""
+    return f"{own_ip()}@{name}{unit}"
+
+
+def own_ip() -> str:
+    """An address of this machine that others may know it by; no packet leaves."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+@asynccontextmanager
+async def open_instance(config: ClientConfig, clock: Clock) -> AsyncIterator[Instance]:
+    """The instance of a client id, shared by all in this loop that are given the same name; the last one ends it."""
+    loop = asyncio.get_running_loop()
+    key = (id(loop), client_id_of(config))
+    instance = _open.get(key)
+    if instance is None:
+        instance = _open[key] = Instance(config, key[1], clock)
+    instance.user_count += 1
+    try:
+        if instance.host is None:
+            # Whoever comes first may leave before others: the instance is hosted by a task of its own, which the last
+            # one awaits.
+            instance.host = loop.create_task(instance.live(), name=f"client.{instance.client_id}")
+        await instance.is_ready.wait()
+        yield instance
+    finally:
+        instance.user_count -= 1
+        if not instance.user_count:
+            del _open[key]
+            instance.is_over.set()
+            if instance.host is not None:
+                await instance.host

@@ -1,0 +1,53 @@
+"""The name servers of a client: one is asked, and stays the one until it fails; then the next.
+
+The order is shuffled at the start, so that many clients spread. Name servers do not know of each other: while a topic
+is young one may know it and the next may not, hence "no route" is an answer and moves us nowhere.
+"""
+
+import logging
+import random
+from collections.abc import Sequence
+
+from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.protocol.bodies import TopicRoute
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.routes import GetRouteRequest
+from bolide.remoting.client import Client
+
+log = logging.getLogger(__name__)
+
+
+class NameServers:
+    """Asks the current one, and moves on when it fails."""
+
+    def __init__(self, client: Client, addresses: Sequence[str], timeout_s: float, chance: random.Random) -> None:
+        self.addresses = list(addresses)
+        chance.shuffle(self.addresses)
+        self._client = client
+        self._timeout_s = timeout_s
+        self._current = 0
+
+    async def ask(self, command: Command) -> Command:
+        """The answer of the first name server that gives one."""
+        problems: list[str] = []
+        for _ in self.addresses:
+            address = self.addresses[self._current]
+            try:
+                return await self._client.request(address, command, self._timeout_s)
+            except (ConnectError, ConnectionLost, RequestTimeout) as problem:
+                log.debug("name server failed address=%s problem=%s", address, problem)
+                problems.append(str(problem))
+                self._current = (self._current + 1) % len(self.addresses)
+        tried = "; ".join(dict.fromkeys(problems))
+        raise ConnectError(f"no name server answers: {tried}. Is one running there? `bolide up` starts one")
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """Where a topic is; None when no broker registered it."""
+        fields = GetRouteRequest(topic=topic, is_standard_json=True).encode()
+        answer = await self.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields))
+        if answer.code == ResponseCode.SUCCESS:
+            return TopicRoute.decode(answer.body)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        raise ClientError(f"the name server refused to tell where {topic} is: {answer.remark}", answer.code)

@@ -1,0 +1,345 @@
+"""Sends messages: choose a queue, send, and if that fails try another broker, all within one time limit.
+
+At least once: an attempt that was not answered may have been stored, and the next attempt stores it again under the
+same id. A stored message whose flush or replica is late is returned with its status and not sent again.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Self
+
+from bolide.client.config import ClientConfig
+from bolide.client.hooks import SendHook, tell
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
+from bolide.client.outgoing import (
+    SendRules,
+    batch_command,
+    check_message,
+    check_user_properties,
+    send_command,
+    to_queue,
+    with_id,
+)
+from bolide.client.receipt import Receipt, receipt_of, receipts_of
+from bolide.client.routes import MASTER_ID, Route
+from bolide.client.selection import Selection, shard_queue
+from bolide.clock import Clock
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.model.message import Message
+from bolide.model.names import group_problem
+from bolide.model.queue import MessageQueue
+from bolide.protocol.codes import ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.ids import UniqueIds
+
+_GO_AWAY = 1500
+# Another broker may take what this one refused; any other code would be the same everywhere.
+_RETRIED_CODES = frozenset(
+    (
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        204,
+        205,
+        _GO_AWAY,
+    )
+)
+_NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
+_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+log = logging.getLogger(__name__)
+
+
+class Producer:
+    """A member of a producer group. Open while its `async with` block runs; tasks may share it."""
+
+    def __init__(
+        self,
+        group: str,
+        config: ClientConfig,
+        clock: Clock,
+        *,
+        rules: SendRules | None = None,
+        timeout_s: float = 3.0,
+        retry_count: int = 2,
+        retries_unsafe: bool = False,
+        avoids_slow: bool = False,
+        hooks: Sequence[SendHook] = (),
+    ) -> None:
+        problem = group_problem(group)
+        if problem is None and group == _DEFAULT_GROUP:
+            problem = f"group {_DEFAULT_GROUP} is RocketMQ's example of a name; choose one of your own"
+        if problem is not None:
+            raise ClientError(problem)
+        self.group = group
+        self.timeout_s = timeout_s
+        self._config = config
+        self._clock = clock
+        self._rules = rules or SendRules(group=group)
+        self._retry_count = retry_count
+        self._retries_unsafe = retries_unsafe
+        self._avoids_slow = avoids_slow
+        self._hooks = list(hooks)
+        self._topics: dict[str, None] = {}
+        self._stack = AsyncExitStack()
+        self._instance: Instance | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Join: nothing is sent yet, but the name servers and the group are checked."""
+        if self._instance is not None:
+            return
+        instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+        if self.group in instance.producers:
+            await self._stack.aclose()
+            raise ClientError(
+                f"producer group {self.group} is open already in instance {instance.client_id}; "
+                "share that producer, or give this one another instance_name"
+            )
+        instance.producers[self.group] = self
+        self._selection = Selection(instance.chance, avoids_slow=self._avoids_slow)
+        ip = ip_address(instance.client_id.partition("@")[0]).packed
+        self._ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
+        self._instance = instance
+
+    async def close(self) -> None:
+        """Leave the group. Sends under way are finished by whoever awaits them."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            del instance.producers[self.group]
+            await instance.leave(producer_group=self.group)
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def topics(self) -> Iterable[str]:
+        return tuple(self._topics)
+
+    def route_changed(self, topic: str) -> None:
+        pass
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        waits_for_store: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """Send one message and wait until a broker has stored it.
+
+        Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
+        """
+        message = self._message(topic, body, tags, keys, properties, flag, waits_for_store)
+        command = send_command(message, self._rules, self._clock.now_ms())
+        msg_id = message.unique_id or ""
+
+        async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
+            return [receipt_of(await self._request(command, chosen, left_s), chosen, msg_id)]
+
+        return (await self._try(message, attempt, shard, queue, timeout_s or self.timeout_s))[0]
+
+    async def send_oneway(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
+        message = self._message(topic, body, tags, keys, properties, flag, None)
+        command = send_command(message, self._rules, self._clock.now_ms())
+        route = await self._route(message.topic)
+        chosen = queue or self._choose(route, shard, None)
+        address = await self._opened().found_address(message.topic, chosen.broker_name)
+        self._tell_before(message, chosen)
+        await self._opened().client.send_oneway(address, to_queue(command, chosen))
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Receipt]:
+        """Send messages of one topic in one request: stored together, in one queue, in their order."""
+        prepared = [self._checked(message) for message in messages]
+        command = batch_command(prepared, self._rules, self._clock.now_ms())
+        msg_ids = [message.unique_id or "" for message in prepared]
+
+        async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
+            return receipts_of(await self._request(command, chosen, left_s), chosen, msg_ids)
+
+        return await self._try(prepared[0], attempt, shard, queue, timeout_s or self.timeout_s)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that take messages, in the order every client counts them."""
+        return (await self._route(topic)).publish
+
+    # One send, attempt by attempt
+
+    async def _try(
+        self,
+        message: Message,
+        attempt: Callable[[MessageQueue, float], Awaitable[list[Receipt]]],
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+    ) -> list[Receipt]:
+        """Attempts within one time limit. A message that must lie in one queue has one attempt, as in Java."""
+        started_s = self._clock.monotonic_s()
+        try:
+            async with asyncio.timeout(timeout_s):
+                route = await self._route(message.topic)
+        except TimeoutError:
+            raise RequestTimeout(f"no route for {message.topic} within {timeout_s:g} s") from None
+        is_bound = shard is not None or queue is not None
+        problem: ClientError | None = None
+        last_broker: str | None = None
+        for _ in range(1 if is_bound else 1 + self._retry_count):
+            begun_s = self._clock.monotonic_s()
+            left_s = started_s + timeout_s - begun_s
+            if left_s <= 0:
+                break
+            chosen = queue or self._choose(route, shard, last_broker)
+            last_broker = chosen.broker_name
+            self._tell_before(message, chosen)
+            try:
+                receipts = await attempt(chosen, left_s)
+            except ClientError as failure:
+                self._note(chosen, begun_s, failure)
+                self._tell_after(message, chosen, None, failure)
+                problem = failure
+                if not _is_worth_another(failure):
+                    raise
+                log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
+                continue
+            self._note(chosen, begun_s, None)
+            receipt = receipts[0]
+            self._tell_after(message, chosen, receipt, None)
+            if self._retries_unsafe and not receipt.is_ok:
+                continue
+            return receipts
+        raise problem or RequestTimeout(f"{message.topic}: no attempt was answered within {timeout_s:g} s")
+
+    async def _request(self, command: Command, queue: MessageQueue, left_s: float) -> Command:
+        instance = self._opened()
+        address = instance.address(queue.broker_name, MASTER_ID)
+        if address is None:
+            await instance.refresh(queue.topic)
+            address = instance.address(queue.broker_name, MASTER_ID)
+        if address is None:
+            raise ClientError(
+                f"broker {queue.broker_name} has no master in the route of {queue.topic}", BROKER_NOT_IN_ROUTE
+            )
+        return await instance.client.request(address, to_queue(command, queue), left_s)
+
+    def _choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
+        if not route.publish:
+            raise ClientError(
+                f"topic {route.topic} has no queue that takes messages: it is read-only, or its master is gone",
+                NO_ROUTE,
+            )
+        if shard is not None:
+            return shard_queue(route.publish, shard)
+        return self._selection.choose(route.topic, route.publish, self._clock.monotonic_s(), last_broker)
+
+    async def _route(self, topic: str) -> Route:
+        instance = self._opened()
+        is_new = topic not in self._topics
+        route = await instance.route(topic, self._rules.queue_count)
+        if is_new:
+            self._topics[topic] = None
+            # Brokers must know us before they ask us back; a topic in use already has been told of by the timer.
+            await instance.heartbeat()
+        return route
+
+    def _note(self, queue: MessageQueue, begun_s: float, failure: ClientError | None) -> None:
+        now_s = self._clock.monotonic_s()
+        has_failed = failure is not None
+        is_reachable = not isinstance(failure, _NETWORK)
+        self._selection.note(
+            queue.broker_name, (now_s - begun_s) * 1000, now_s, has_failed=has_failed, is_reachable=is_reachable
+        )
+
+    # Messages
+
+    def _message(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        waits_for_store: bool | None,
+    ) -> Message:
+        if isinstance(topic, Message):
+            return self._checked(topic)
+        if properties:
+            check_user_properties(properties)
+        message = Message(
+            topic, body, tags=tags, keys=keys, properties=properties, flag=flag, waits_for_store=waits_for_store
+        )
+        return self._checked(message)
+
+    def _checked(self, message: Message) -> Message:
+        check_message(message, self._rules.body_size_max)
+        return with_id(message, self._ids.next())
+
+    def _opened(self) -> Instance:
+        instance = self._instance
+        if instance is None:
+            raise ClientError(f"producer {self.group} is not open: use it inside its `with` block, or call start()")
+        if instance.process_id != os.getpid():
+            raise ClientError(
+                f"producer {self.group} was opened in process {instance.process_id} and does not work in a fork of it; "
+                "open one in each process"
+            )
+        return instance
+
+    # Hooks
+
+    def _tell_before(self, message: Message, queue: MessageQueue) -> None:
+        if self._hooks:
+            tell(partial(hook.before_send, message, queue) for hook in self._hooks)
+
+    def _tell_after(
+        self, message: Message, queue: MessageQueue, receipt: Receipt | None, problem: BolideError | None
+    ) -> None:
+        if self._hooks:
+            tell(partial(hook.after_send, message, queue, receipt, problem) for hook in self._hooks)
+
+
+def _is_worth_another(failure: ClientError) -> bool:
+    """Whether another broker may take what this one did not."""
+    return isinstance(failure, _NETWORK) or failure.code in _RETRIED_CODES or failure.code == BROKER_NOT_IN_ROUTE

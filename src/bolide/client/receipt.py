@@ -1,0 +1,59 @@
+"""What a send returns."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from bolide.errors import ClientError
+from bolide.model.queue import MessageQueue
+from bolide.protocol.codes import ResponseCode
+from bolide.protocol.command import Command
+
+
+class SendStatus(Enum):
+    """How safe a stored message is; all four are stored, so none is sent again by default."""
+
+    SEND_OK = int(ResponseCode.SUCCESS)
+    FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+    SLAVE_NOT_AVAILABLE = int(ResponseCode.SLAVE_NOT_AVAILABLE)
+    FLUSH_SLAVE_TIMEOUT = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+
+_STORED = {status.value: status for status in SendStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a message landed. `msg_id` is the producer's id, which consumers see; `offset_id` is the broker's."""
+
+    queue: MessageQueue
+    queue_offset: int
+    msg_id: str
+    offset_id: str
+    status: SendStatus = SendStatus.SEND_OK
+
+    @property
+    def is_ok(self) -> bool:
+        """Stored and as safe as the broker was told to make it."""
+        return self.status is SendStatus.SEND_OK
+
+
+def receipt_of(answer: Command, queue: MessageQueue, msg_id: str) -> Receipt:
+    """The receipt in a broker's answer; ClientError with the broker's code when it did not store the message."""
+    status = _STORED.get(answer.code)
+    if status is None:
+        raise ClientError(answer.remark or f"the broker refused with code {answer.code}", answer.code)
+    fields = answer.fields
+    stored_in = MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"]))
+    return Receipt(stored_in, int(fields["queueOffset"]), msg_id, fields["msgId"], status)
+
+
+def receipts_of(answer: Command, queue: MessageQueue, msg_ids: list[str]) -> list[Receipt]:
+    """The receipts of a batch: one queue, consecutive offsets, the broker's ids joined by commas."""
+    whole = receipt_of(answer, queue, "")
+    offset_ids = whole.offset_id.split(",")
+    if len(offset_ids) != len(msg_ids):
+        offset_ids = [whole.offset_id] * len(msg_ids)  # a broker that gives one id for all
+    return [
+        Receipt(whole.queue, whole.queue_offset + index, msg_id, offset_id, whole.status)
+        for index, (msg_id, offset_id) in enumerate(zip(msg_ids, offset_ids, strict=True))
+    ]

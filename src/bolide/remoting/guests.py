@@ -1,0 +1,40 @@
+"""A group for tasks of strangers: a connection is a guest, and what it breaks ends nobody else."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+log = logging.getLogger(__name__)
+
+
+class Guests:
+    """A group of tasks that cannot harm each other: what one breaks is logged, what the body raises leaves as it is."""
+
+    def __init__(self) -> None:
+        self.group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self.group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.group.__aexit__(kind, problem, trace)
+        except BaseExceptionGroup:
+            if problem is None:
+                raise
+
+    def invite(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        task = self.group.create_task(self._shelter(coroutine, name), name=name)
+        task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first step, it was never begun
+        return task
+
+    async def _shelter(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await coroutine
+        except Exception:
+            log.exception("%s failed", name)

@@ -1,0 +1,43 @@
+"""Tables over real files, with a keeper that writes them, for as long as a block lasts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bolide.broker.config import CurrentConfig, read_config
+from bolide.broker.groups import Groups
+from bolide.broker.keeping import Keeper
+from bolide.broker.topics import Topics
+from bolide.clock import Clock, SystemClock
+
+
+class Tables:
+    """Topics and groups of a broker called broker-a in cluster C1."""
+
+    def __init__(self, root: Path, aside: ThreadPoolExecutor, clock: Clock, settings: dict[str, str]) -> None:
+        named = {"storePathRootDir": str(root), "brokerName": "broker-a", "brokerClusterName": "C1"}
+        self._settings = named | {"listenPort": "0", "bindAddress": "127.0.0.1"} | settings
+        self.current = CurrentConfig(read_config(self._settings))
+        self.aside = aside
+        self.keeper = Keeper(aside)
+        self.topics = Topics(self.current, self.keeper, clock)
+        self.groups = Groups(self.current, self.keeper, clock)
+
+    def set(self, **settings: str) -> None:
+        """Another configuration in its place, as request 25 does."""
+        self._settings |= settings
+        self.current.config = read_config(self._settings)
+
+
+@asynccontextmanager
+async def tables(root: Path, clock: Clock | None = None, **settings: str) -> AsyncIterator[Tables]:
+    """What a broker would have read from `root`; what changed is on disk when the block ends."""
+    with ThreadPoolExecutor(1) as aside:
+        kept = Tables(root, aside, clock or SystemClock(), settings)
+        async with asyncio.TaskGroup() as pillars:
+            writing = pillars.create_task(kept.keeper.run_forever(), name="test.keeper")
+            yield kept
+            await kept.keeper.saved()
+            writing.cancel()

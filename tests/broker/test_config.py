@@ -1,0 +1,141 @@
+"""A Java broker.conf works as it is; what may change while the broker runs, and what stops its start."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bolide.broker.config import (
+    RULES,
+    USED_KEYS,
+    BrokerConfig,
+    CurrentConfig,
+    read_config,
+    shown,
+    updated,
+)
+from bolide.broker.ignored import SECRETS, WITHOUT_EFFECT
+from bolide.errors import ConfigError, Refusal
+from bolide.protocol.codes import ResponseCode
+from bolide.settings import read_properties
+
+# As RocketMQ ships it in conf/2m-noslave, and the keys that guides tell people to add.
+SHIPPED = """
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+deleteWhen=04
+fileReservedTime=48
+brokerRole=ASYNC_MASTER
+flushDiskType=ASYNC_FLUSH
+mapedFileSizeCommitLog=16777216
+storePathConsumeQueue=/data/consumequeue
+sendMessageThreadPoolNums=128
+"""
+
+
+def test_a_shipped_file_is_read_and_old_spellings_count() -> None:
+    config = read_config(read_properties(SHIPPED))
+    assert (config.name, config.store.keep_hours, config.store.segment_size) == ("broker-a", 48, 16 << 20)
+    assert set(config.ignored) == {"storePathConsumeQueue", "sendMessageThreadPoolNums"}
+
+
+def test_the_right_spelling_wins_over_the_old_one() -> None:
+    config = read_config({"mappedFileSizeCommitLog": "4096", "mapedFileSizeCommitLog": "8192"})
+    assert config.store.segment_size == 4096
+
+
+def test_no_key_is_both_used_and_without_effect() -> None:
+    assert not USED_KEYS & WITHOUT_EFFECT.keys()
+
+
+def test_what_may_change_is_used() -> None:
+    assert RULES.changeable <= USED_KEYS
+
+
+def test_an_unknown_key_stops_the_start_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean sendMessageThreadPoolNums"):
+        read_config({"sendMessageTreadPoolNums": "4"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("brokerRole", "SLAVE"),
+        ("brokerRole", "SYNC_MASTER"),
+        ("enableDLegerCommitLog", "true"),
+        ("enableControllerMode", "true"),
+        ("aclEnable", "TRUE"),
+        ("authenticationEnabled", "true"),
+        ("authorizationEnabled", "true"),
+        ("inSyncReplicas", "2"),
+        ("storeType", "defaultRocksDB"),
+        ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore"),
+        ("readOnlyCommitLogStorePaths", "/old/commitlog"),
+        ("fetchNamesrvAddrByAddressServer", "true"),
+        ("brokerPermission", "9"),
+    ],
+)
+def test_what_cannot_be_had_and_would_be_missed_stops_the_start(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_config({key: value})
+    assert (refused.value.key, str(refused.value.value).lower()) == (key, value.lower())
+    assert len(refused.value.why) > 10
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("brokerRole", "ASYNC_MASTER"), ("aclEnable", "false"), ("inSyncReplicas", "1")]
+)
+def test_the_same_keys_asking_for_nothing_are_fine(key: str, value: str) -> None:
+    assert shown(read_config({key: value}))[key] == value
+
+
+def test_every_key_is_shown_but_secrets_are_not() -> None:
+    config = read_config({"innerClientAuthenticationCredentials": "{accessKey:a}", "tls.server.keyPassword": "hush"})
+    texts = shown(config)
+    assert USED_KEYS | WITHOUT_EFFECT.keys() == texts.keys() | SECRETS | {
+        "tls.server.keyPassword",
+        "tls.client.keyPassword",
+    }
+    assert "hush" not in texts.values()
+    assert not SECRETS & texts.keys()
+
+
+def test_a_change_reaches_broker_and_store_and_leaves_the_rest() -> None:
+    config = read_config({"listenPort": "0", "maxOffsetMapSize": "7"})
+    changed = updated(config, {"autoCreateTopicEnable": "false", "fileReservedTime": "5"})
+    assert (changed.creates_topics, changed.store.keep_hours) == (False, 5)
+    assert dataclasses.replace(changed, creates_topics=True, store=config.store) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code", "why"),
+    [
+        ("brokerConfigPath", "/x", ResponseCode.NO_PERMISSION, "configBlackList"),
+        ("listenPort", "1", ResponseCode.NO_PERMISSION, "read at the start only"),
+        ("flushDiskType", "SYNC_FLUSH", ResponseCode.NO_PERMISSION, "read at the start only"),
+        ("sendMessageThreadPoolNums", "1", ResponseCode.SYSTEM_ERROR, "no effect in this broker"),
+        ("nonsense", "1", ResponseCode.SYSTEM_ERROR, "no such setting"),
+        ("brokerPermission", "8", ResponseCode.SYSTEM_ERROR, "must be 0 to 7"),
+        ("autoCreateTopicEnable", "maybe", ResponseCode.SYSTEM_ERROR, "true or false"),
+        ("diskMaxUsedSpaceRatio", "5", ResponseCode.SYSTEM_ERROR, "10 to 100"),
+    ],
+)
+def test_a_refused_change_says_why(key: str, value: str, code: int, why: str) -> None:
+    with pytest.raises(Refusal, match=why) as refused:
+        updated(BrokerConfig(), {"traceOn": "false", key: value})
+    assert refused.value.code == code
+
+
+def test_who_keeps_something_made_of_a_setting_is_told() -> None:
+    current = CurrentConfig(BrokerConfig())
+    heard = []
+    current.on_change.append(lambda: heard.append(current.config.permission))
+    current.replace(updated(current.config, {"brokerPermission": "4"}))
+    assert heard == [4]
+
+
+def test_changes_are_kept_in_the_given_file_or_beside_the_tables(tmp_path: Path) -> None:
+    assert read_config({"brokerConfigPath": str(tmp_path / "b.conf")}).changes_path == tmp_path / "b.conf"
+    config = read_config({"storePathRootDir": str(tmp_path)})
+    assert config.changes_path == tmp_path / "config" / "broker.properties"

@@ -1,0 +1,101 @@
+"""Tables reach their files: joined, in order, and heard of when they cannot."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bolide.broker.keeping import Keeper
+from bolide.errors import StoreError
+
+
+@asynccontextmanager
+async def keeper(busy_until: threading.Event | None = None) -> AsyncIterator[Keeper]:
+    with ThreadPoolExecutor(1) as aside:
+        if busy_until is not None:
+            aside.submit(busy_until.wait)
+        made = Keeper(aside)
+        async with asyncio.TaskGroup() as pillars:
+            task = pillars.create_task(made.run_forever(), name="test.keeper")
+            yield made
+            task.cancel()
+
+
+def test_who_waits_finds_the_newest_text_on_disk(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with keeper() as kept:
+            for number in range(3):
+                kept.save(tmp_path / "t.json", lambda number=number: str(number))
+            await kept.saved()
+            assert (tmp_path / "t.json").read_text() == "2"
+
+    asyncio.run(run())
+
+
+def test_many_saves_in_one_turn_make_the_text_once(tmp_path: Path) -> None:
+    made = []
+
+    def text() -> str:
+        made.append(1)
+        return "x"
+
+    async def run() -> None:
+        async with keeper() as kept:
+            for _ in range(1000):
+                kept.save(tmp_path / "t.json", text)
+            await kept.saved()
+
+    asyncio.run(run())
+    assert len(made) == 1
+
+
+def test_a_file_that_cannot_be_written_is_told_to_who_waits_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("a file where a directory should be")
+
+    async def run() -> None:
+        async with keeper() as kept:
+            kept.save(tmp_path / "config" / "t.json", lambda: "x")
+            with pytest.raises(StoreError, match=r"t\.json"):
+                await kept.saved()
+            (tmp_path / "config").unlink()
+            await kept.saved()
+            assert (tmp_path / "config" / "t.json").read_text() == "x"
+
+    asyncio.run(run())
+
+
+def test_a_wait_that_begins_during_a_write_ends_with_the_write_after_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with keeper() as kept:
+            kept.save(tmp_path / "t.json", lambda: "old")
+            first = asyncio.ensure_future(kept.saved())
+            await asyncio.sleep(0)
+            kept.save(tmp_path / "t.json", lambda: "new")
+            await kept.saved()
+            assert (tmp_path / "t.json").read_text() == "new"
+            await first
+
+    asyncio.run(run())
+
+
+def test_a_write_under_way_is_waited_for(tmp_path: Path) -> None:
+    busy_until = threading.Event()
+
+    async def run() -> None:
+        async with keeper(busy_until) as kept:
+            kept.save(tmp_path / "t.json", lambda: "x")
+            for _ in range(3):
+                await asyncio.sleep(0)  # the write is handed to the thread, which is busy
+            waiting = asyncio.ensure_future(kept.saved())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            busy_until.set()
+            await waiting
+            assert (tmp_path / "t.json").read_text() == "x"
+
+    asyncio.run(run())
