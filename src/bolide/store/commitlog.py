@@ -53,11 +53,11 @@ class CommitLog:
 
     def append(self, records: bytes) -> None:
         """Write a batch at the end; the caller has made sure that it fits. A failure leaves the log as it was."""
-        segment = self._last
+        segment, end = self._last, self.end + len(records)
         assert segment is not None
-        assert len(records) <= self.room
+        assert end <= segment.base + self.segment_size - BLANK_SIZE
         self._write(segment, records)
-        self.end += len(records)
+        self.end = end
 
     def _write(self, segment: Segment, content: bytes) -> None:
         position = self.end - segment.base
@@ -66,7 +66,7 @@ class CommitLog:
             self.gathered_size += len(content)
             return
         try:
-            segment.write(content, position)
+            self._disk.write(segment.fd, content, position)
         except OSError:
             # Whole records may have reached the file. Unless they go, a later recovery could take them for real.
             segment.clear(position)
@@ -133,6 +133,11 @@ class CommitLog:
         """Have the segment after the last one made in the background."""
         if self._next is None and self._last is not None:
             self._next = self._worker.submit(self._make, self._last.base + self.segment_size)
+
+    def await_next(self) -> None:
+        """Wait until the segment after the last one is made, or could not be."""
+        if self._next is not None:
+            self._next.exception()
 
     def sync(self, segments: list[Segment]) -> None:
         """Make the given segments durable; may run in another thread."""

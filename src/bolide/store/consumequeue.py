@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
-from bolide.store.segment import Segment, segment_name
+from bolide.store.segment import MAPPED_SIZE_MAX, Segment, segment_name
 from bolide.store.segments import SegmentPool, Segments
 
 _ENTRY = struct.Struct(">qiq")
@@ -108,13 +108,17 @@ class ConsumeQueue:
                     return
             else:
                 self._fill(first_offset)
-        tail, count = self._tail, len(entries)
+        tail, size = self._tail, len(entries)
         at = self.next_offset * ENTRY_SIZE
-        if tail is not None and tail.is_open and at + count <= tail.base + tail.size:
-            tail.put(entries, at - tail.base)
+        if tail is not None and tail.is_open and at + size <= tail.base + tail.size:
+            position = at - tail.base
+            if position + size <= tail.reserved and size < MAPPED_SIZE_MAX:
+                tail.map[position : position + size] = entries  # the usual case, without a call
+            else:
+                tail.put(entries, position)
             if self.dirty_from is None:
                 self.dirty_from = at
-            self.next_offset += count // ENTRY_SIZE
+            self.next_offset += size // ENTRY_SIZE
         else:
             self._put_across(entries)
         self._last_entry = entries[-ENTRY_SIZE:]

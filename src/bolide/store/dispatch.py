@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import ENTRY_SIZE, Run
+from bolide.kernel.plain_records import Run
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
@@ -119,8 +119,8 @@ class Dispatch:
         self.problem = None
         self.store_ms = batch.store_ms
         if self.on_arrival is not None:
-            for topic, queue_id, first_offset, entries in batch.runs:
-                self.on_arrival(Arrival(topic, queue_id, first_offset, entries, batch.store_ms))
+            for run in batch.runs:
+                self.on_arrival(Arrival(*run, batch.store_ms))
         return True
 
     def _write(self, batch: _Waiting) -> None:
@@ -185,8 +185,3 @@ class Dispatch:
 def _subdirectories(path: Path) -> list[str]:
     with os.scandir(path) as found:
         return sorted(entry.name for entry in found if entry.is_dir())
-
-
-def last_offset(run: Run) -> int:
-    """The queue offset after a run."""
-    return run[2] + len(run[3]) // ENTRY_SIZE

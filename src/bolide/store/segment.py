@@ -16,8 +16,8 @@ from pathlib import Path
 from bolide.store.config import PAGE_SIZE
 from bolide.store.disk import Disk
 
-RESERVE_STEP_MAX = 1 << 16
-_MAPPED_SIZE_MAX = 1 << 14
+RESERVE_STEP_MAX = 1 << 18
+MAPPED_SIZE_MAX = 1 << 14
 
 
 def segment_name(base: int) -> str:
@@ -92,7 +92,7 @@ class Segment:
         end = position + len(content)
         if end > self.reserved:
             self.reserve(position, end)
-        if len(content) < _MAPPED_SIZE_MAX:
+        if len(content) < MAPPED_SIZE_MAX:
             self.map[position:end] = content
         else:
             self.write(content, position)  # one call is cheaper than a fault for each fresh page

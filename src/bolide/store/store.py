@@ -22,7 +22,7 @@ from typing import NamedTuple, Self, TypeVar
 from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_records import Run
+from bolide.kernel.plain_records import ENTRY_SIZE, Run
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
@@ -32,7 +32,7 @@ from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
-from bolide.store.dispatch import Arrival, Dispatch, last_offset
+from bolide.store.dispatch import Arrival, Dispatch
 from bolide.store.flush import LogFlush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
@@ -173,8 +173,8 @@ class Store:
         except OSError as error:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the log cannot be written: {error}") from error
         self._last_store_ms = store_ms
-        for run in runs:
-            self._next_offsets[run[0], run[1]] = last_offset(run)
+        for topic, queue_id, first_offset, entries in runs:
+            self._next_offsets[topic, queue_id] = first_offset + len(entries) // ENTRY_SIZE
         end = commitlog.end
         self.progress.append(end)
         if not self.config.pool_enabled:
