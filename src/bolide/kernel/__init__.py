@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     # the store's
     from bolide.kernel.plain_records import body_crc as body_crc
     from bolide.kernel.plain_records import count_entries as count_entries
+    from bolide.kernel.plain_records import find_record as find_record
     from bolide.kernel.plain_records import lay_records as lay_records
     from bolide.kernel.plain_records import put_keys as put_keys
     from bolide.kernel.plain_records import scan_records as scan_records
@@ -51,6 +52,7 @@ else:
     # the store's
     body_crc = records.body_crc
     count_entries = records.count_entries
+    find_record = records.find_record
     lay_records = records.lay_records
     put_keys = records.put_keys
     scan_records = records.scan_records
@@ -63,6 +65,7 @@ __all__ = [
     "body_crc",
     "count_entries",
     "cut_frames",
+    "find_record",
     "java_hash",
     "lay_records",
     "put_keys",

@@ -20,6 +20,9 @@ from bolide.kernel.plain_records import COLUMNS, key_hash, tag_hash
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* at) nogil
+
 cdef extern from "crc32.h":
     void crc_prepare()
     uint32_t crc32_of(const uint8_t* data, size_t size) nogil
@@ -51,6 +54,7 @@ cdef enum:
     ENTRY = 20
     PAGE = 4096
     PRE_BLANK_SIZE = 0x7FFFFFFF
+    AHEAD = 12
 
 cdef const char* SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 cdef const char* RETRY = b"%RETRY%"
@@ -81,17 +85,24 @@ cdef struct Run:
     Blob entries
 
 
-cdef uint8_t* grow(Blob* blob, Py_ssize_t more) except NULL:
+cdef int raise_no_memory() except -1 with gil:
+    raise MemoryError
+
+
+cdef int widen(Blob* blob, Py_ssize_t size) except -1 nogil:
+    cdef Py_ssize_t room = max(2 * blob.room, size, 256)
+    cdef uint8_t* data = <uint8_t*>realloc(blob.data, room)
+    if data == NULL:
+        raise_no_memory()
+    blob.data = data
+    blob.room = room
+    return 0
+
+
+cdef inline uint8_t* grow(Blob* blob, Py_ssize_t more) except NULL nogil:
     """Room for `more` bytes at the end; they count as used from here on."""
-    cdef Py_ssize_t room = blob.room
-    cdef uint8_t* data
-    if blob.size + more > room:
-        room = max(2 * room, blob.size + more, 256)
-        data = <uint8_t*>realloc(blob.data, room)
-        if data == NULL:
-            raise MemoryError
-        blob.data = data
-        blob.room = room
+    if blob.size + more > blob.room:
+        widen(blob, blob.size + more)
     blob.size += more
     return blob.data + blob.size - more
 
@@ -153,16 +164,24 @@ cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value)
     return seen < 0x80
 
 
-cdef int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2:
+cdef int64_t hash_rare_tags(Span topic, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 with gil:
+    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
+    return tag_hash(name, PyBytes_FromStringAndSize(<char*>properties, properties_size), store_ms, delays_ms)
+
+
+cdef inline int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 nogil:
     cdef uint32_t hashed = 0
     if equals(topic, SCHEDULE, SCHEDULE_SIZE) or not hash_ascii(tags.at, tags.size, &hashed):
-        name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
-        text = PyBytes_FromStringAndSize(<char*>properties, properties_size)
-        return tag_hash(name, text, store_ms, delays_ms)
+        return hash_rare_tags(topic, properties, properties_size, store_ms, delays_ms)
     return <int32_t>hashed
 
 
-cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int64_t store_ms) except -1:
+cdef int64_t hash_rare_key(Span topic, Span key) except -1 with gil:
+    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
+    return key_hash(name, PyUnicode_DecodeUTF8(<char*>key.at, key.size, b"replace"))
+
+
+cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int64_t store_ms) except -1 nogil:
     cdef uint32_t hashed = 0
     cdef uint8_t* at
     if hash_ascii(topic.at, topic.size, &hashed):
@@ -177,8 +196,7 @@ cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int6
             put64(at + 4, physical_offset)
             put64(at + 12, store_ms)
             return 0
-    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
-    hashed = key_hash(name, PyUnicode_DecodeUTF8(<char*>key.at, key.size, b"replace"))
+    hashed = <uint32_t>hash_rare_key(topic, key)
     at = grow(keys, ENTRY)
     put32(at, hashed)
     put64(at + 4, physical_offset)
@@ -186,15 +204,19 @@ cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int6
     return 0
 
 
-cdef int put_all_keys(Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms) except -1:
-    cdef const uint8_t* at = wanted.keys.at
-    cdef const uint8_t* end = at + wanted.keys.size
-    cdef const uint8_t* blank
-    cdef Span key
+cdef inline int put_all_keys(Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms) except -1 nogil:
     if wanted.unique_key.size:
         put_key(keys, topic, wanted.unique_key, physical_offset, store_ms)
-    if wanted.keys.size == 0:
-        return 0
+    if wanted.keys.size:
+        put_key_words(keys, topic, wanted.keys, physical_offset, store_ms)
+    return 0
+
+
+cdef int put_key_words(Blob* keys, Span topic, Span words, int64_t physical_offset, int64_t store_ms) except -1 nogil:
+    cdef const uint8_t* at = words.at
+    cdef const uint8_t* end = at + words.size
+    cdef const uint8_t* blank
+    cdef Span key
     while at < end:
         blank = <const uint8_t*>memchr(at, 32, end - at)
         if blank == NULL:
@@ -525,6 +547,13 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     return FOUND
 
 
+cdef inline bint is_same(const uint8_t* one, const uint8_t* other, Py_ssize_t size) noexcept nogil:
+    """Names are short: two overlapping words compare most of them without a call."""
+    if size < 8 or size > 16:
+        return memcmp(one, other, size) == 0
+    return get64(one) == get64(other) and get64(one + size - 8) == get64(other + size - 8)
+
+
 cdef class _Walk:
     """The runs of one walk, found by queue through open addressing; freed however the walk ends."""
 
@@ -534,6 +563,7 @@ cdef class _Walk:
     cdef Py_ssize_t slot_count
     cdef Blob keys
     cdef int32_t last
+    cdef int64_t record_count
 
     def __cinit__(self):
         self.slot_count = 1024
@@ -552,15 +582,18 @@ cdef class _Walk:
 
     cdef inline bint is_of(self, int32_t number, Span topic, int32_t queue_id) noexcept nogil:
         cdef Run* run = &self.runs[number]
-        return run.queue_id == queue_id and run.topic.size == topic.size and memcmp(run.topic.at, topic.at, topic.size) == 0
+        return run.queue_id == queue_id and run.topic.size == topic.size and is_same(run.topic.at, topic.at, topic.size)
 
-    cdef Py_ssize_t slot_for(self, Span topic, int32_t queue_id) noexcept nogil:
+    cdef inline Py_ssize_t slot_for(self, Span topic, int32_t queue_id) noexcept nogil:
         cdef uint64_t hashed = (<uint64_t>queue_id ^ <uint64_t>topic.size) * <uint64_t>0x9E3779B97F4A7C15
         cdef Py_ssize_t i = 0
         while i + 8 <= topic.size:
             hashed = (hashed ^ get64(topic.at + i)) * <uint64_t>0x9E3779B97F4A7C15
             hashed ^= hashed >> 32
             i += 8
+        if i < topic.size and topic.size >= 8:
+            hashed = (hashed ^ get64(topic.at + topic.size - 8)) * <uint64_t>0x9E3779B97F4A7C15
+            i = topic.size
         while i < topic.size:
             hashed = (hashed ^ topic.at[i]) * <uint64_t>0x100000001B3
             i += 1
@@ -570,13 +603,13 @@ cdef class _Walk:
             i = (i + 1) & (self.slot_count - 1)
         return i
 
-    cdef int widen(self) except -1:
+    cdef int widen_slots(self) except -1 nogil:
         """Twice the slots, and only the latest run of each queue in them."""
         cdef int32_t* old = self.slots
         cdef Py_ssize_t old_count = self.slot_count, i
         cdef int32_t* slots = <int32_t*>calloc(2 * old_count, sizeof(int32_t))
         if slots == NULL:
-            raise MemoryError
+            raise_no_memory()
         self.slots = slots
         self.slot_count = 2 * old_count
         for i in range(old_count):
@@ -585,10 +618,9 @@ cdef class _Walk:
         free(old)
         return 0
 
-    cdef Run* run_for(self, Span topic, int32_t queue_id, int64_t queue_offset) except NULL:
+    cdef inline Run* run_for(self, Span topic, int32_t queue_id, int64_t queue_offset) except NULL nogil:
         cdef Py_ssize_t slot
         cdef Run* run
-        cdef Run* runs
         if self.last >= 0 and self.is_of(self.last, topic, queue_id):
             run = &self.runs[self.last]
             if run.first + run.entries.size // ENTRY == queue_offset:
@@ -599,10 +631,15 @@ cdef class _Walk:
             run = &self.runs[self.last]
             if run.first + run.entries.size // ENTRY == queue_offset:
                 return run
+        return self.new_run(slot, topic, queue_id, queue_offset)
+
+    cdef Run* new_run(self, Py_ssize_t slot, Span topic, int32_t queue_id, int64_t queue_offset) except NULL nogil:
+        cdef Run* run
+        cdef Run* runs
         if self.count == self.room:
             runs = <Run*>realloc(self.runs, max(2 * self.room, 64) * sizeof(Run))
             if runs == NULL:
-                raise MemoryError
+                raise_no_memory()
             self.runs = runs
             self.room = max(2 * self.room, 64)
         run = &self.runs[self.count]
@@ -615,8 +652,8 @@ cdef class _Walk:
         self.count += 1
         self.slots[slot] = self.last + 1
         if 2 * self.count > self.slot_count:
-            self.widen()
-        return run
+            self.widen_slots()
+        return &self.runs[self.last]
 
     cdef list done(self):
         cdef Py_ssize_t i
@@ -629,7 +666,7 @@ cdef class _Walk:
         return runs
 
 
-cdef int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) except -1:
+cdef inline int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) except -1 nogil:
     """Add what queues and index say of one record."""
     cdef Span topic
     cdef Wanted wanted
@@ -647,28 +684,57 @@ cdef int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) except 
     return 0
 
 
+cdef int64_t walk_on(_Walk walk, const uint8_t* log, int64_t* position, int64_t end, int64_t base, bint check, delays_ms, int* reason) except -2 nogil:
+    """Derive from record after record; moves position, says why it ended and returns the last store time."""
+    cdef int64_t row[COLUMN_COUNT]
+    cdef int64_t last_store_ms = -1
+    while True:
+        reason[0] = read_record(log, position[0], end, base, check, row)
+        if reason[0] != FOUND:
+            return last_store_ms
+        if row[5] & INNER_BATCH:
+            reason[0] = AT_INNER_BATCH
+            return last_store_ms
+        derive(walk, log, row, delays_ms)
+        walk.record_count += 1
+        last_store_ms = row[7]
+        position[0] += row[1]
+
+
 def walk_records(log, position, end, physical_base, check, delays_ms):
     cdef _Walk walk = _Walk()
     cdef Py_buffer view
-    cdef int64_t row[COLUMN_COUNT]
-    cdef int64_t at = position, limit = end, base = physical_base, count = 0, last_store_ms = -1
+    cdef int64_t at = position, limit = end, base = physical_base, last_store_ms
     cdef bint checked = check
-    cdef int reason
+    cdef int reason = AT_END
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
         limit = min(limit, view.len)
-        while True:
-            reason = read_record(<const uint8_t*>view.buf, at, limit, base, checked, row)
-            if reason != FOUND:
+        with nogil:  # recovery walks two stretches at a time
+            last_store_ms = walk_on(walk, <const uint8_t*>view.buf, &at, limit, base, checked, delays_ms, &reason)
+        return walk.done(), taken(&walk.keys), walk.record_count, last_store_ms, at, reason
+    finally:
+        PyBuffer_Release(&view)
+
+
+def find_record(log, position, end, physical_base):
+    cdef Py_buffer view
+    cdef int64_t at = position, limit = end, base = physical_base
+    cdef const uint8_t* found
+    cdef const uint8_t* start
+    PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t*>view.buf
+        limit = min(limit, view.len) - 36
+        while at <= limit:
+            found = <const uint8_t*>memchr(start + at + 4, MAGIC_V1 >> 24, limit - at + 1)
+            if found == NULL:
                 break
-            if row[5] & INNER_BATCH:
-                reason = AT_INNER_BATCH
-                break
-            derive(walk, <const uint8_t*>view.buf, row, delays_ms)
-            count += 1
-            last_store_ms = row[7]
-            at += row[1]
-        return walk.done(), taken(&walk.keys), count, last_store_ms, at, reason
+            at = found - start - 4
+            if get32(found) in (<uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2) and <int64_t>get64(start + at + 28) == base + at:
+                return at
+            at += 1
+        return -1
     finally:
         PyBuffer_Release(&view)
 
@@ -792,7 +858,8 @@ def put_keys(index, keys, slot_count, entry_count_max):
     cdef uint8_t* head
     cdef uint8_t* slot
     cdef uint8_t* entry
-    cdef int64_t slots = slot_count, most = entry_count_max, seconds, begin_ms, store_ms
+    cdef uint32_t slots = slot_count
+    cdef int64_t most = entry_count_max, seconds, begin_ms, store_ms
     cdef int32_t number, previous, used_slots
     cdef Py_ssize_t taken_count = 0
     PyObject_GetBuffer(index, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -802,7 +869,9 @@ def put_keys(index, keys, slot_count, entry_count_max):
         used_slots = <int32_t>get32(head + 32)
         number = <int32_t>get32(head + 36)
         while key < keys_end and number < most:
-            slot = head + 40 + get32(key) % slots * 4
+            if key + AHEAD * ENTRY < keys_end:  # slots are all over the file: have them fetched before their turn
+                prefetch(head + 40 + <int64_t>(get32(key + AHEAD * ENTRY) % slots) * 4)
+            slot = head + 40 + <int64_t>(get32(key) % slots) * 4
             previous = <int32_t>get32(slot)
             if previous <= 0 or previous > number:
                 previous = 0
@@ -814,7 +883,7 @@ def put_keys(index, keys, slot_count, entry_count_max):
             seconds = 0
             if begin_ms > 0 and store_ms > begin_ms:
                 seconds = min((store_ms - begin_ms) // 1000, <int64_t>INT32_MAX)
-            entry = head + 40 + slots * 4 + <int64_t>number * ENTRY
+            entry = head + 40 + <int64_t>slots * 4 + <int64_t>number * ENTRY
             if entry + ENTRY > head + view.len:
                 raise ValueError("an index file that is too short for its count of entries")
             memcpy(entry, key, 12)

@@ -324,6 +324,21 @@ def walk_records(
     return runs.done(), b"".join(keys), count, last_store_ms, position, row
 
 
+def find_record(log: Buffer, position: int, end: int, physical_base: int) -> int:
+    """The first place from position on that looks like the start of a record, -1 without one.
+
+    A record says where it lies, so this is seldom wrong, but a body may hold such bytes: who walks from here must make
+    sure that a walk from before ends here.
+    """
+    limit = min(end, len(log)) - 36
+    for at in range(position, limit + 1):
+        if log[at + 4] == MAGIC_V1 >> 24:
+            (magic,) = struct.unpack_from(">I", log, at + 4)
+            if magic in (MAGIC_V1, MAGIC_V2) and struct.unpack_from(">q", log, at + 28)[0] == physical_base + at:
+                return at
+    return -1
+
+
 def count_entries(entries: Buffer, physical_limit: int) -> int:
     """How many entries from the start are whole, in log order, and point below physical_limit."""
     count, previous_end = 0, 0
