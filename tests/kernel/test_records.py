@@ -153,6 +153,21 @@ def test_counting_stops_at_the_first_entry_that_is_empty_out_of_order_or_beyond(
 
 
 @kernels
+def test_the_next_record_is_found_by_what_it_says_of_its_place(kernel):
+    records, places, *_ = lay(kernel, [DRAFT, DRAFT, DRAFT], at=4096)
+    log = b"\xda" * 50 + records + bytes(100)
+    base = 4096 - 50
+    firsts = [place - base for place in places]
+    assert [kernel.find_record(log, at, len(log), base) for at in (0, 50, 51)] == [firsts[0], firsts[0], firsts[1]]
+    assert kernel.find_record(log, firsts[1] + 1, len(log), base) == firsts[2]
+    assert kernel.find_record(log, firsts[2] + 1, len(log), base) == -1
+    assert kernel.find_record(log, 0, len(log), base + 1) == -1
+    assert kernel.find_record(log, 0, firsts[0] + 35, base) == -1  # its head is cut off
+    assert kernel.find_record(log, 0, firsts[0] + 36, base) == firsts[0]
+    assert kernel.find_record(b"", 0, 100, 0) == -1
+
+
+@kernels
 def test_a_pull_takes_what_its_tags_and_limits_allow(kernel):
     entries = b"".join(struct.pack(">qiq", 100 * i, 100, i % 3 - 1) for i in range(40))
 
