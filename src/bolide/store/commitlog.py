@@ -4,10 +4,13 @@ A batch lies in one segment. If it does not fit, a blank record closes the segme
 it) and the batch goes to the next. Segments are made ahead of need in a thread, so that a roll costs the writer nothing
 and a full disk is known before it hurts; if that failed, the roll tries again and the sender hears why.
 
-With the transient pool, batches gather in memory and `commit` writes them: a crash of the process loses those.
+With the transient pool, batches gather in memory and `commit` writes them, in a thread of its own; the writer's thread
+learns of it in `settle`. A crash of the process loses what has gathered.
 """
 
 import logging
+import threading
+from collections import deque
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
@@ -31,7 +34,9 @@ class CommitLog:
         self._worker = worker
         self._next: Future[Segment] | None = None
         self._is_pooled = is_pooled
-        self._gathered: list[tuple[Segment, int, bytes]] = []
+        self._gathered: deque[tuple[Segment, int, bytes]] = deque()
+        self._committed: deque[tuple[Segment, int, bytes]] = deque()
+        self._commits = threading.Lock()
         self.gathered_size = 0
         self.unsynced: list[Segment] = []
         self._last: Segment | None = None
@@ -71,18 +76,29 @@ class CommitLog:
             # Whole records may have reached the file. Unless they go, a later recovery could take them for real.
             segment.clear(position)
             raise
-        if not self.unsynced or self.unsynced[-1] is not segment:
-            self.unsynced.append(segment)
+        self._to_sync(segment)
 
     def commit(self) -> None:
-        """Write what the pool has gathered."""
-        while self._gathered:
-            segment, position, content = self._gathered[0]
-            segment.write(content, position)
-            self._gathered.pop(0)
+        """Write what the pool has gathered by now; may run in another thread than the writer's."""
+        with self._commits:
+            for _ in range(len(self._gathered)):
+                segment, position, content = self._gathered[0]
+                self._disk.write(segment.fd, content, position)
+                self._committed.append(self._gathered.popleft())
+
+    def settle(self) -> int | None:
+        """Take note of what was committed, in the writer's thread; returns up to where, None if nothing was."""
+        end = None
+        while self._committed:
+            segment, position, content = self._committed.popleft()
             self.gathered_size -= len(content)
-            if not self.unsynced or self.unsynced[-1] is not segment:
-                self.unsynced.append(segment)
+            self._to_sync(segment)
+            end = segment.base + position + len(content)
+        return end
+
+    def _to_sync(self, segment: Segment) -> None:
+        if not self.unsynced or self.unsynced[-1] is not segment:
+            self.unsynced.append(segment)
 
     def roll(self) -> None:
         """Close the last segment with a blank record and go on in a new one."""

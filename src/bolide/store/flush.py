@@ -6,14 +6,20 @@ a second sync would say it is fine, so the store turns read-only, all who wait h
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections import deque
-from concurrent.futures import Executor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
+from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import PAGE_SIZE
+from bolide.store.disk import Disk
+from bolide.store.dispatch import Dispatch
 from bolide.store.progress import Progress
 from bolide.store.segment import Segment
 
@@ -32,6 +38,7 @@ class LogFlush:
         self._log = commitlog
         self._progress = progress
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._under_way: Future[None] | None = None
         self.wanted = asyncio.Event()
         self.failure: OSError | None = None
 
@@ -40,6 +47,8 @@ class LogFlush:
         self._check()
         end, segments = self._begin()
         try:
+            if self._under_way is not None:
+                self._under_way.result()  # whoever waited for it was cancelled, and its failure counts all the same
             self._log.sync(segments)
         except OSError as error:
             self._fail(error)
@@ -51,7 +60,8 @@ class LogFlush:
         self._check()
         end, segments = self._begin()
         try:
-            await asyncio.get_running_loop().run_in_executor(worker, self._log.sync, segments)
+            self._under_way = worker.submit(self._log.sync, segments)
+            await asyncio.shield(asyncio.wrap_future(self._under_way))
         except OSError as error:
             self._fail(error)
         else:
@@ -102,3 +112,29 @@ class LogFlush:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(self.refusal())
+
+
+def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pages_min: int) -> Callable[[], None]:
+    """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
+    store_ms, is_thorough = dispatch.store_ms, pages_min == 0
+    index_ms = dispatch.index.full_ms
+    segments, directories = dispatch.unsynced(pages_min)
+    # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
+    descriptors = [disk.open(segment.path) for segment in segments]
+
+    def sync() -> None:
+        try:
+            for fd in descriptors:
+                disk.sync(fd)
+            for directory in directories:
+                with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                    disk.sync_directory(directory)
+        finally:
+            for fd in descriptors:
+                os.close(fd)
+        if is_thorough:
+            checkpoint.queue_ms = max(checkpoint.queue_ms, store_ms)
+        checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
+        checkpoint.save()
+
+    return sync

@@ -68,7 +68,7 @@ async def _flush_queues_forever(store: Store, clock: Clock) -> None:
 async def _commit_forever(store: Store) -> None:
     while True:
         await asyncio.sleep(store.config.commit_interval_ms / 1000)
-        store.commit()
+        await store.commit_in_thread()
 
 
 async def _clean_forever(store: Store) -> None:

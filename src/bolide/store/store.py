@@ -8,7 +8,6 @@ Left by an error, the store keeps its abort file, so that the next start recover
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 from array import array
@@ -33,7 +32,7 @@ from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Arrival, Dispatch
-from bolide.store.flush import LogFlush
+from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
 from bolide.store.record import Draft, decode, store_ms_of
@@ -79,6 +78,7 @@ class Store:
         self._delays_ms = delays_ms_of(config.delay_levels)
         self.worker = ThreadPoolExecutor(1, "store.flush")
         self._maker = ThreadPoolExecutor(1, "store.segment")
+        self._committer = ThreadPoolExecutor(1, "store.commit")
         self._lock = StoreLock(config.root / "lock")
         self._abort = AbortFile(disk, config.root / "abort")
         self.checkpoint = Checkpoint(disk, config.root / "checkpoint")
@@ -245,36 +245,49 @@ class Store:
 
     def commit(self) -> None:
         """With the transient pool: write what it has gathered to the log's files."""
-        if self.progress.committed == self.progress.appended:
-            return
-        try:
-            self.commitlog.commit()
-        except OSError as error:
-            log.error("the pool cannot be written to the log error=%s", error)
-            return
-        self.progress.commit(self.progress.appended)
-        if not self.config.is_sync:
+        if self.progress.committed < self.progress.appended:
+            try:
+                self.commitlog.commit()
+            except OSError as error:
+                log.error("the pool cannot be written to the log error=%s", error)
+            self._settle()
+
+    async def commit_in_thread(self) -> None:
+        """The same without holding up the loop."""
+        if self.progress.committed < self.progress.appended:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._committer, self.commitlog.commit)
+            except OSError as error:
+                log.error("the pool cannot be written to the log error=%s", error)
+            self._settle()
+
+    def _settle(self) -> None:
+        end = self.commitlog.settle()
+        if end is not None:
+            # A blank record may be committed whose successor was refused: it is nobody's yet.
+            self.progress.commit(min(end, self.progress.appended))
             self._advance()
 
     # Making durable
 
     def flush(self) -> None:
         """Make everything appended durable and visible, in the caller's thread."""
+        store_ms, end = self._last_store_ms, self.progress.appended
         self.commit()
-        store_ms = self._last_store_ms
         self.log_flush.flush()
-        self._flushed(store_ms)
+        self._flushed(store_ms, end)
 
     async def flush_in_thread(self) -> None:
         """The same without holding up the loop; errors reach those who wait for `durable`."""
-        self.commit()
-        store_ms = self._last_store_ms
+        store_ms, end = self._last_store_ms, self.progress.appended
+        await self.commit_in_thread()
         await self.log_flush.flush_in(self.worker)
         if self.log_flush.failure is None:
-            self._flushed(store_ms)
+            self._flushed(store_ms, end)
 
-    def _flushed(self, store_ms: int) -> None:
-        if self.progress.flushed == self.progress.committed:
+    def _flushed(self, store_ms: int, end: int) -> None:
+        """All that was appended before the flush began is durable, unless the pool could not be written."""
+        if self.progress.flushed >= end:
             self.checkpoint.log_ms = store_ms
         self._advance()
         self.log_flush.serve()
@@ -290,28 +303,7 @@ class Store:
 
     def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:
         """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
-        store_ms, is_thorough = self.dispatch.store_ms, pages_min == 0
-        index_ms = self.dispatch.index.full_ms
-        segments, directories = self.dispatch.unsynced(pages_min)
-        # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
-        descriptors = [self._disk.open(segment.path) for segment in segments]
-
-        def sync() -> None:
-            try:
-                for fd in descriptors:
-                    self._disk.sync(fd)
-                for directory in directories:
-                    with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                        self._disk.sync_directory(directory)
-            finally:
-                for fd in descriptors:
-                    os.close(fd)
-            if is_thorough:
-                self.checkpoint.queue_ms = max(self.checkpoint.queue_ms, store_ms)
-            self.checkpoint.index_ms = max(self.checkpoint.index_ms, index_ms)
-            self.checkpoint.save()
-
-        return sync
+        return begin_queue_flush(self._disk, self.dispatch, self.checkpoint, pages_min)
 
     def flush_queues(self) -> None:
         """Make queues durable and note in the checkpoint how far they may be trusted."""
@@ -477,6 +469,7 @@ class Store:
 
     def _release(self) -> None:
         self.worker.shutdown()
+        self._committer.shutdown()
         self._maker.shutdown()
         self.commitlog.close()
         self.dispatch.close()
