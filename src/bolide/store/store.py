@@ -32,6 +32,7 @@ from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Arrival, Dispatch
+from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
@@ -425,6 +426,7 @@ class Store:
             self.commitlog.remove_first()
         if gone:
             self.dispatch.raise_min(self.commitlog.start)
+            remove_expired(self._disk, self.config.root / "consumequeue_ext", self.earliest_ms())
         return gone
 
     def _ages(self) -> list[SegmentAge]:
