@@ -39,6 +39,7 @@ class BrokerConfig:
     cluster: str = conf("brokerClusterName", "DefaultCluster")
     broker_id: int = conf("brokerId", 0)
     advertised_host: str = conf("brokerIP1", "")
+    advertised_port: int = conf("bolideAdvertisedPort", 0)  # our own: beside brokerIP1, where the port is mapped too
     ha_host: str = conf("brokerIP2", "")
     namesrv: str = conf("namesrvAddr", "")
     permission: int = conf("brokerPermission", 6)
