@@ -94,6 +94,10 @@ class Reader:
         status = PullStatus.FOUND if views else self._nothing(entries[: scanned * ENTRY_SIZE])
         return _answer(queue, status, views, offset + scanned)
 
+    def is_far(self, physical_offset: int) -> bool:
+        """Whether a record lies so far behind the end of the log that it will have to be read from the disk."""
+        return physical_offset < self._log.end - self._near_size
+
     def _select(
         self, entries: memoryview, tag_hashes: frozenset[int] | None, count_max: int, size_max: int
     ) -> tuple[list[int], int]:
@@ -167,6 +171,10 @@ class Reader:
             else:
                 high = middle
         return max(low - 1, queue.min_offset) if is_upper else low
+
+    def is_near(self, physical_offset: int) -> bool:
+        """Whether a record is among the newest, which probably are in memory."""
+        return self._log.end - physical_offset <= self._near_size
 
     def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """When a message was stored, -1 if it is gone."""
