@@ -21,17 +21,7 @@ from bolide.kernel.plain_records import COLUMNS, key_hash, tag_hash
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
-cdef extern from "crc32.h":
-    void crc_prepare()
-    uint32_t crc32_of(const uint8_t* data, size_t size) nogil
-    uint16_t get16(const uint8_t* at) nogil
-    uint32_t get32(const uint8_t* at) nogil
-    uint64_t get64(const uint8_t* at) nogil
-    void put16(uint8_t* at, uint16_t value) nogil
-    void put32(uint8_t* at, uint32_t value) nogil
-    void put64(uint8_t* at, uint64_t value) nogil
-
-crc_prepare()
+include "record_parts.pxi"
 
 cdef enum:
     MAGIC_V1 = 0xDAA320A7
@@ -47,30 +37,10 @@ cdef enum:
     AT_INNER_BATCH = 3
     FOUND = -1
     COLUMN_COUNT = 18
-    ENTRY = 20
     PAGE = 4096
     PRE_BLANK_SIZE = 0x7FFFFFFF
 
-cdef const char* SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 cdef const char* RETRY = b"%RETRY%"
-cdef Py_ssize_t SCHEDULE_SIZE = 19
-
-
-cdef struct Span:
-    const uint8_t* at
-    Py_ssize_t size
-
-
-cdef struct Wanted:  # the properties that queues and index look at
-    Span tags
-    Span keys
-    Span unique_key
-
-
-cdef struct Blob:  # bytes that grow
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t room
 
 
 cdef struct Run:
@@ -78,133 +48,6 @@ cdef struct Run:
     int32_t queue_id
     int64_t first
     Blob entries
-
-
-cdef uint8_t* grow(Blob* blob, Py_ssize_t more) except NULL:
-    """Room for `more` bytes at the end; they count as used from here on."""
-    cdef Py_ssize_t room = blob.room
-    cdef uint8_t* data
-    if blob.size + more > room:
-        room = max(2 * room, blob.size + more, 256)
-        data = <uint8_t*>realloc(blob.data, room)
-        if data == NULL:
-            raise MemoryError
-        blob.data = data
-        blob.room = room
-    blob.size += more
-    return blob.data + blob.size - more
-
-
-cdef inline bytes taken(Blob* blob):
-    return PyBytes_FromStringAndSize(<char*>blob.data, blob.size)
-
-
-cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept nogil:
-    return span.size == size and memcmp(span.at, text, size) == 0
-
-
-cdef void find_wanted(const uint8_t* at, Py_ssize_t size, Wanted* wanted) noexcept nogil:
-    """One pass over the bytes: pairs are short, and a call to look for a byte costs more than looking."""
-    cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef const uint8_t* value
-    cdef Py_ssize_t name_size
-    cdef Span found
-    wanted.tags.size = wanted.keys.size = wanted.unique_key.size = 0
-    while at < end:
-        name = at
-        while at < end and at[0] != 1 and at[0] != 2:
-            at += 1
-        if at == end or at[0] == 2:
-            at += 1
-            continue
-        name_size = at - name
-        value = at + 1
-        at = value
-        while at < end and at[0] != 2:
-            at += 1
-        if at > value:
-            found.at = value
-            found.size = at - value
-            if name_size == 4 and memcmp(name, b"TAGS", 4) == 0:
-                wanted.tags = found
-            elif name_size == 4 and memcmp(name, b"KEYS", 4) == 0:
-                wanted.keys = found
-            elif name_size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
-                wanted.unique_key = found
-        at += 1
-
-
-cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value) noexcept nogil:
-    """Go on hashing as Java does; false when a byte is beyond ASCII."""
-    cdef Py_ssize_t i
-    cdef uint32_t hashed = value[0]
-    cdef uint8_t seen = 0
-    for i in range(size):
-        seen |= at[i]
-        hashed = 31 * hashed + at[i]
-    value[0] = hashed
-    return seen < 0x80
-
-
-cdef int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2:
-    cdef uint32_t hashed = 0
-    if equals(topic, SCHEDULE, SCHEDULE_SIZE) or not hash_ascii(tags.at, tags.size, &hashed):
-        name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
-        text = PyBytes_FromStringAndSize(<char*>properties, properties_size)
-        return tag_hash(name, text, store_ms, delays_ms)
-    return <int32_t>hashed
-
-
-cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int64_t store_ms) except -1:
-    cdef uint32_t hashed = 0
-    cdef uint8_t* at
-    if hash_ascii(topic.at, topic.size, &hashed):
-        hashed = 31 * hashed + 35  # '#'
-        if hash_ascii(key.at, key.size, &hashed):
-            if <int32_t>hashed < 0:
-                hashed = 0 - hashed
-            if hashed > <uint32_t>INT32_MAX:
-                hashed = 0
-            at = grow(keys, ENTRY)
-            put32(at, hashed)
-            put64(at + 4, physical_offset)
-            put64(at + 12, store_ms)
-            return 0
-    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
-    hashed = key_hash(name, PyUnicode_DecodeUTF8(<char*>key.at, key.size, b"replace"))
-    at = grow(keys, ENTRY)
-    put32(at, hashed)
-    put64(at + 4, physical_offset)
-    put64(at + 12, store_ms)
-    return 0
-
-
-cdef int put_all_keys(Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms) except -1:
-    cdef const uint8_t* at = wanted.keys.at
-    cdef const uint8_t* end = at + wanted.keys.size
-    cdef const uint8_t* blank
-    cdef Span key
-    if wanted.unique_key.size:
-        put_key(keys, topic, wanted.unique_key, physical_offset, store_ms)
-    if wanted.keys.size == 0:
-        return 0
-    while at < end:
-        blank = <const uint8_t*>memchr(at, 32, end - at)
-        if blank == NULL:
-            blank = end
-        if blank > at:
-            key.at = at
-            key.size = blank - at
-            put_key(keys, topic, key, physical_offset, store_ms)
-        at = blank + 1
-    return 0
-
-
-cdef inline void put_entry(uint8_t* at, int64_t physical_offset, int32_t size, int64_t tag) noexcept nogil:
-    put64(at, physical_offset)
-    put32(at + 8, size)
-    put64(at + 12, tag)
 
 
 def body_crc(body):
