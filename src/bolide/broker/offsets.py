@@ -15,7 +15,7 @@ A reset puts a group elsewhere while its members still commit where they were. U
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -118,22 +118,26 @@ class Offsets:
 
     def remove_topic(self, topic: str) -> None:
         """Forget how far anybody was in a topic."""
-        self._remove([f"{topic}@{group}" for group in self.groups_of(topic)])
+        start = topic + "@"
+        self._remove(lambda key: key.startswith(start))
 
     def remove_group(self, group: str) -> None:
         """Forget how far a group was anywhere."""
-        self._remove([f"{topic}@{group}" for topic in self.topics_of(group)])
+        end = "@" + group
+        self._remove(lambda key: key.endswith(end))
 
     def clone(self, source: str, destination: str, topic: str) -> None:
         """Let a group be where another is in a topic."""
-        self.table[f"{topic}@{destination}"] = self.queues_of(source, topic)
-        self._is_changed = True
-
-    def _remove(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            for table in (self.table, self._resets, self._pulled):
-                table.pop(key, None)
+        queues = self.queues_of(source, topic)
+        if queues:
+            self.table[f"{topic}@{destination}"] = queues
             self._is_changed = True
+
+    def _remove(self, is_meant: Callable[[str], bool]) -> None:
+        for table in (self.table, self._resets, self._pulled):
+            for key in [key for key in table if is_meant(key)]:
+                del table[key]
+                self._is_changed = True
 
     # The file
 
