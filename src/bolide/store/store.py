@@ -365,6 +365,12 @@ class Store:
         """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
         self._asked_cleanings = 20
 
+    def remove_topic(self, topic: str) -> None:
+        """Delete the queues of a topic, which begin at 0 again if it comes back; its records expire with the log."""
+        self.dispatch.remove_topic(topic)
+        for key in [key for key in self._next_offsets if key[0] == topic]:
+            del self._next_offsets[key]
+
     def clean(self) -> list[int]:
         """One run of retention; returns the bases of the log segments that went."""
         used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
