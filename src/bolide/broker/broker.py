@@ -8,7 +8,8 @@ the store closes, everything durable. Pillars guard what users rely on: if one f
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -97,10 +98,13 @@ class Broker:
         self.parked.left(session)
         self.members.disconnected(session)
 
-    def be_found_at(self, address: str) -> None:
-        """Records say where they are kept, and clients look there: it must be the address that name servers tell."""
+    def be_found_at(self, address: str, ips: Mapping[str, str]) -> None:
+        """Records say where they are kept, and clients look there: it must be the address that name servers tell.
+
+        A record has room for a number only; `ips` has it for the names that an operator gave.
+        """
         host, port = split_address(address)
-        self.store.store_host = Host(host, port).packed()
+        self.store.store_host = Host(ips.get(host, host), port).packed()
 
 
 @asynccontextmanager
@@ -157,12 +161,14 @@ async def _registered(
     broker: Broker, client: Client, server: Server, aside: ThreadPoolExecutor, clock: Clock
 ) -> AsyncIterator[None]:
     """Known to the name servers; one that cannot be reached delays the start by a moment and stops nothing."""
-    find = _address_finder(broker.current.config, server)
-    broker.be_found_at(find("127.0.0.1"))  # until a connection to a name server shows where we are
+    config = broker.current.config
+    find = _address_finder(config, server)
+    ips = {host: await _ip_of(host) for host in (config.advertised_host, config.listen.host) if host}
+    broker.be_found_at(find("127.0.0.1"), ips)  # until a connection to a name server shows where we are
 
     def found(host: str) -> str:
         address = find(host)
-        broker.be_found_at(address)
+        broker.be_found_at(address, ips)
         return address
 
     registration = Registration(broker.current, broker.topics, client, clock, aside, found)
@@ -212,6 +218,15 @@ def _address_finder(config: BrokerConfig, server: Server) -> Callable[[str], str
     """Where others find us, from our end of a connection."""
     advertised = f"{config.advertised_host}:{config.advertised_port}" if config.advertised_port else ""
     return own_address(config, server.port, advertised)
+
+
+async def _ip_of(host: str) -> str:
+    """The numeric address of a host, IPv4 where it has one."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as problem:
+        raise ConfigError("brokerIP1", host, f"has no address: {problem.strerror or problem}") from problem
+    return str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0])
 
 
 async def run(config: BrokerConfig, clock: Clock, started: Callable[[Broker, Server], None]) -> None:
