@@ -30,8 +30,8 @@ $(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.pxi $(K
 	BOLIDE_KERNEL=compiled $(BIN)/python -c 'import bolide.kernel'
 	@touch $(BUILT)
 
-up: build  ## start the name server (ports and files: bolide namesrv --help)
-	$(BIN)/bolide namesrv $(ARGS)
+up: build  ## a name server and a broker, ready for clients (more: make up ARGS=--help)
+	@exec $(BIN)/bolide up $(ARGS)
 
 test: build  ## every test, on both kernels
 	BOLIDE_KERNEL=compiled $(PYTEST) tests

@@ -12,6 +12,7 @@ import logging
 import shlex
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bolide.cli.broker import add_broker_options, read_broker_settings, warn_of_full_disk
@@ -78,7 +79,8 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options)
     if settings.pop("namesrvAddr", ""):
         log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
-    data = broker.read_config({"storePathRootDir": settings["storePathRootDir"]}).store.root
+    data = Path(settings["storePathRootDir"]).absolute()
+    settings["storePathRootDir"] = str(data)
     of_namesrv = {
         "kvConfigPath": str(data / "namesrv" / "kvConfig.json"),
         "configStorePath": str(data / "namesrv" / "namesrv.properties"),
