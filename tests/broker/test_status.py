@@ -135,6 +135,21 @@ def test_a_changed_setting_is_in_force_shown_and_kept_in_the_file(tmp_path: Path
     with_broker(tmp_path, scenario)
 
 
+def test_a_changed_permission_is_news_for_name_servers(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        told: list[str] = []
+        rig.kept.topics.update(TopicConfig(topic_name="T"))
+        rig.kept.topics.on_change.append(told.extend)
+        version = rig.kept.topics.version
+        await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"traceOn=false")
+        assert rig.kept.topics.version == version
+        await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
+        assert rig.kept.topics.version.counter == version.counter + 1
+        assert "T" in told
+
+    with_broker(tmp_path, scenario)
+
+
 def test_one_refused_key_refuses_all(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         answer = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"traceOn=false\nlistenPort=1\n")

@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -25,7 +25,9 @@ from bolide.broker.offsets import Offsets
 from bolide.broker.processors.clients import Clients
 from bolide.broker.processors.offsets import GroupOffsets
 from bolide.broker.processors.pull import Pulls
+from bolide.broker.processors.refusals import refusals
 from bolide.broker.processors.send import Sends
+from bolide.broker.processors.status import Status
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
@@ -60,7 +62,7 @@ log = logging.getLogger(__name__)
 class Broker:
     """The owner of all connections: sends and pulls a read at a time, everything else one by one."""
 
-    def __init__(self, config: BrokerConfig, store: Store, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, store: Store, keeper: Keeper, clock: Clock, aside: Executor) -> None:
         self.current = CurrentConfig(config)
         self.store = store
         self.keeper = keeper
@@ -85,7 +87,9 @@ class Broker:
         )
         clients = Clients(self.current, self.members, self.locks, self.topics, self.groups)
         group_offsets = GroupOffsets(self.offsets, self.members, self.topics, self.groups, store)
-        self._handlers = Handlers(sends.handlers(), pulls.handlers(), clients.handlers(), group_offsets.handlers())
+        status = Status(self.current, self.topics, self.stats, store, clock, aside)
+        tables = [part.handlers() for part in (sends, pulls, clients, group_offsets, status)]
+        self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
         store.listen(self.parked.on_arrival)
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
@@ -116,7 +120,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
     with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as aside:
         keeper = Keeper(aside)
         async with open_store(config.store, clock) as store:
-            broker = Broker(config, store, keeper, clock)
+            broker = Broker(config, store, keeper, clock, aside)
             async with (
                 _pillars(broker),
                 Client(config.connect, clock) as client,

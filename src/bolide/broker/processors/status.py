@@ -32,6 +32,7 @@ from bolide.store.record import store_ms_of
 from bolide.store.store import Store
 
 _POOLS = ("send", "pull", "litePull", "query", "ack")  # whose queues RocketMQ shows
+_TOLD_TO_NAME_SERVERS = frozenset({"brokerPermission", "autoCreateTopicEnable", "defaultTopicQueueNums"})
 _RATE_SPANS_S = (10, 60, 600)
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,8 @@ class Status:
             # Another change may have come in between, so this one is made to what is in force now.
             self._current.replace(updated(self._current.config, changes))
             self._store.config = self._current.config.store
+            if _TOLD_TO_NAME_SERVERS & changes.keys():
+                self._topics.touch()
             self._version = DataVersion(counter=self._version.counter + 1, timestamp=self._clock.now_ms())
             log.info("settings changed %s kept=%s", ", ".join(sorted(changes)), path)
 
