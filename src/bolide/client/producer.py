@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
-from bolide.client.config import ClientConfig
+from bolide.client.config import Credentials, client_config
 from bolide.client.hooks import SendHook, tell
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.outgoing import (
@@ -22,6 +22,7 @@ from bolide.client.outgoing import (
     batch_command,
     check_message,
     check_user_properties,
+    compression_named,
     send_command,
     to_queue,
     with_id,
@@ -29,7 +30,7 @@ from bolide.client.outgoing import (
 from bolide.client.receipt import Receipt, receipt_of, receipts_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
-from bolide.clock import Clock
+from bolide.clock import Clock, SystemClock
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, RequestTimeout
 from bolide.model.message import Message
 from bolide.model.names import group_problem
@@ -37,6 +38,7 @@ from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
+from bolide.remoting.config import ConnectConfig
 
 _GO_AWAY = 1500
 # Another broker may take what this one refused; any other code would be the same everywhere.
@@ -63,16 +65,22 @@ class Producer:
     def __init__(
         self,
         group: str,
-        config: ClientConfig,
-        clock: Clock,
+        namesrv: str | None = None,
         *,
-        rules: SendRules | None = None,
         timeout_s: float = 3.0,
         retry_count: int = 2,
         retries_unsafe: bool = False,
         avoids_slow: bool = False,
+        compress_over: int = 4096,
+        compression: str = "zlib",
+        body_size_max: int = 4 << 20,
+        instance_name: str = "",
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
+        clock: Clock | None = None,
     ) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send."""
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
             problem = f"group {_DEFAULT_GROUP} is RocketMQ's example of a name; choose one of your own"
@@ -80,9 +88,14 @@ class Producer:
             raise ClientError(problem)
         self.group = group
         self.timeout_s = timeout_s
-        self._config = config
-        self._clock = clock
-        self._rules = rules or SendRules(group=group)
+        self._config = client_config(namesrv, instance_name=instance_name, credentials=credentials, connect=connect)
+        self._clock = clock or SystemClock()
+        self._rules = SendRules(
+            group=group,
+            body_size_max=body_size_max,
+            compress_over=compress_over,
+            compression=compression_named(compression),
+        )
         self._retry_count = retry_count
         self._retries_unsafe = retries_unsafe
         self._avoids_slow = avoids_slow
