@@ -129,7 +129,7 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
         with Store.open(small(root), clock, HOST) as store:
             offsets = Offsets(current.config.directory, kept.keeper, clock)
             members = Members(current, kept.groups, kept.topics, clock)
-            locks, stats = Locks(clock), Stats(clock)
+            locks, stats = Locks(clock, current.config.lock_life_ms / 1000), Stats(clock)
             shared = (offsets, members, kept.topics, kept.groups, store)
             handlers = Handlers(
                 Clients(current, members, locks, kept.topics, kept.groups).handlers(),

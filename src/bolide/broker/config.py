@@ -66,6 +66,7 @@ class BrokerConfig:
     short_poll_ms: int = conf("shortPollingTimeMills", 1_000)
     reads_from_slave: bool = conf("slaveReadEnable", False)
     notifies_members: bool = conf("notifyConsumerIdsChangedEnable", True)
+    lock_life_ms: int = conf("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)  # a system property in Java
     has_property_filter: bool = conf("enablePropertyFilter", False)
     resets_at_server: bool = conf("useServerSideResetOffset", True)
     accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)
