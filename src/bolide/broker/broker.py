@@ -23,11 +23,13 @@ from bolide.broker.longpoll import ParkedPulls
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
 from bolide.broker.processors.clients import Clients
+from bolide.broker.processors.groups import GroupCalls
 from bolide.broker.processors.offsets import GroupOffsets
 from bolide.broker.processors.pull import Pulls
 from bolide.broker.processors.refusals import refusals
 from bolide.broker.processors.send import Sends
 from bolide.broker.processors.status import Status
+from bolide.broker.processors.topics import TopicCalls
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
@@ -73,6 +75,7 @@ class Broker:
         self.members = Members(self.current, self.groups, self.topics, clock)
         self.locks = Locks(clock)
         self.parked = ParkedPulls(self.current, clock)
+        self.registration: Registration | None = None  # while name servers are told
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper)
         pulls = Pulls(
             self.topics,
@@ -88,7 +91,12 @@ class Broker:
         clients = Clients(self.current, self.members, self.locks, self.topics, self.groups)
         group_offsets = GroupOffsets(self.offsets, self.members, self.topics, self.groups, store)
         status = Status(self.current, self.topics, self.stats, store, clock, aside)
-        tables = [part.handlers() for part in (sends, pulls, clients, group_offsets, status)]
+        topic_calls = TopicCalls(
+            self.topics, self.offsets, store, self.current, self.stats, keeper, announced=self.announced
+        )
+        group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
+        parts = (sends, pulls, clients, group_offsets, status, topic_calls, group_calls)
+        tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
         store.listen(self.parked.on_arrival)
 
@@ -101,6 +109,11 @@ class Broker:
     def closed(self, session: Session, why: str) -> None:
         self.parked.left(session)
         self.members.disconnected(session)
+
+    async def announced(self) -> None:
+        """Wait a moment until the name servers know the topics as they are now."""
+        if self.registration is not None:
+            await self.registration.told(REGISTRATION_LIMIT_S)
 
     def be_found_at(self, address: str, ips: Mapping[str, str]) -> None:
         """Records say where they are kept, and clients look there: it must be the address that name servers tell.
@@ -179,9 +192,11 @@ async def _registered(
     async with asyncio.TaskGroup() as group:
         task = group.create_task(registration.run_forever(), name="broker.registration")
         await registration.told(REGISTRATION_LIMIT_S)
+        broker.registration = registration
         try:
             yield
         finally:
+            broker.registration = None
             task.cancel()
             await asyncio.wait([task])
             await registration.unregister()
