@@ -8,12 +8,12 @@ Going on to the next message acknowledges the one before, unless it has its own 
 loop does not: the message comes again. One message is out at a time, so each queue's order is kept.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from bolide.client.allocation import Strategy, averagely
 from bolide.client.config import Credentials, client_config
 from bolide.client.pulling import PullRules
 from bolide.client.received import Received
@@ -21,6 +21,7 @@ from bolide.client.starting import StartFrom
 from bolide.client.subscriber import Subscriber, SubscriberRules
 from bolide.client.subscriptions import parse_topics
 from bolide.clock import Clock, SystemClock
+from bolide.model.allocation import Strategy, averagely
 from bolide.model.queue import MessageQueue
 from bolide.remoting.config import ConnectConfig
 
@@ -60,17 +61,17 @@ class Consumer:
         name = instance_name or ("DEFAULT" if broadcasting else "")
         config = client_config(namesrv, instance_name=name, credentials=credentials, connect=connect)
         self.group = group
-        self._subscriber = Subscriber(group, parse_topics(topics), config, clock or SystemClock(), rules)
+        self.subscriber = Subscriber(group, parse_topics(topics), config, clock or SystemClock(), rules)
         self._hand: deque[Received] = deque()
         self._current: Received | None = None
 
     async def start(self) -> None:
         """Join the group."""
-        await self._subscriber.start()
+        await self.subscriber.start()
 
     async def close(self) -> None:
         """Leave the group; an iteration under way ends."""
-        await self._subscriber.close()
+        await self.subscriber.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -90,13 +91,21 @@ class Consumer:
         self._settle_current()
         while True:
             if not self._hand:
-                self._hand.extend(await self._subscriber.receive(_HAND_COUNT))
+                self._hand.extend(await self.subscriber.receive(_HAND_COUNT))
             if not self._hand:
                 raise StopAsyncIteration
             message = self._hand.popleft()
             if not message.home.is_dropped:
                 self._current = message
                 return message
+
+    async def receive(self, count_max: int = 32, timeout_s: float | None = None) -> list[Received]:
+        """Several messages at once, each with its own verdict to come; none after `timeout_s`, or when closed."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.subscriber.receive(count_max)
+        except TimeoutError:
+            return []
 
     def _settle_current(self) -> None:
         message, self._current = self._current, None
@@ -108,20 +117,20 @@ class Consumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now."""
-        return sorted(self._subscriber.owned)
+        return sorted(self.subscriber.owned)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Give nothing of these queues, or of all, until `resume`."""
-        self._subscriber.pause(queues)
+        self.subscriber.pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on where it was paused."""
-        self._subscriber.resume(queues)
+        self.subscriber.resume(queues)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on elsewhere in an owned queue."""
-        self._subscriber.seek(queue, offset)
+        self.subscriber.seek(queue, offset)
 
     async def commit(self) -> None:
         """Tell the progress now instead of within seconds."""
-        await self._subscriber.tell_progress()
+        await self.subscriber.tell_progress()

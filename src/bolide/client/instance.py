@@ -70,8 +70,8 @@ class Instance:
         self.process_id = os.getpid()
         self.producers: dict[str, Member] = {}
         self.consumers: dict[str, ConsumingMember] = {}
-        hooks = [Signing(config.credentials)] if config.credentials else []
-        self.client = Client(config.connect, clock, hooks=hooks, handlers=Callbacks(self.consumers).handlers())
+        self._hooks = [Signing(config.credentials)] if config.credentials else []
+        self.client = Client(config.connect, clock, hooks=self._hooks, handlers=Callbacks(self.consumers).handlers())
         self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
         self.user_count = 0
         self.host: asyncio.Task[None] | None = None
@@ -170,6 +170,11 @@ class Instance:
         if answer.code != ResponseCode.SUCCESS:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         return answer
+
+    def sign(self, address: str, command: Command) -> None:
+        """What is done to each request before it leaves, for one that does not leave through `client`."""
+        for hook in self._hooks:
+            hook.before(address, command)
 
     # Membership
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from bolide.client.config import Credentials, client_config
+from bolide.client.direct import Lines
 from bolide.client.hooks import SendHook, tell
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.outgoing import (
@@ -166,14 +167,54 @@ class Producer:
 
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
         """
-        message = self._message(topic, body, tags, keys, properties, flag, waits_for_store)
+        message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+        return await self.send_prepared(message, shard=shard, queue=queue, timeout_s=timeout_s or self.timeout_s)
+
+    async def send_prepared(
+        self,
+        message: Message,
+        *,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt:
+        """Send what `prepared` gave; `last_broker` is one that has failed with it already."""
         command = send_command(message, self._rules, self._clock.now_ms())
         msg_id = message.unique_id or ""
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
             return [receipt_of(await self._request(command, chosen, left_s), chosen, msg_id)]
 
-        return (await self._try(message, attempt, shard, queue, timeout_s or self.timeout_s))[0]
+        return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
+
+    def try_directly(
+        self, message: Message, shard: str | None, queue: MessageQueue | None, timeout_s: float, lines: Lines
+    ) -> tuple[Receipt | None, str | None]:
+        """One attempt in the calling thread, on a line of its own: the receipt, or none and the broker that failed.
+
+        None and no broker when it could not be tried: the route is not known yet.
+        """
+        instance = self._opened()
+        route = instance.known_route(message.topic)
+        if route is None or not route.publish or message.topic not in self._topics:
+            return None, None
+        chosen = queue or self._choose(route, shard, None)
+        address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
+        if address is None:
+            return None, None
+        command = to_queue(send_command(message, self._rules, self._clock.now_ms()), chosen)
+        begun_s = self._clock.monotonic_s()
+        try:
+            answer = lines.ask(address, command, timeout_s, instance.sign)
+            receipt = receipt_of(answer, chosen, message.unique_id or "")
+        except ClientError as failure:
+            self._note(chosen, begun_s, failure)
+            if shard is not None or queue is not None or not _is_worth_another(failure) or not self._retry_count:
+                raise
+            return None, chosen.broker_name
+        self._note(chosen, begun_s, None)
+        return receipt, None
 
     async def send_oneway(
         self,
@@ -188,7 +229,7 @@ class Producer:
         queue: MessageQueue | None = None,
     ) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
-        message = self._message(topic, body, tags, keys, properties, flag, None)
+        message = self.prepared(topic, body, tags, keys, properties, flag, None)
         command = send_command(message, self._rules, self._clock.now_ms())
         route = await self._route(message.topic)
         chosen = queue or self._choose(route, shard, None)
@@ -227,6 +268,7 @@ class Producer:
         shard: str | None,
         queue: MessageQueue | None,
         timeout_s: float,
+        last_broker: str | None = None,
     ) -> list[Receipt]:
         """Attempts within one time limit. A message that must lie in one queue has one attempt, as in Java."""
         started_s = self._clock.monotonic_s()
@@ -237,8 +279,8 @@ class Producer:
             raise RequestTimeout(f"no route for {message.topic} within {timeout_s:g} s") from None
         is_bound = shard is not None or queue is not None
         problem: ClientError | None = None
-        last_broker: str | None = None
-        for _ in range(1 if is_bound else 1 + self._retry_count):
+        count = 1 if is_bound else self._retry_count + (last_broker is None)
+        for _ in range(count):
             begun_s = self._clock.monotonic_s()
             left_s = started_s + timeout_s - begun_s
             if left_s <= 0:
@@ -306,7 +348,7 @@ class Producer:
 
     # Messages
 
-    def _message(
+    def prepared(
         self,
         topic: str | Message,
         body: bytes,
@@ -316,6 +358,7 @@ class Producer:
         flag: int,
         waits_for_store: bool | None,
     ) -> Message:
+        """A message that may be sent, with its id; any thread may call this."""
         if isinstance(topic, Message):
             return self._checked(topic)
         if properties:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol
 
+from bolide.errors import ClientError
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
@@ -116,12 +117,18 @@ class Received:
 
     def ack(self) -> None:
         """Done; it does not come again."""
-        self.home.decide(self, Verdict.ACK, None, None)
+        self._decide(Verdict.ACK, None, None)
 
     def nack(self, delay: float | None = None) -> None:
         """Not done: deliver it again, after `delay` seconds or as the broker's retry plan says."""
-        self.home.decide(self, Verdict.NACK, delay, None)
+        self._decide(Verdict.NACK, delay, None)
 
     def dead_letter(self, reason: str | None = None) -> None:
         """Cannot be done: move it to the group's dead letters, where people look."""
-        self.home.decide(self, Verdict.DEAD, None, reason)
+        self._decide(Verdict.DEAD, None, reason)
+
+    def _decide(self, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+        if self.verdict is not None:
+            raise ClientError(f"message {self.msg_id} has its verdict already: {self.verdict.value}")
+        self.verdict = verdict
+        self.home.decide(self, verdict, delay_s, reason)

@@ -11,25 +11,25 @@ first and its progress told after, so nothing settled late can move it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide.client.allocation import Strategy, allocate, averagely
 from bolide.client.config import ClientConfig
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance, open_instance
 from bolide.client.locking import QueueLocks, renew_forever
 from bolide.client.positions import BrokerPositions, FilePositions
 from bolide.client.pulling import PullRules, QueuePull
-from bolide.client.received import Received, Verdict
+from bolide.client.received import Decide, Received, Verdict
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
 from bolide.client.starting import StartFrom, start_offset
 from bolide.client.subscriptions import EVERYTHING, subscription_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
+from bolide.model.allocation import Strategy, allocate, averagely
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import retry_topic
@@ -91,6 +91,9 @@ class Subscriber:
         self._tasks: list[asyncio.Task[None]] = []
         self._instance: Instance | None = None
         self.is_closed = False
+        # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
+        self.on_verdict: Decide = self.carry_out
+        self.collect: Callable[[], None] = _nothing
 
     # Life
 
@@ -250,7 +253,7 @@ class Subscriber:
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Own a queue from an offset on."""
-        inflight = InFlight(queue, offset, self.decide, is_serial=self.rules.is_ordered)
+        inflight = InFlight(queue, offset, self.on_verdict, is_serial=self.rules.is_ordered)
         needs_lock = self.rules.is_ordered and not self.rules.is_broadcasting
         inflight.is_locked = needs_lock
         inflight.locked_s = self._clock.monotonic_s()
@@ -271,6 +274,7 @@ class Subscriber:
         log.debug("queue taken queue=%s offset=%d", queue, offset)
 
     async def _give_up(self, leaving: list[InFlight]) -> None:
+        self.collect()
         progress = {inflight.queue: inflight.commit_offset for inflight in leaving}
         for inflight in leaving:
             inflight.drop()
@@ -350,11 +354,8 @@ class Subscriber:
 
     # Verdicts
 
-    def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
-        """What a user said of a message."""
-        if message.verdict is not None:
-            raise ClientError(f"message {message.msg_id} has its verdict already: {message.verdict.value}")
-        message.verdict = verdict
+    def carry_out(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+        """Do what a user said of a message."""
         home = self.owned.get(message.queue)
         if home is not message.home or home is None:
             return  # the queue went to another member, who gets the message again
@@ -395,9 +396,14 @@ class Subscriber:
 
     async def tell_progress(self) -> None:
         """Keep how far every owned queue is settled."""
+        self.collect()
         await self._positions.write({queue: inflight.commit_offset for queue, inflight in self.owned.items()})
 
     def _opened(self) -> Instance:
         if self._instance is None or self.is_closed:
             raise ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
         return self._instance
+
+
+def _nothing() -> None:
+    pass
