@@ -13,9 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bolide.model.queue import QueueOffset
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command, read_commands
+from bolide.protocol.headers.consume import PullMessageRequest
+from bolide.protocol.headers.send import SendMessageRequest
+from bolide.protocol.records import decode_records
 
 LIMIT_S = 30
+WITH_SUBSCRIPTION = 4
 POLL_INTERVAL_S = 0.005
 FREE_PORTS = ("--namesrv-port", "0", "--port", "0")
 # A store of small files: the disk of a test machine is not reserved by the gigabyte.
@@ -115,3 +121,40 @@ def ask_on(connection: socket.socket, command: Command) -> Command:
         assert received, "the connection was closed"
         stream += received
     return read_commands(stream, [4, len(stream)])[0]
+
+
+def send(address: str, topic: str, body: bytes, queue_id: int = 0, queue_count: int = 4) -> Command:
+    """One message, in RocketMQ's long form; the topic is made if it is not there."""
+    header = SendMessageRequest(
+        producer_group="pg",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_count=queue_count,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_ms=1_700_000_000_000,
+        flag=0,
+    )
+    return ask(address, Command(RequestCode.SEND_MESSAGE, fields=header.encode(), body=body))
+
+
+def bodies(address: str, topic: str, queue_id: int = 0) -> list[bytes]:
+    """Everything in a queue, pulled in as many requests as that takes."""
+    found: list[bytes] = []
+    while True:
+        header = PullMessageRequest(
+            consumer_group="cg",
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=QueueOffset(len(found)),
+            message_count_max=32,
+            sys_flag=WITH_SUBSCRIPTION,
+            commit_offset=QueueOffset(0),
+            suspend_timeout_ms=0,
+            subscription="*",
+            subscription_version=0,
+        )
+        answer = ask(address, Command(RequestCode.PULL_MESSAGE, fields=header.encode()))
+        if answer.code != ResponseCode.SUCCESS:
+            return found
+        found += [record.body for record in decode_records(answer.body)]
