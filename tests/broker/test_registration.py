@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -278,7 +279,23 @@ def test_a_body_too_large_for_a_frame_is_compressed_unasked(monkeypatch: pytest.
     monkeypatch.setattr(room, "PLAIN_SIZE_MAX", 50_000)
     body, is_compressed = encoded(table, 6, False)
     assert is_compressed
-    assert decode_registration(body, True, 479).topics.topic_config_table == table.topic_config_table
+    assert (
+        decode_registration(body, True, room.COMPRESSED_VERSION).topics.topic_config_table == table.topic_config_table
+    )
+
+
+@virtual_time
+async def test_a_compressed_registration_is_in_the_form_of_4_9_and_says_so(tmp_path: Path) -> None:
+    """Name servers of 4.9 do not read the form of 5.x, those of 5.x read both."""
+    clock = VirtualClock()
+    async with noting(clock) as ns, registering(tmp_path, clock, ns.address, compressedRegister="true") as broker:
+        broker.topics.update(msgspec.structs.replace(topic("T"), attributes={"message.type": "FIFO"}))
+        await broker.registration.told(timeout_s=1)
+        (_, command), *_ = ns.heard
+        assert command.version == 401
+        assert command.fields["bodyCrc32"] == str(kernel.body_crc(command.body))
+        assert b"T 4 4 6 SINGLE_TAG\x00" in zlib.decompress(command.body) + b"\x00"
+        assert topics_of(command).topic_config_table.keys() == broker.topics.table.keys()
 
 
 @virtual_time
