@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import random
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import Groups
@@ -42,6 +43,7 @@ class PopRoom:
         keeper: Keeper,
         stats: Stats,
         clock: Clock,
+        chance: random.Random | None = None,
     ) -> None:
         self.parked = ParkedPops(current, clock)
         self.noticed = ParkedPops(current, clock)
@@ -51,7 +53,7 @@ class PopRoom:
         self.queues = TopicQueues(current, topics, clock)
         access = Access(current, topics, groups, store)
         parts = (self.revivals, self.orders, self.parked)
-        self._pops = Pops(current, access, topics, offsets, store, *parts, self.noticed, stats, clock)
+        self._pops = Pops(current, access, topics, offsets, store, *parts, self.noticed, stats, clock, chance)
         self._acks = Acks(access, offsets, store, *parts, stats, clock)
         self._assignments = Assignments(current, members, self.modes, self.queues, keeper)
 
