@@ -102,7 +102,7 @@ class Meeting:
 
     async def settle(self) -> None:
         """Let what is on its way arrive: notices leave after a pause that no test may depend on."""
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # virtual
 
 
 class _Owner:

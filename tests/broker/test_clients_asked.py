@@ -25,7 +25,7 @@ async def patiently(guest: Guest, code: int, fields: dict[str, str]) -> Command:
 
 
 async def never(request: Request) -> Reply:
-    await asyncio.sleep(1000)
+    await asyncio.sleep(1000)  # virtual
     return None
 
 

@@ -51,12 +51,12 @@ def test_a_lock_lives_60_s_unless_it_is_renewed(tmp_path: Path) -> None:
             broker.topic("T")
             await lock(one, "c1", name(0), name(1))
             for _ in range(3):
-                await asyncio.sleep(20)
+                await asyncio.sleep(20)  # virtual
                 assert await lock(one, "c1", name(0)) == [0]
             assert await lock(two, "c2", name(0), name(1)) == []
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # virtual
             assert await lock(two, "c2", name(0), name(1)) == [1], "the one that was not renewed for 61 s"
-            await asyncio.sleep(61)
+            await asyncio.sleep(61)  # virtual
             assert await lock(two, "c2", name(0)) == [0]
             assert await lock(one, "c1", name(0)) == []
 
@@ -70,9 +70,9 @@ def test_the_life_of_a_lock_can_be_set(tmp_path: Path) -> None:
         async with meeting(tmp_path, VirtualClock(), **settings) as broker, broker.guest() as guest:
             broker.topic("T")
             await lock(guest, "c1", name(0))
-            await asyncio.sleep(4)
+            await asyncio.sleep(4)  # virtual
             assert await lock(guest, "c2", name(0)) == []
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # virtual
             assert await lock(guest, "c2", name(0)) == [0]
 
     run(scenario())
@@ -84,7 +84,7 @@ def test_the_old_holder_of_a_lock_that_was_taken_is_told_with_its_next_renewal(t
         async with meeting(tmp_path, VirtualClock()) as broker, broker.guest() as one, broker.guest() as two:
             broker.topic("T")
             await lock(one, "c1", name(0), name(1))
-            await asyncio.sleep(61)
+            await asyncio.sleep(61)  # virtual
             await lock(two, "c2", name(0))
             assert await lock(one, "c1", name(0), name(1)) == [1]
 
@@ -113,7 +113,7 @@ def test_a_dead_connection_keeps_its_locks_until_they_expire(tmp_path: Path) -> 
             async with broker.guest() as one:
                 await lock(one, "c1", name(0))
             assert await lock(two, "c2", name(0)) == []
-            await asyncio.sleep(61)
+            await asyncio.sleep(61)  # virtual
             assert await lock(two, "c2", name(0)) == [0]
 
     run(scenario())
@@ -152,7 +152,7 @@ def test_the_table_shows_who_holds_what(tmp_path: Path) -> None:
         locks.lock("g", "c2", [Q0, Q1])
         assert {queue: lock.client_id for queue, lock in locks.table["g"].items()} == {Q0: "c1", Q1: "c2"}
         assert locks.holder("g", Q0) == "c1"
-        await asyncio.sleep(61)
+        await asyncio.sleep(61)  # virtual
         assert locks.holder("g", Q0) is None
 
     run(scenario())
@@ -163,7 +163,7 @@ def test_expired_locks_of_dead_groups_are_swept() -> None:
         locks = Locks(VirtualClock())
         for n in range(100):
             locks.lock(f"dead{n}", "c1", [Q0])
-        await asyncio.sleep(61)
+        await asyncio.sleep(61)  # virtual
         locks.lock("alive", "c1", [Q0])
         assert list(locks.table) == ["alive"]
 

@@ -24,7 +24,7 @@ async def client_ids(guest: Guest, group: str) -> list[str]:
 async def beat_for(guest: Guest, client_id: str, seconds: int, group: str = "g", **more: str) -> None:
     """Live on for so long with a heartbeat every 30 s."""
     for _ in range(seconds // 30):
-        await asyncio.sleep(30)
+        await asyncio.sleep(30)  # virtual
         await guest.beat(client_id, consumer(group, "T"), **more)
 
 
@@ -245,11 +245,11 @@ def test_a_silent_consumer_is_dropped_within_130_s_and_the_others_are_told(tmp_p
         ):
             await frozen.beat("frozen", consumer("g", "T"))
             await beat_for(alive, "alive", 90)
-            await asyncio.sleep(SILENCE_MAX_S - 90 - 5)
+            await asyncio.sleep(SILENCE_MAX_S - 90 - 5)  # virtual
             alive.notices()
             assert await client_ids(alive, "g") == ["frozen", "alive"], "it may be silent for two minutes"
             await alive.beat("alive", consumer("g", "T"))
-            await asyncio.sleep(16)
+            await asyncio.sleep(16)  # virtual
             assert alive.notices() == ["g"]
             assert await client_ids(alive, "g") == ["alive"]
             assert list(frozen.client.sessions()) == [], "its connection is closed"
@@ -262,9 +262,9 @@ def test_a_silent_producer_is_dropped_within_130_s(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with meeting(tmp_path, VirtualClock(), **NEVER_IDLE) as broker, broker.guest() as guest:
             await guest.beat("p1", producers="pg")
-            await asyncio.sleep(SILENCE_MAX_S)
+            await asyncio.sleep(SILENCE_MAX_S)  # virtual
             assert len(broker.members.producers("pg")) == 1
-            await asyncio.sleep(10.5)
+            await asyncio.sleep(10.5)  # virtual
             assert not broker.members.producers("pg")
             assert list(guest.client.sessions()) == []
 
@@ -286,7 +286,7 @@ def test_a_connection_that_says_nothing_at_all_is_dropped_too(tmp_path: Path) ->
     async def scenario() -> None:
         async with meeting(tmp_path, VirtualClock()) as broker, broker.guest() as guest:
             await guest.beat("c1", consumer("g", "T"))
-            await asyncio.sleep(SILENCE_MAX_S + 11)
+            await asyncio.sleep(SILENCE_MAX_S + 11)  # virtual
             assert not broker.members.consumer_groups
 
     run(scenario())
@@ -298,7 +298,7 @@ def test_a_short_heartbeat_keeps_what_the_long_one_said(tmp_path: Path) -> None:
             answer = await guest.beat("c1", consumer("g", "T"), heartbeat_fingerprint=7)
             assert answer.fields["IS_SUB_CHANGE"] == "false"
             for _ in range(5):
-                await asyncio.sleep(50)
+                await asyncio.sleep(50)  # virtual
                 answer = await guest.beat("c1", consumer("g"), heartbeat_fingerprint=7, without_sub=True)
                 assert answer.fields["IS_SUB_CHANGE"] == "false"
             group = broker.members.consumers("g")

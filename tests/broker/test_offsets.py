@@ -124,15 +124,15 @@ def test_the_file_follows_the_table_every_5_s_and_at_the_stop(tmp_path: Path) ->
     async def scenario() -> None:
         async with kept(tmp_path) as offsets:
             offsets.put("g", "T", 0, 1)
-            await asyncio.sleep(9)
+            await asyncio.sleep(9)  # virtual
             assert not path.exists()
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # virtual
             assert parse(path.read_text()).offset_table == {"T@g": {0: 1}}
             offsets.put("g", "T", 0, 2)
-            await asyncio.sleep(5)
+            await asyncio.sleep(5)  # virtual
             assert parse(path.read_text()).offset_table == {"T@g": {0: 2}}
             written_ns = path.stat().st_mtime_ns
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # virtual
             assert path.stat().st_mtime_ns == written_ns, "what did not change is not written"
             offsets.put("g", "T", 0, 3)
         assert parse(path.read_text()).offset_table == {"T@g": {0: 3}}
@@ -228,7 +228,7 @@ def test_the_text_of_a_hundred_thousand_offsets_is_made_in_many_turns(tmp_path: 
             offsets.put(f"group{n % 50}", f"topic{n // 200}", n % 4, n)
         async with asyncio.TaskGroup() as pillars:
             saving = pillars.create_task(offsets.save_forever(lambda: 5.0))
-            await asyncio.sleep(10)
+            await asyncio.sleep(10)  # virtual
             while not keeper.texts:
                 keeper.turns += 1
                 await asyncio.sleep(0)

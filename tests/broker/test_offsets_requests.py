@@ -155,7 +155,7 @@ def test_progress_compares_what_was_settled_with_what_there_is(tmp_path: Path) -
             prepare(broker)
             broker.topic("T", 2)
             for _ in range(10):
-                await asyncio.sleep(1)
+                await asyncio.sleep(1)  # virtual
                 broker.store_messages("T", 0, 1)
             await commit(guest, "g", "T", 0, 8)
             broker.offsets.put_pulled("g", "T", 0, 9)
@@ -223,7 +223,7 @@ def test_time_spans_tell_how_long_the_next_message_waits(tmp_path: Path) -> None
             broker.topic("T", 2)
             for _ in range(5):
                 broker.store_messages("T", 0, 1)
-                await asyncio.sleep(1)
+                await asyncio.sleep(1)  # virtual
             await commit(guest, "g", "T", 0, 2)
             answer = await guest.ask(303, {"topic": "T", "group": "g"})
             first, empty = TimeSpans.decode(answer.body).consume_time_span_set

@@ -21,7 +21,7 @@ async def prepare(broker: Meeting) -> None:
     broker.tables.groups.find("g")
     for _ in range(10):
         broker.store_messages("T", 0, 1)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # virtual
     for queue_id in range(2):
         broker.offsets.put("g", "T", queue_id, 5 if queue_id == 0 else 0)
 
