@@ -1,7 +1,6 @@
 """`bolide broker`: a broker in a process of its own."""
 
 import argparse
-import logging
 import os
 import sys
 from pathlib import Path
@@ -26,13 +25,11 @@ if TYPE_CHECKING:
     from bolide.broker.broker import Broker
     from bolide.broker.config import BrokerConfig
     from bolide.remoting.server import Server
-    from bolide.store.config import StoreConfig
 
 _EPILOG = (
     "Settings have RocketMQ's names; later ones win: FILE, then --set, then options of their own. "
     "Without -n the name servers are those of namesrvAddr in FILE, or of the environment's NAMESRV_ADDR."
 )
-log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> None:
@@ -128,30 +125,10 @@ async def _serve(config: "BrokerConfig", file: ReadyFile) -> None:
     from bolide.clock import SystemClock
 
     stop = StopSignal()
-    warn_of_full_disk(config.store)
     async with serve(config, SystemClock()) as (broker, server):
         file.write(broker=reachable(config.listen.host, server.port))
         _greet(config, broker, server)
         await stop.wait()
-
-
-def warn_of_full_disk(config: "StoreConfig") -> None:
-    """Say before the first message is refused that it will be."""
-    from bolide.store.disk import Disk
-    from bolide.store.retention import DiskState, disk_state
-
-    for directory in (config.root, config.log_directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        used = Disk().used_percent(directory)
-        if disk_state(used, config) is DiskState.FULL:
-            log.warning(
-                "the disk of %s is %d %% full, more than diskSpaceWarningLevelRatio=%d: messages are refused "
-                "until there is room, or the ratio is raised",
-                directory,
-                used,
-                config.disk_percent_full,
-            )
-            return
 
 
 def _greet(config: "BrokerConfig", broker: "Broker", server: "Server") -> None:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bolide.cli.broker import add_broker_options, read_broker_settings, warn_of_full_disk
+from bolide.cli.broker import add_broker_options, read_broker_settings
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
@@ -100,7 +100,6 @@ async def _serve(namesrv_config: "NamesrvConfig", broker_config: "BrokerConfig",
 
     stop = StopSignal()
     clock = SystemClock()
-    warn_of_full_disk(broker_config.store)
     host = await _host_to_reach(namesrv_config.listen.host)
     own_host = None if broker_config.advertised_host else host
     async with namesrv.serve(namesrv_config, clock, own_host) as (_, namesrv_server):

@@ -21,6 +21,7 @@ async def open_store(
 ) -> AsyncIterator[Store]:
     """A store that flushes, commits and cleans by itself while the block runs."""
     with Store.open(config, clock, store_host, disk) as store:
+        store.look_at_disk()  # before the first message, not after the first interval
         async with asyncio.TaskGroup() as pillars:
             loops = [
                 pillars.create_task(_flush_forever(store, clock), name="store.flush"),

@@ -371,16 +371,26 @@ class Store:
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
 
-    def clean(self) -> list[int]:
-        """One run of retention; returns the bases of the log segments that went."""
+    def look_at_disk(self) -> DiskState:
+        """See how full the disk is; one that is too full takes no messages until there is room again."""
         used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
-            log.error("disk is full, no more messages are taken used_percent=%d", used)
+            log.error(
+                "disk of %s is %d %% full, no messages are taken: more than diskSpaceWarningLevelRatio=%d",
+                self.config.root,
+                used,
+                self.config.disk_percent_full,
+            )
         if state is DiskState.FULL:
             self.is_disk_full = True
         elif state is not DiskState.FORCE:
             self.is_disk_full = False
+        return state
+
+    def clean(self) -> list[int]:
+        """One run of retention; returns the bases of the log segments that went."""
+        state = self.look_at_disk()
         is_asked, self._asked_cleanings = self._asked_cleanings > 0, max(self._asked_cleanings - 1, 0)
         now_ms = self._clock.now_ms()
         local_hour = datetime.fromtimestamp(now_ms / 1000).astimezone().hour
