@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,7 +141,7 @@ def _greet(config: "BrokerConfig", broker: "Broker", server: "Server") -> None:
     ]
     if config.namesrv:
         lines.append(f"  name servers      {config.namesrv}")
-        lines.append(f"  look around       mqadmin clusterList -n {config.namesrv}")
+        lines.append(f"  look around       mqadmin clusterList -n {shlex.quote(config.namesrv)}")
     else:
         lines.append("  name servers      none: clients cannot find this broker; give them with -n host:port")
     lines.append("  stop              Ctrl-C")
