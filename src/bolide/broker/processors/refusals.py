@@ -62,6 +62,7 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
     ),
