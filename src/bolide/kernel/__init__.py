@@ -25,21 +25,25 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import scan_records as scan_records
     from bolide.kernel.plain_records import select_entries as select_entries
     from bolide.kernel.plain_records import walk_records as walk_records
+
+    # the broker's, for sends
+    from bolide.kernel.plain_sends import lay_sends as lay_sends
 else:
     from bolide.kernel import plain as active
     from bolide.kernel import plain_records as records
+    from bolide.kernel import plain_sends as sends
 
     _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
     if _wanted not in ("auto", "plain", "compiled"):
         raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
     if _wanted != "plain":
         try:
-            from bolide.kernel import compiled, compiled_records
+            from bolide.kernel import compiled, compiled_records, compiled_sends
         except ImportError:
             if _wanted == "compiled":
                 raise  # asked for by name: falling back would hide the answer
         else:
-            active, records = compiled, compiled_records
+            active, records, sends = compiled, compiled_records, compiled_sends
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -57,6 +61,9 @@ else:
     select_entries = records.select_entries
     walk_records = records.walk_records
 
+    # the broker's, for sends
+    lay_sends = sends.lay_sends
+
 __all__ = [
     "NAME",
     "answer_routes",
@@ -65,6 +72,7 @@ __all__ = [
     "cut_frames",
     "java_hash",
     "lay_records",
+    "lay_sends",
     "put_keys",
     "read_headers",
     "scan_records",

@@ -59,38 +59,6 @@ cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept n
     return span.size == size and memcmp(span.at, text, size) == 0
 
 
-cdef void find_wanted(const uint8_t* at, Py_ssize_t size, Wanted* wanted) noexcept nogil:
-    """One pass over the bytes: pairs are short, and a call to look for a byte costs more than looking."""
-    cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef const uint8_t* value
-    cdef Py_ssize_t name_size
-    cdef Span found
-    wanted.tags.size = wanted.keys.size = wanted.unique_key.size = 0
-    while at < end:
-        name = at
-        while at < end and at[0] != 1 and at[0] != 2:
-            at += 1
-        if at == end or at[0] == 2:
-            at += 1
-            continue
-        name_size = at - name
-        value = at + 1
-        at = value
-        while at < end and at[0] != 2:
-            at += 1
-        if at > value:
-            found.at = value
-            found.size = at - value
-            if name_size == 4 and memcmp(name, b"TAGS", 4) == 0:
-                wanted.tags = found
-            elif name_size == 4 and memcmp(name, b"KEYS", 4) == 0:
-                wanted.keys = found
-            elif name_size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
-                wanted.unique_key = found
-        at += 1
-
-
 cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value) noexcept nogil:
     """Go on hashing as Java does; false when a byte is beyond ASCII."""
     cdef Py_ssize_t i
