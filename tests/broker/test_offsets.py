@@ -36,6 +36,9 @@ JAVA_5 = """{
 \t}
 }"""
 JAVA_4 = '{"offsetTable":{"TestTopic@cg":{0:12,1:9},"%RETRY%cg@cg":{0:3}}}'
+# 5.5.0 has another writer of JSON, and tells where the last pulls ended too.
+JAVA_5_5 = JAVA_5.replace("{0:12,1:9", "{\n\t\t\t0:12,\n\t\t\t1:9").replace("{0:3", "{\n\t\t\t0:3")
+JAVA_5_5 = JAVA_5_5.removesuffix("\n}") + ',\n\t"pullOffsetTable":{}\n}'
 STRICT = '{"dataVersion": {"counter": 3}, "offsetTable": {"TestTopic@cg": {"0": 12, "1": 9}, "%RETRY%cg@cg": {"0": 3}}}'
 
 
@@ -57,7 +60,7 @@ async def kept(directory: Path, clock: VirtualClock | None = None) -> AsyncItera
                 task.cancel()
 
 
-@pytest.mark.parametrize("text", [JAVA_5, JAVA_4, STRICT], ids=["5.x", "4.9", "strict"])
+@pytest.mark.parametrize("text", [JAVA_5, JAVA_5_5, JAVA_4, STRICT], ids=["5.3", "5.5", "4.9", "strict"])
 def test_a_file_of_any_broker_is_read(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
 
