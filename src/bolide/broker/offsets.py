@@ -48,7 +48,7 @@ class Offsets:
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
         self.table: OffsetTable = content.offset_table
-        self.version = content.data_version or DataVersion()
+        self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group goes on; None for a queue it never settled anything in."""
