@@ -172,10 +172,6 @@ class Reader:
                 high = middle
         return max(low - 1, queue.min_offset) if is_upper else low
 
-    def is_near(self, physical_offset: int) -> bool:
-        """Whether a record is among the newest, which probably are in memory."""
-        return self._log.end - physical_offset <= self._near_size
-
     def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """When a message was stored, -1 if it is gone."""
         physical_offset, size, _ = queue.entry(queue_offset)
