@@ -209,3 +209,16 @@ def test_all_three_servers_are_in_the_list_of_commands(tmp_path: Path) -> None:
     for command in ("up", "broker", "namesrv"):
         assert f"  {command} " in listed
         assert "--ready-file" in bolide(tmp_path, command, "--help").stdout
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_setting_changed_at_run_time_is_still_changed_after_a_restart(tmp_path: Path, has_file: bool) -> None:
+    (tmp_path / "b.conf").write_text("# ours\nfileReservedTime=48\n")
+    options = ("-c", str(tmp_path / "b.conf"), *LOCAL) if has_file else LOCAL
+    with running(tmp_path, "broker", *options) as broker:
+        assert ask(broker.broker, Command(25, body=b"autoCreateTopicEnable=false")).code == 0
+        broker.stop(signal.SIGTERM)
+    with running(tmp_path, "broker", *options) as broker:
+        settings = read_properties(ask(broker.broker, Command(26)).body.decode())
+    assert settings["autoCreateTopicEnable"] == "false"
+    assert settings["fileReservedTime"] == ("48" if has_file else "72")

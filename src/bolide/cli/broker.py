@@ -69,7 +69,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 def _read_config(options: argparse.Namespace) -> "BrokerConfig":
     from bolide.broker.config import read_config
 
-    settings = read_broker_settings(options)
+    settings = read_broker_settings(options, str(Path.home() / "store"))
     if options.namesrv is not None:
         settings["namesrvAddr"] = options.namesrv
     else:
@@ -80,8 +80,11 @@ def _read_config(options: argparse.Namespace) -> "BrokerConfig":
     return read_config(settings)
 
 
-def read_broker_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The settings of the file, of `--set` and of the options that `broker` and `up` share; later ones win."""
+def read_broker_settings(options: argparse.Namespace, root: str) -> dict[str, str]:
+    """The settings of the file, of `--set` and of the options that `broker` and `up` share; later ones win.
+
+    `root` is where messages are kept when nobody says otherwise.
+    """
     settings = read_file(options.file) if options.file is not None else {}
     if options.data is not None:
         # The directory holds all of it: a log that the file keeps elsewhere would not belong to its queues.
@@ -91,7 +94,17 @@ def read_broker_settings(options: argparse.Namespace) -> dict[str, str]:
     settings |= {key: value for key, value in given.items() if value is not None}
     if options.file is not None:
         settings["brokerConfigPath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
-    return settings
+        return settings
+    return _kept_changes(Path(settings.get("storePathRootDir", root))) | settings
+
+
+def _kept_changes(root: Path) -> dict[str, str]:
+    """What was changed at run time in a broker that had no file; Java leaves more than that in the same place."""
+    from bolide.broker.config import RULES
+
+    path = root / "config" / "broker.properties"
+    kept = read_file(path) if path.is_file() else {}
+    return {key: value for key, value in kept.items() if key in RULES.changeable}
 
 
 def check_addresses(addresses: str) -> None:

@@ -76,7 +76,7 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     from bolide.broker import config as broker
     from bolide.namesrv import config as namesrv
 
-    settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options)
+    settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options, DATA)
     if settings.pop("namesrvAddr", ""):
         log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
     data = Path(settings["storePathRootDir"]).absolute()
