@@ -1,4 +1,4 @@
-"""Bodies are written as JSON in Java's order (a queue as a key is bare), and read from whatever Java, C++ and Go send."""
+"""Bodies are JSON in Java's order (a queue as a key is bare), and are read from whatever Java, C++ and Go send."""
 
 import contextlib
 import json
