@@ -23,10 +23,13 @@ from bolide.broker.longpoll import ParkedPulls
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
 from bolide.broker.processors.clients import Clients
+from bolide.broker.processors.forwarding import Forwarding
 from bolide.broker.processors.groups import GroupCalls
 from bolide.broker.processors.offsets import GroupOffsets
+from bolide.broker.processors.progress import Progress
 from bolide.broker.processors.pull import Pulls
 from bolide.broker.processors.refusals import refusals
+from bolide.broker.processors.resets import Resets
 from bolide.broker.processors.send import Sends
 from bolide.broker.processors.status import Status
 from bolide.broker.processors.topics import TopicCalls
@@ -73,7 +76,7 @@ class Broker:
         self.groups = Groups(self.current, keeper, clock)
         self.offsets = Offsets(config.directory, keeper, clock)
         self.members = Members(self.current, self.groups, self.topics, clock)
-        self.locks = Locks(clock)
+        self.locks = Locks(clock, config.lock_life_ms / 1000)
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper)
@@ -89,13 +92,17 @@ class Broker:
             clock,
         )
         clients = Clients(self.current, self.members, self.locks, self.topics, self.groups)
-        group_offsets = GroupOffsets(self.offsets, self.members, self.topics, self.groups, store)
+        consuming = (self.offsets, self.members, self.topics, self.groups, store)
+        group_offsets = GroupOffsets(*consuming)
+        progress = Progress(self.current, *consuming, self.stats, clock)
+        resets = Resets(self.current, *consuming)
+        forwarding = Forwarding(self.current, self.members, self.topics, self.groups, store)
         status = Status(self.current, self.topics, self.stats, store, clock, aside)
         topic_calls = TopicCalls(
             self.topics, self.offsets, store, self.current, self.stats, keeper, announced=self.announced
         )
         group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
-        parts = (sends, pulls, clients, group_offsets, status, topic_calls, group_calls)
+        parts = (sends, pulls, clients, forwarding, group_offsets, progress, resets, status, topic_calls, group_calls)
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
         store.listen(self.parked.on_arrival)
