@@ -62,14 +62,14 @@ def test_the_ready_file_names_both_and_the_first_message_is_taken_and_given_back
 
 
 def test_it_accepts_the_first_message_within_a_second_of_the_command_and_stays_small(tmp_path: Path) -> None:
-    """The best of three starts: other tests may be using the processor."""
+    """The best of three starts, without the time in which it was ready to run and others had the processor."""
     took_s = []
     for number in range(3):
         home = tmp_path / str(number)
         home.mkdir()
         with running(home, "up", *FREE_PORTS) as up:
+            took_s.append(up.ready_s - up.queued_s())
             assert send(up.broker, "Hello", b"first").code == 0
-            took_s.append(up.ready_s)
             assert up.status("RssAnon") < IDLE_SIZE_MAX
     assert min(took_s) < FIRST_MESSAGE_LIMIT_S
 

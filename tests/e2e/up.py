@@ -67,6 +67,11 @@ class Up:
             self.process.kill()
             self.process.communicate()
 
+    def queued_s(self) -> float:
+        """How long its main thread has waited for a processor, where the kernel counts that."""
+        counted = Path(f"/proc/{self.process.pid}/schedstat")
+        return int(counted.read_text().split()[1]) / 1e9 if counted.exists() else 0.0
+
     def status(self, key: str) -> int:
         """A size of /proc/PID/status, in bytes."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
