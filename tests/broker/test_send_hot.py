@@ -273,10 +273,10 @@ def test_a_late_flush_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) 
             here.store.flush_in_thread = lambda: hold_back(gate, flush)  # type: ignore[method-assign]
             stream = stream_of(3) + message(codec=1, opaque=9).encode() + message(oneway=True).encode()
             hot.take(session, memoryview(stream), bounds_of(stream))
-            await asyncio.sleep(3)
+            await asyncio.sleep(3)  # virtual
             hot.take(session, memoryview(stream), bounds_of(stream))
             assert peer.written == []
-            await asyncio.sleep(2.1)
+            await asyncio.sleep(2.1)  # virtual
             assert (len(peer.written), peer.held) == (1, 5)
             answers = read_commands(peer.written[0], bounds_of(peer.written[0]))
             assert [(answer.code, answer.opaque, answer.codec) for answer in answers] == [
@@ -288,7 +288,7 @@ def test_a_late_flush_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) 
             assert all(answer.fields["msgId"] for answer in answers)
             disk.broken_for = "commitlog"
             gate.set()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # virtual
             answers = read_commands(peer.written[1], bounds_of(peer.written[1]))
             assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 4
             assert all(set(answer.fields) == {"MSG_REGION", "TRACE_ON"} for answer in answers)
