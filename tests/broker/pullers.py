@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import Groups
@@ -54,7 +56,9 @@ SMALL = {
 
 @dataclass
 class Rig:
-    """The rooms a pull goes through. It is the owner of its sessions too."""
+    """The rooms a pull goes through. It is the owner of its sessions too, with the hot path or without."""
+
+    is_hot: ClassVar[bool] = True
 
     current: CurrentConfig
     topics: Topics
@@ -70,6 +74,7 @@ class Rig:
     def __post_init__(self) -> None:
         self.handlers = Handlers(self.pulls.handlers())
         self.sessions: list[Session] = []
+        self.taken_count = 0
 
     @property
     def port(self) -> int:
@@ -77,7 +82,11 @@ class Rig:
         return self.server.port
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
+        if not Rig.is_hot:
+            return b"", bounds
+        replies, left = self.pulls.take(session, stream, bounds)
+        self.taken_count += (len(bounds) - len(left)) // 2
+        return replies, left
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         if request.session not in self.sessions:
@@ -181,3 +190,11 @@ async def connected(rig: Rig, **heartbeat: Any) -> Peer:
     peer = await Peer.connect(rig.port)
     assert (await peer.ask(heartbeat_of(**heartbeat))).code == 0
     return peer
+
+
+both_paths = pytest.fixture(autouse=True, params=[True, False], ids=["hot", "plain"])
+
+
+def choose_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an autouse fixture (`both_paths(choose_path)`): every test of a module runs on both paths."""
+    monkeypatch.setattr(Rig, "is_hot", request.param)

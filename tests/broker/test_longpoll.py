@@ -8,10 +8,23 @@ import pytest
 from bolide.broker import longpoll
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import VirtualClock
-from tests.broker.pullers import GROUP, TOPIC, Rig, bodies_of, connected, place_of, pull_of, pulling, topic_of
+from tests.broker.pullers import (
+    GROUP,
+    TOPIC,
+    Rig,
+    bodies_of,
+    both_paths,
+    choose_path,
+    connected,
+    place_of,
+    pull_of,
+    pulling,
+    topic_of,
+)
 from tests.remoting.ends import Peer
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
+on_both_paths = both_paths(choose_path)
 PUSH = 2  # may wait; the filter is that of the heartbeat
 
 

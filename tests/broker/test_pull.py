@@ -13,10 +13,23 @@ from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subsc
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG
 from bolide.store.read import memory_size
-from tests.broker.pullers import GROUP, TOPIC, bodies_of, connected, heartbeat_of, place_of, pull_of, pulling, topic_of
+from tests.broker.pullers import (
+    GROUP,
+    TOPIC,
+    bodies_of,
+    both_paths,
+    choose_path,
+    connected,
+    heartbeat_of,
+    place_of,
+    pull_of,
+    pulling,
+    topic_of,
+)
 from tests.remoting.ends import Peer
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
+on_both_paths = both_paths(choose_path)
 PUSH = 0  # no flag: the filter is that of the heartbeat
 
 

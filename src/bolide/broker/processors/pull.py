@@ -5,13 +5,18 @@ and the code for each state of the queue are RocketMQ's, for every client reads 
 here, 20 go on from the offset in the answer, 21 jump to it. A pull that would be answered with 19 is parked instead
 (`longpoll.py`) if it says so; when it is resumed all checks run again, but it commits nothing and is not parked twice.
 
+Pulls are answered a read at a time (`take`): the kernel reads the requests and copies the records into one frame. What
+it leaves goes the plain way, with the same bytes as its result.
+
 Whether a message is wanted is decided by the tag hash in its queue entry; the message itself is not looked at. A
 group's filter comes with its heartbeats, and a pull that knows a newer one than we do is turned away (25): filtered by
 the older, it would pass over messages it wants.
 """
 
+import functools
 from typing import NamedTuple
 
+from bolide import kernel
 from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.longpoll import ParkedPull, ParkedPulls
@@ -22,14 +27,16 @@ from bolide.broker.topics import PERM_READ, Topics
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
+from bolide.kernel.plain_pulls import Pull as PullFields
 from bolide.model.queue import QueueKey, QueueOffset
 from bolide.model.topics import SYSTEM_GROUP_PREFIX
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription, TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
+from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
+from bolide.remoting.session import Session
 from bolide.store.read import PullStatus
 from bolide.store.store import Store
 
@@ -72,6 +79,12 @@ class Pull(NamedTuple):
     expression: str | None
     expression_type: str | None
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """How many messages and how many bytes of them it may get at most."""
+        size_max = min(self.size_max, _SIZE_MAX) if self.size_max > 0 else _SIZE_MAX
+        return min(self.count_max, _COUNT_MAX), size_max
+
 
 class _Allowed(NamedTuple):
     """A pull that passed the checks: the tag hashes it wants (None: all), and what it is about."""
@@ -79,6 +92,7 @@ class _Allowed(NamedTuple):
     wanted: frozenset[int] | None
     topic: TopicConfig
     group: GroupConfig
+    is_special: bool  # its answers say more than those of others
 
 
 class _Found(NamedTuple):
@@ -122,41 +136,79 @@ class Pulls:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        """Answer the pulls of one read; returns the answers and the bounds of what is left to be served one by one.
+
+        Those that wait are parked and done with; those to be refused are left, for refusals are told there.
+        """
+        requests = kernel.read_pulls(stream, bounds)
+        if not any(requests):
+            return b"", bounds
+        frames: list[bytes] = []
+        left: list[int] = []
+        for i, read in enumerate(requests):
+            frame = None if read is None else self._take(session, *read)
+            if frame is None:
+                left += bounds[2 * i : 2 * i + 2]
+            else:
+                frames.append(frame)
+        return b"".join(frames), left
+
+    def _take(self, session: Session, codec: int, code: int, opaque: int, fields: PullFields) -> bytes | None:
+        pull = Pull._make(fields)
+        try:
+            allowed = self._check(pull)
+            frame = self._gather(codec, opaque, pull, allowed)
+            if frame is not None:
+                self._commit(pull)
+                return frame
+            request = Request(Command(code, opaque=opaque, codec=codec), session, self._clock.monotonic_s())
+            reply = self._first(request, pull, allowed)
+        except Refusal:
+            return None
+        if reply is None:
+            return b""
+        answer = reply.encode()
+        return answer if len(answer) <= self._current.config.listen.frame_size_max else None
+
     def pull(self, request: Request) -> Reply:
         """11 and 361."""
-        command = request.command
-        pull = read_pull(PullMessageRequest.decode(command.fields))
-        allowed = self._check(pull)
+        pull = read_pull(PullMessageRequest.decode(request.command.fields))
+        return self._first(request, pull, self._check(pull))
+
+    def _first(self, request: Request, pull: Pull, allowed: _Allowed) -> Reply:
+        """The first run of a pull: it may commit an offset, and it may be parked."""
         found = self._find(pull, allowed)
-        self._note(pull, found, is_first=True)
+        self._note(pull, found)
+        if found.remark != _RESET:  # who was just reset commits where he was before: that must not undo it
+            self._commit(pull)
         if (
-            found.code == ResponseCode.PULL_NOT_FOUND
+            found.code is ResponseCode.PULL_NOT_FOUND
             and pull.sys_flag & SUSPEND_FLAG
             and found.next_offset == pull.offset
-            and not command.is_oneway
+            and not request.command.is_oneway
         ):
             self._park(request, pull, allowed)
             return None
-        return self._answer(command, pull, allowed, found)
+        return self._answer(request.command, allowed, found)
 
     def _park(self, request: Request, pull: Pull, allowed: _Allowed) -> None:
         # The fields were read: a pull that waits need not keep their texts.
-        kept = Request(
-            Command(request.command.code, opaque=request.command.opaque, codec=request.command.codec),
-            request.session,
-            request.arrived_s,
-        )
-        parked = ParkedPull(
-            kept, (pull.topic, pull.queue_id), pull.offset, allowed.wanted, lambda: self._resume(kept, pull)
-        )
-        self._parked.park(parked, pull.suspend_ms)
+        request.command.fields = {}
+        place = pull.topic, pull.queue_id
+        resume = functools.partial(self._resume, request, pull)
+        self._parked.park(ParkedPull(request, place, pull.offset, allowed.wanted, resume), pull.suspend_ms)
 
     def _resume(self, request: Request, pull: Pull) -> Reply:
         """The second run of a parked pull: it is answered, whatever is found."""
         allowed = self._check(pull)
+        frame = self._gather(request.command.codec, request.command.opaque, pull, allowed)
+        if frame is not None:
+            request.session.push(frame)
+            return None
         found = self._find(pull, allowed)
-        self._note(pull, found, is_first=False)
-        return self._answer(request.command, pull, allowed, found)
+        self._note(pull, found)
+        return self._answer(request.command, allowed, found)
 
     # May it?
 
@@ -182,7 +234,8 @@ class Pulls:
         wanted = self._wanted(pull, group)
         if self._groups.is_forbidden(pull.group, pull.topic, READ_BIT):
             raise _forbidden(f"group {pull.group!r} may not read topic {pull.topic!r}: an administrator forbade it")
-        return _Allowed(wanted, topic, group)
+        is_special = bool(config.reads_from_slave or topic.topic_sys_flag or group.group_sys_flag)
+        return _Allowed(wanted, topic, group, is_special)
 
     def _wanted(self, pull: Pull, group: GroupConfig) -> frozenset[int] | None:
         """The tag hashes to filter by."""
@@ -243,9 +296,9 @@ class Pulls:
             queue = self._store.queue(QueueKey(pull.topic, pull.queue_id))
             low, high = (0, 0) if queue is None else (queue.min_offset, queue.next_offset)
             return _Found(ResponseCode.PULL_OFFSET_MOVED, _RESET, [], reset, low, high)
-        slices = self._store.read(
-            QueueKey(pull.topic, pull.queue_id), pull.offset, pull.count_max, allowed.wanted, size_max=pull.size_max
-        )
+        count_max, size_max = pull.limits
+        key = QueueKey(pull.topic, pull.queue_id)
+        slices = self._store.read(key, pull.offset, count_max, allowed.wanted, size_max=size_max)
         code = _CODES[slices.status]
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
@@ -255,20 +308,55 @@ class Pulls:
             code, next_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
         return _Found(code, slices.status.value, slices.views, next_offset, slices.min_offset, slices.max_offset)
 
-    def _note(self, pull: Pull, found: _Found, is_first: bool) -> None:
+    def _gather(self, codec: int, opaque: int, pull: Pull, allowed: _Allowed) -> bytes | None:
+        """The usual case in one piece: a frame with messages, as `_find` and `_answer` would make it; else None."""
+        queue = self._store.dispatch.queues.get((pull.topic, pull.queue_id))
+        if queue is None or not queue.min_offset <= pull.offset < queue.next_offset:
+            return None
+        if allowed.is_special or self._offsets.has_reset(pull.group, pull.topic, pull.queue_id):
+            return None
+        count_max, size_max = pull.limits
+        stretch = self._store.reader.stretch(queue, pull.offset, count_max, allowed.wanted is not None)
+        if stretch is None:
+            return None
+        answer = kernel.answer_pull(
+            codec,
+            opaque,
+            VERSION,
+            0,
+            pull.offset,
+            queue.min_offset,
+            queue.next_offset,
+            stretch.entries,
+            allowed.wanted,
+            stretch.log_min,
+            stretch.near_from,
+            count_max,
+            size_max,
+            stretch.near_limits,
+            stretch.far_limits,
+            stretch.log,
+            stretch.log_base,
+        )
+        if answer is None or len(answer[0]) > self._current.config.listen.frame_size_max:
+            return None
+        frame, count, size, scanned = answer
+        self._stats.got(pull.group, pull.topic, count, size)
+        self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, pull.offset + scanned)
+        return frame
+
+    def _note(self, pull: Pull, found: _Found) -> None:
         if found.code is ResponseCode.SUCCESS:
-            size = sum(map(len, found.views))
-            self._stats.got(pull.group, pull.topic, len(found.views), size)
+            self._stats.got(pull.group, pull.topic, len(found.views), sum(map(len, found.views)))
         else:
             self._stats.missed()
         self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, found.next_offset)
-        if not is_first or not pull.sys_flag & COMMIT_FLAG or pull.commit_offset < 0:
-            return
-        # Who was just reset commits where he was before: that must not undo it.
-        if found.remark != _RESET and self._store.config.role != "SLAVE":
+
+    def _commit(self, pull: Pull) -> None:
+        if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0 and self._store.config.role != "SLAVE":
             self._offsets.put(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
 
-    def _answer(self, command: Command, pull: Pull, allowed: _Allowed, found: _Found) -> Command:
+    def _answer(self, command: Command, allowed: _Allowed, found: _Found) -> Command:
         header = PullMessageAnswer(
             suggested_broker_id=self._suggested(allowed.group, found),
             next_offset=QueueOffset(found.next_offset),
@@ -292,14 +380,13 @@ class Pulls:
 
 def read_pull(header: PullMessageRequest) -> Pull:
     """What a request's fields ask for."""
-    size_max = header.answer_size_max
     return Pull(
         header.consumer_group,
         header.topic,
         header.queue_id,
         header.queue_offset,
-        min(header.message_count_max, _COUNT_MAX),
-        _SIZE_MAX if size_max is None or size_max <= 0 else min(size_max, _SIZE_MAX),
+        header.message_count_max,
+        header.answer_size_max or 0,
         header.sys_flag,
         header.commit_offset,
         header.suspend_timeout_ms,
