@@ -252,8 +252,8 @@ class Registration:
         desk.heard_counter = version.counter
 
     def _note_failure(self, desk: _Desk, problem: ClientError | Refusal) -> None:
-        if not desk.failure_count:
-            log.warning("name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
+        level = logging.DEBUG if desk.failure_count else logging.WARNING  # once is enough for an operator
+        log.log(level, "name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
         desk.is_known = False
         desk.failure_count += 1
         desk.due_s = self._clock.monotonic_s() + min(RETRY_FIRST_S * 2.0 ** (desk.failure_count - 1), RETRY_MAX_S)
