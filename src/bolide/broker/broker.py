@@ -28,6 +28,7 @@ from bolide.broker.processors.groups import GroupCalls
 from bolide.broker.processors.offsets import GroupOffsets
 from bolide.broker.processors.progress import Progress
 from bolide.broker.processors.pull import Pulls
+from bolide.broker.processors.queries import Queries
 from bolide.broker.processors.refusals import refusals
 from bolide.broker.processors.resets import Resets
 from bolide.broker.processors.send import Sends
@@ -102,7 +103,9 @@ class Broker:
             self.topics, self.offsets, store, self.current, self.stats, keeper, announced=self.announced
         )
         group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
-        parts = (sends, pulls, clients, forwarding, group_offsets, progress, resets, status, topic_calls, group_calls)
+        queries = Queries(store, self.members, clock)
+        reading = (pulls, queries, group_offsets, progress, resets)
+        parts = (sends, *reading, clients, forwarding, status, topic_calls, group_calls)
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
         store.listen(self.parked.on_arrival)
