@@ -38,6 +38,7 @@ QUESTION = "How does the broker compare with Java's?"
 EXAMPLES = "org.apache.rocketmq.example.benchmark"
 CLIENT_HEAP = ("-Xms512m", "-Xmx1g")
 SEND = 310
+SMOKE_SEGMENT_SIZE = 16 << 20
 LOAD_SLACK_S = 120
 QUIET_LOAD = 0.7
 CLIENT_TIMEOUT_S = 60.0
@@ -66,6 +67,7 @@ class Bench:
     options: argparse.Namespace
     program: Path
     directory: Path
+    settings: dict[str, object] = field(default_factory=dict)  # of all brokers
     numbers: Iterator[int] = field(default_factory=count)
     backlogs: dict[str, str] = field(default_factory=dict)
 
@@ -201,6 +203,7 @@ GROUPS = (*dict.fromkeys(row.group for row in ROWS), "sync", "footprint", "scale
 
 @contextmanager
 def contestants(bench: Bench, **settings: object) -> Iterator[list[Measured]]:
+    settings |= bench.settings
     with ExitStack() as stack:
         servers = [stack.enter_context(bolide_up(bench.directory, settings))]
         if not bench.options.without_java:
@@ -266,7 +269,7 @@ def run_footprint(bench: Bench) -> dict[str, Figures]:
     answers = {}
     for start in (bolide_up,) if bench.options.without_java else (bolide_up, java_up):
         began_s = time.monotonic()
-        with start(bench.directory) as server:
+        with start(bench.directory, bench.settings) as server:
             await_that("the first message is taken", lambda: first_message(server), CLIENT_TIMEOUT_S)
             first_s = time.monotonic() - began_s
             time.sleep(bench.options.idle)
@@ -297,7 +300,7 @@ def run_scale(bench: Bench) -> dict[str, Figures]:
     """What many of something cost a message, beside the same load without; ours alone."""
     answers: dict[str, Figures] = {}
     options = bench.options
-    with bolide_up(bench.directory) as server:
+    with bolide_up(bench.directory, bench.settings) as server:
 
         def note(name: str, topic: str, base: str | None = None, **load: object) -> None:
             before = server.memory_mb()["own"]
@@ -391,7 +394,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.kernel != "auto":
         os.environ["BOLIDE_KERNEL"] = options.kernel  # for the broker that is started below
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="bolide-bench-") as scratch:
-        bench = Bench(options, build_load(), Path(scratch))
+        settings: dict[str, object] = {"mappedFileSizeCommitLog": SMOKE_SEGMENT_SIZE} if options.smoke else {}
+        bench = Bench(options, build_load(), Path(scratch), settings)
         disk = file_system(bench.directory)
         if disk == "tmpfs":
             print("the data is in memory (tmpfs): choose a real disk with --directory")

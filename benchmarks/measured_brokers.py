@@ -24,6 +24,7 @@ LOAD_SOURCE = HERE / "broker_load.c"
 JAVA_RELEASE = "5.5.0"
 JAVA_HEAP = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:InitiatingHeapOccupancyPercent=30")
 SEGMENT_SIZE = 1 << 30
+SEND_WAIT_MS = 5000  # of both: a busy machine must not turn a measurement into refusals
 START_TIMEOUT_S = 60.0
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 UPDATE_TOPIC, UPDATE_TOPICS, RUNTIME, GET_MAX_OFFSET = 17, 18, 28, 30
@@ -98,7 +99,7 @@ def bolide_up(directory: Path, settings: Mapping[str, object] | None = None) -> 
     ready_file = directory / f"ready-{port}"
     options = ["--data", str(directory / f"data-{port}"), "--port", str(port), "--namesrv-port", str(namesrv_port)]
     options += ["--ready-file", str(ready_file), "--log-level", "warning"]
-    for key, value in (settings or {}).items():
+    for key, value in {"waitTimeMillsInSendQueue": SEND_WAIT_MS, **(settings or {})}.items():
         options += ["--set", f"{key}={value}"]
     command = [sys.executable, "-c", "from bolide.cli.main import main; main()", "up", *options]
     with running("bolide-up", command, directory, {"PYTHONPATH": str(PACKAGE)}) as program:
@@ -119,6 +120,7 @@ def java_up(directory: Path, settings: Mapping[str, object] | None = None) -> It
         "mappedFileSizeCommitLog": SEGMENT_SIZE,
         "mapedFileSizeCommitLog": SEGMENT_SIZE,
         "enablePropertyFilter": False,
+        "waitTimeMillsInSendQueue": SEND_WAIT_MS,
         **(settings or {}),
     }
     with (
