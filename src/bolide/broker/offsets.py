@@ -48,6 +48,8 @@ class Offsets:
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
         self.table: OffsetTable = content.offset_table
+        # When the file that was read was written; what came later is not in it.
+        self.written_ms = content.data_version.timestamp if content.data_version is not None else 0
         self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:

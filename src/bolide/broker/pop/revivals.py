@@ -277,7 +277,7 @@ class Revivals:
 
     async def load(self) -> None:
         """Read back what is out. Offsets of groups follow what was popped since their file was written."""
-        saved_ms = self._offsets.version.timestamp
+        saved_ms = self._offsets.written_ms
         for key in [key for key in self._store.dispatch.queues if key[0] == self._log.topic]:
             queue_id = key[1]
             self._queue_count = max(self._queue_count, queue_id + 1)
