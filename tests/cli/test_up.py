@@ -162,6 +162,15 @@ def test_a_rocketmq_file_is_honoured_and_later_settings_win(tmp_path: Path) -> N
     assert (tmp_path / "kept" / "commitlog").is_dir()
 
 
+def test_with_tls_alone_the_broker_still_finds_its_name_server(tmp_path: Path) -> None:
+    with running(tmp_path, "up", *FREE_PORTS, *SMALL, "--set", "tls.server.mode=enforcing") as up:
+        with pytest.raises((AssertionError, ConnectionResetError)):  # the connection is closed without an answer
+            ask(up.namesrv, Command(206))
+        code, _, stderr = up.stop()
+    assert code == 0
+    assert f"registered namesrv={up.namesrv} address={up.broker}" in stderr
+
+
 def test_what_the_banner_says_is_true(tmp_path: Path) -> None:
     with running(tmp_path, "up", "--host", "0.0.0.0", *FREE_PORTS, *SMALL) as up:
         assert send(up.broker, "Hello", b"x").code == 0

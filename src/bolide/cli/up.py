@@ -42,6 +42,7 @@ _EPILOG = (
     "Settings have RocketMQ's names, a broker's or a name server's; later ones win: FILE, then --set, then options of "
     "their own."
 )
+_POLL_INTERVAL_S = 0.005
 _EVERYWHERE = ("0.0.0.0", "::", "")
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,8 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options, DATA)
     if settings.pop("namesrvAddr", ""):
         log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
+    if settings.get("tls.server.mode") == "enforcing":
+        settings.setdefault("useTLS", "true")  # the broker, too, speaks with its name server
     data = Path(settings["storePathRootDir"]).absolute()
     settings["storePathRootDir"] = str(data)
     of_namesrv = {
@@ -102,10 +105,13 @@ async def _serve(namesrv_config: "NamesrvConfig", broker_config: "BrokerConfig",
     clock = SystemClock()
     host = await _host_to_reach(namesrv_config.listen.host)
     own_host = None if broker_config.advertised_host else host
-    async with namesrv.serve(namesrv_config, clock, own_host) as (_, namesrv_server):
+    async with namesrv.serve(namesrv_config, clock, own_host) as (name_server, namesrv_server):
         address = f"{host}:{namesrv_server.port}"
         config = dataclasses.replace(broker_config, namesrv=address)
         async with broker.serve(config, clock) as (_, broker_server):
+            # The first message is accepted when clients find the broker, which on a busy machine may take a moment.
+            while config.name not in name_server.tables.brokers and not stop.has_come:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_INTERVAL_S)
             file.write(namesrv=address, broker=f"{host}:{broker_server.port}")
             _greet(config, namesrv_server, broker_server)
             await stop.wait()
