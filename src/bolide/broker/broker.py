@@ -7,7 +7,6 @@ the store closes, everything durable. Pillars guard what users rely on: if one f
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -256,16 +255,6 @@ async def _ip_of(host: str) -> str:
     except OSError as problem:
         raise ConfigError("brokerIP1", host, f"has no address: {problem.strerror or problem}") from problem
     return str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0])
-
-
-async def run(config: BrokerConfig, clock: Clock, started: Callable[[Broker, Server], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is called once, when messages are taken."""
-    async with serve(config, clock) as (broker, server):
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.close)
-        started(broker, server)
-        await server.closed()
 
 
 def _changed_settings(config: BrokerConfig) -> str:
