@@ -21,6 +21,7 @@ from bolide.broker.locks import Locks
 from bolide.broker.longpoll import ParkedPulls
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
+from bolide.broker.pop.room import PopRoom
 from bolide.broker.processors.clients import Clients
 from bolide.broker.processors.forwarding import Forwarding
 from bolide.broker.processors.groups import GroupCalls
@@ -45,6 +46,7 @@ from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
+from bolide.store.dispatch import Arrival
 from bolide.store.pillars import open_store
 from bolide.store.store import Store
 
@@ -103,11 +105,26 @@ class Broker:
         )
         group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
         queries = Queries(store, self.members, clock)
+        self.pop = PopRoom(
+            self.current,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.members,
+            keeper,
+            self.stats,
+            clock,
+        )
         reading = (pulls, queries, group_offsets, progress, resets)
-        parts = (sends, *reading, clients, forwarding, status, topic_calls, group_calls)
+        parts = (sends, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
-        store.listen(self.parked.on_arrival)
+        store.listen(self._arrived)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self.parked.on_arrival(arrival)
+        self.pop.on_arrival(arrival)
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
         return b"", bounds
@@ -143,6 +160,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
         keeper = Keeper(aside)
         async with open_store(config.store, clock) as store:
             broker = Broker(config, store, keeper, clock, aside)
+            await broker.pop.load()
             async with (
                 _pillars(broker),
                 Client(config.connect, clock) as client,
@@ -164,11 +182,13 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             group.create_task(broker.members.notices.tell_forever(), name="broker.notices"),
             group.create_task(broker.parked.check_forever(), name="broker.longpoll"),
             group.create_task(broker.stats.sample_forever(), name="broker.stats"),
+            group.create_task(broker.pop.run_forever(), name="broker.pop"),
             group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
         ]
         try:
             yield
         finally:
+            broker.pop.save()
             broker.offsets.save()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
@@ -197,6 +217,7 @@ async def _registered(
         broker.be_found_at(address, ips)
         return address
 
+    broker.pop.queues.client = client
     registration = Registration(broker.current, broker.topics, client, clock, aside, found)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(registration.run_forever(), name="broker.registration")

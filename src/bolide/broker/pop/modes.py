@@ -45,11 +45,6 @@ class RequestModes:
         self.table[mode.topic] = {**self.table.get(mode.topic, {}), mode.consumer_group: mode}
         self._save()
 
-    def remove_topic(self, topic: str) -> None:
-        """The topic is gone, and what was set for it."""
-        if self.table.pop(topic, None) is not None:
-            self._save()
-
     def snapshot(self) -> RequestModeTable:
         return RequestModeTable(message_request_mode_map=self.table.copy())
 

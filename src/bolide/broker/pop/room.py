@@ -45,6 +45,7 @@ class PopRoom:
         clock: Clock,
         chance: random.Random | None = None,
     ) -> None:
+        self._is_slave = store.config.role == "SLAVE"
         self.parked = ParkedPops(current, clock)
         self.noticed = ParkedPops(current, clock)
         self.revivals = Revivals(current, store, topics, groups, offsets, clock)
@@ -62,15 +63,19 @@ class PopRoom:
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Messages came into a queue."""
-        self.parked.on_arrival(arrival)
-        self.noticed.on_arrival(arrival)
+        if self.parked.count:
+            self.parked.on_arrival(arrival)
+        if self.noticed.count:
+            self.noticed.on_arrival(arrival)
 
     async def load(self) -> None:
         """Find out what is out."""
         await self.revivals.load()
 
     async def run_forever(self) -> None:
-        """Give again what is due, until cancelled."""
+        """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
+        if self._is_slave:
+            return
         async with asyncio.TaskGroup() as group:
             group.create_task(self.revivals.run_forever(), name="pop.revivals")
             group.create_task(self.orders.run_forever(self._released), name="pop.orders")
