@@ -8,6 +8,7 @@ Nothing here runs for each message, and little for each read: a broker with a th
 a time, and then the cost of a read is the cost of a message.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from bolide import kernel
@@ -24,13 +25,25 @@ from bolide.protocol.properties import encode_properties
 from bolide.remoting.session import Session
 from bolide.store.store import Store
 
+Take = Callable[[Session, memoryview, list[int]], tuple[bytes, list[int]]]
+
 _EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext entries
 
 
 class HotPath:
     """Stands before the handlers: what it does not take, they serve."""
 
-    def __init__(self, sends: Sends, store: Store, current: CurrentConfig, stats: Stats, clock: Clock) -> None:
+    def __init__(
+        self,
+        sends: Sends,
+        store: Store,
+        current: CurrentConfig,
+        stats: Stats,
+        clock: Clock,
+        behind: Take | None = None,
+    ) -> None:
+        """`behind` is given what is left of a read after the sends: the pulls, where they have such a path."""
+        self._behind = behind
         self._topics = sends.open_topics
         self._store = store
         self._current = current
@@ -63,9 +76,14 @@ class HotPath:
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
         """Answer what can be answered at once; returns the answers and the bounds of what is left."""
-        return self._take_sends(session, stream, bounds)
+        answers, left = self.take_sends(session, stream, bounds)
+        if left and self._behind is not None:
+            more, left = self._behind(session, stream, left)
+            answers += more
+        return answers, left
 
-    def _take_sends(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+    def take_sends(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        """The same for sends alone; under synchronous flush their answers are written later."""
         store = self._store
         if self._config is not self._current.config or self._rules.store_host is not store.store_host:
             self._configure()
