@@ -1,21 +1,28 @@
 """A cluster inside a test: both faces, both kinds of node, and every way to end one."""
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from bolide.errors import ConfigError
+from bolide.clock import Clock
+from bolide.errors import ConfigError, StoreError
 from bolide.protocol.bodies.routes import TopicRoute
 from bolide.protocol.command import Command
-from bolide.testing import AsyncCluster, Cluster, NotStarted, cluster
+from bolide.remoting.server import Server
+from bolide.testing import AsyncCluster, Cluster, NotStarted, VirtualClock, cluster, clusters
+from bolide.testing.clusters import _serve_namesrv
 from bolide.testing.nodes import free_port
 from tests.cli.test_namesrv import wait_for
 from tests.e2e.up import ask, bodies, send
-from tests.remoting.loops import both_loops
+from tests.remoting.loops import both_loops, virtual_time
 
 BOTH = pytest.mark.parametrize("processes", [False, True], ids=["inside", "processes"])
 
@@ -198,6 +205,46 @@ async def test_with_asyncio_and_processes() -> None:
         await broker.kill()
         await broker.start()
         assert await in_thread(bodies, broker.address, "T") == [b"x"]
+
+
+@virtual_time
+async def test_in_virtual_time_minutes_pass_in_no_time_and_heartbeats_with_them() -> None:
+    clock = VirtualClock()
+    async with cluster(clock=clock) as rocket:
+        (broker,) = rocket.brokers
+        await asyncio.sleep(130)  # virtual: longer than a name server keeps a silent broker
+        assert clock.monotonic_s() >= 130
+        await rocket.registered(broker)
+        await broker.kill()
+        await broker.start()
+        await rocket.registered(broker)
+
+
+def test_a_node_that_falls_takes_the_cluster_with_it_and_every_call_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    falls = threading.Event()
+
+    @asynccontextmanager
+    async def serve_until_it_falls(settings: dict[str, str], clock: Clock) -> AsyncIterator[Server]:
+        async def fall() -> None:
+            await asyncio.to_thread(falls.wait)
+            raise StoreError("the disk is gone")
+
+        async with _serve_namesrv(settings, clock) as server, asyncio.TaskGroup() as pillars:
+            pillars.create_task(fall(), name="fall")
+            yield server
+
+    def use_it_to_the_end() -> None:
+        with cluster(brokers=0) as rocket:
+            (namesrv,) = rocket.namesrvs
+            falls.set()
+            wait_for(lambda: not namesrv.is_running)
+            while True:  # a call that came just before the end is cancelled with it
+                with contextlib.suppress(CancelledError):
+                    namesrv.restart()
+
+    monkeypatch.setattr(clusters, "_serve_namesrv", serve_until_it_falls)
+    with pytest.raises(StoreError, match="the disk is gone"):
+        use_it_to_the_end()
 
 
 def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
