@@ -240,3 +240,23 @@ def test_the_text_of_a_hundred_thousand_offsets_is_made_in_many_turns(tmp_path: 
         assert parse(keeper.texts[0]).offset_table == offsets.table
 
     run(scenario())
+
+
+def test_a_stop_in_the_middle_of_a_save_writes_everything_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        keeper = Counting()
+        offsets = Offsets(tmp_path, cast(Keeper, keeper), VirtualClock())
+        for n in range(10_000):
+            offsets.put("g", f"topic{n}", 0, n)
+        async with asyncio.TaskGroup() as pillars:
+            saving = pillars.create_task(offsets.save_forever(lambda: 5.0))
+            await asyncio.sleep(10)  # virtual
+            await asyncio.sleep(0)
+            assert not keeper.texts, "the save is under way"
+            offsets.save()
+            await asyncio.sleep(1)  # virtual
+            saving.cancel()
+        (text,) = keeper.texts
+        assert parse(text).offset_table == offsets.table
+
+    run(scenario())

@@ -44,6 +44,7 @@ class Offsets:
         self._keeper = keeper
         self._clock = clock
         self._is_changed = False
+        self._is_slicing = False
         self._resets: OffsetTable = {}
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
@@ -152,20 +153,25 @@ class Offsets:
             await asyncio.sleep(interval_s())
 
     def save(self) -> None:
-        """Have everything written at once, for the stop."""
-        if self._is_changed:
+        """Have everything written at once, for the stop; a save that is being made in slices is overtaken."""
+        if self._is_changed or self._is_slicing:
+            self._is_slicing = False
             self._step()
             lines = _lines(self.table)
             self._keeper.save(self._path, lambda: _text(self.version, lines))
 
     async def _save_in_slices(self) -> None:
         self._step()
+        self._is_slicing = True
+        version = self.version
         keys = iter(list(self.table))
         lines: list[str] = []
         while part := list(islice(keys, _SLICE_COUNT)):
             lines += _lines({key: self.table[key] for key in part if key in self.table})
             await asyncio.sleep(0)
-        version = self.version
+            if not self._is_slicing:
+                return
+        self._is_slicing = False
         self._keeper.save(self._path, lambda: _text(version, lines))
 
     def _step(self) -> None:
