@@ -32,7 +32,6 @@ from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
 from bolide.protocol.records import decode_records
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import Server, listen
@@ -122,7 +121,7 @@ async def pulling(root: Path, clock: Clock | None = None, **settings: str) -> As
             store.listen(parked.on_arrival)
             kept.topics.update(topic_of())
             rig = Rig(kept.current, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls)
-            async with listen(ListenConfig(host="127.0.0.1", port=0), rig, clock) as server:
+            async with listen(config.listen, rig, clock) as server:
                 rig.server = server
                 yield rig
 

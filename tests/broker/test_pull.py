@@ -1,6 +1,7 @@
 """Pulls: the checks in their order, the code for each state of a queue, filters, and what is noted on the way."""
 
 import asyncio
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from bolide.kernel.plain import BINARY_CODEC
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG
+from bolide.remoting.session import Session
 from bolide.store.read import memory_size
 from tests.broker.pullers import (
     GROUP,
@@ -74,6 +76,48 @@ async def test_the_bytes_a_pull_asks_for_are_a_bound_and_one_message_always_come
         for size_max, count in ((3500, 3), (1, 1), (0, 5), (-5, 5), (2_147_483_647, 5)):
             answer = await peer.ask(pull_of(0, answer_size_max=size_max))
             assert (size_max, len(bodies_of(answer))) == (size_max, count)
+        peer.leave()
+
+
+@both_loops
+async def test_a_large_message_comes_alone_and_whole_without_a_copy_here(tmp_path, monkeypatch) -> None:
+    pushed: list[object] = []
+    push = Session.push
+
+    def note(session: Session, frames: bytes | memoryview) -> None:
+        pushed.append(frames)
+        push(session, frames)
+
+    monkeypatch.setattr(Session, "push", note)
+    async with pulling(tmp_path, mappedFileSizeCommitLog=str(8 << 20)) as rig:
+        large = random.Random(5).randbytes(3 << 20)
+        rig.put(b"small")
+        rig.put(large)
+        rig.put(b"last")
+        peer = await connected(rig)
+        seen = []
+        for codec in (0, BINARY_CODEC):
+            for offset in range(3):
+                answer = await peer.ask(pull_of(offset, sys_flag=PUSH, codec=codec, opaque=offset))
+                assert (answer.code, answer.opaque, answer.codec, answer.remark) == (0, offset, codec, "FOUND")
+                seen.append(bodies_of(answer))
+        assert seen == [[b"small"], [large], [b"last"]] * 2
+        assert sum(isinstance(frames, memoryview) for frames in pushed) == 2
+        peer.send(pull_of(3, sys_flag=PUSH | 2))
+        await eventually(lambda: rig.parked.count == 1)
+        rig.put(large)
+        assert bodies_of((await peer.answers(1))[0]) == [large]
+        peer.leave()
+
+
+@virtual_time
+async def test_a_message_beyond_what_a_frame_may_hold_is_an_error_and_not_silence(tmp_path) -> None:
+    async with pulling(tmp_path, None, **{"com.rocketmq.remoting.frameMaxLength": "300000"}) as rig:
+        rig.put(b"x" * 400_000)
+        peer = await Peer.connect(rig.port)
+        answer = await peer.ask(pull_of(0))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "limit is 300000" in str(answer.remark)
         peer.leave()
 
 

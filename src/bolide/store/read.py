@@ -60,6 +60,10 @@ class Stretch(NamedTuple):
     log: memoryview
     log_base: int
 
+    @property
+    def first_size(self) -> int:
+        return int.from_bytes(self.entries[8:12], "big")
+
 
 def memory_size() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

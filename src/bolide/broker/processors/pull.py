@@ -36,7 +36,7 @@ from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
-from bolide.remoting.session import Session
+from bolide.remoting.session import LARGE_SIZE, Session
 from bolide.store.read import PullStatus
 from bolide.store.store import Store
 
@@ -190,7 +190,7 @@ class Pulls:
         ):
             self._park(request, pull, allowed)
             return None
-        return self._answer(request.command, allowed, found)
+        return self._reply(request, allowed, found)
 
     def _park(self, request: Request, pull: Pull, allowed: _Allowed) -> None:
         # The fields were read: a pull that waits need not keep their texts.
@@ -208,7 +208,7 @@ class Pulls:
             return None
         found = self._find(pull, allowed)
         self._note(pull, found)
-        return self._answer(request.command, allowed, found)
+        return self._reply(request, allowed, found)
 
     # May it?
 
@@ -317,7 +317,7 @@ class Pulls:
             return None
         count_max, size_max = pull.limits
         stretch = self._store.reader.stretch(queue, pull.offset, count_max, allowed.wanted is not None)
-        if stretch is None:
+        if stretch is None or stretch.first_size >= LARGE_SIZE:
             return None
         answer = kernel.answer_pull(
             codec,
@@ -356,7 +356,20 @@ class Pulls:
         if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0 and self._store.config.role != "SLAVE":
             self._offsets.put(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
 
-    def _answer(self, command: Command, allowed: _Allowed, found: _Found) -> Command:
+    def _reply(self, request: Request, allowed: _Allowed, found: _Found) -> Reply:
+        """The answer; a message too large for company is sent from where it lies in the log, without a copy."""
+        if len(found.views) != 1 or len(found.views[0]) < LARGE_SIZE or request.command.is_oneway:
+            return self._answer(request.command, allowed, found, b"".join(found.views))
+        head = bytearray(self._answer(request.command, allowed, found, b"").encode())
+        size = len(head) + len(found.views[0])
+        if size > self._current.config.listen.frame_size_max:
+            return self._answer(request.command, allowed, found, bytes(found.views[0]))  # to be refused by the session
+        head[:4] = (size - 4).to_bytes(4, "big")
+        request.session.push(bytes(head))
+        request.session.push(found.views[0])
+        return None
+
+    def _answer(self, command: Command, allowed: _Allowed, found: _Found, body: bytes) -> Command:
         header = PullMessageAnswer(
             suggested_broker_id=self._suggested(allowed.group, found),
             next_offset=QueueOffset(found.next_offset),
@@ -365,7 +378,7 @@ class Pulls:
             topic_sys_flag=allowed.topic.topic_sys_flag or None,
             group_sys_flag=allowed.group.group_sys_flag or None,
         )
-        return command.answer(found.code, remark=found.remark, fields=header.encode(), body=b"".join(found.views))
+        return command.answer(found.code, remark=found.remark, fields=header.encode(), body=body)
 
     def _suggested(self, group: GroupConfig, found: _Found) -> int:
         """Where the next pull should go: who reads far behind the end of the log may be sent to a slave."""
