@@ -347,7 +347,7 @@ static void send_due(void) {
     uint64_t due = (uint64_t)((now_ns() - start_ns) / 1e9 * rate);
     for (; paced < due && !is_ending; paced++) {
         struct connection *c = connections[paced % sender_count];
-        if (!c->free_count) fail("more sends under way than there are slots: the broker is far too slow for the rate");
+        if (!c->free_count) break; /* the broker is too slow for the rate: its delay grows, for due stays due */
         add_send(c, start_ns + (int64_t)(paced / rate * 1e9));
     }
     for (int i = 0; i < sender_count; i++) flush(connections[i]);
