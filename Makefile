@@ -19,7 +19,7 @@ help:  ## what can be made
 
 build: $(BUILT)  ## the environment in .venv and the compiled kernel in place
 
-$(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.h)
+$(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.pxi $(KERNEL)/*.h)
 	@test -n "$(PYTHON)" || { echo "Bolide needs Python 3.11 or newer: none was found (on Debian: apt-get install python3 python3-venv)"; exit 1; }
 	@command -v $${CC:-cc} >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || { echo "Bolide needs a C compiler for its kernel: none was found (on Debian: apt-get install gcc)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || test -x $(BIN)/pip || { echo "Bolide needs Python's venv module: it was not found (on Debian: apt-get install python3-venv)"; exit 1; }
@@ -30,8 +30,8 @@ $(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.h)
 	BOLIDE_KERNEL=compiled $(BIN)/python -c 'import bolide.kernel'
 	@touch $(BUILT)
 
-up: build  ## start the name server (ports and files: bolide namesrv --help)
-	$(BIN)/bolide namesrv $(ARGS)
+up: build  ## a name server and a broker, ready for clients (more: make up ARGS=--help)
+	@exec $(BIN)/bolide up $(ARGS)
 
 test: build  ## every test, on both kernels
 	BOLIDE_KERNEL=compiled $(PYTEST) tests

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import headers, routes
+from benchmarks import broker, headers, routes
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -27,3 +27,16 @@ def test_the_route_benchmark_gets_the_same_routes_at_every_size(capsys: pytest.C
     assert isinstance(told["throughput"], list)
     assert [row["topics"] for row in told["throughput"]] == [10, 100]
     assert all(row["lookups_per_s"] > 0 and row["checksum"] for row in told["throughput"])
+
+
+def test_the_broker_benchmark_measures_every_row_that_needs_no_java(capsys: pytest.CaptureFixture[str]) -> None:
+    broker.main(["--smoke"])
+    told = last_line(capsys)
+    rows, scale, footprint = told["rows"], told["scale"], told["footprint"]
+    assert isinstance(rows, dict)
+    assert isinstance(scale, dict)
+    assert isinstance(footprint, dict)
+    assert len(rows) == 8
+    assert all(row["bolide"]["rate"] > 0 for row in rows.values())
+    assert all(row["rate"] > 0 for row in scale.values())
+    assert footprint["bolide"]["idle_own_mb"] > 0

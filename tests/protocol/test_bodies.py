@@ -1,4 +1,4 @@
-"""Bodies are written as strict JSON in Java's order and read from whatever Java, C++ and Go send."""
+"""Bodies are JSON in Java's order (a queue as a key is bare), and are read from whatever Java, C++ and Go send."""
 
 import contextlib
 import json
@@ -32,8 +32,24 @@ def strict_form(java: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "java"), SAMPLES, ids=lambda value: getattr(value, "__name__", None))
-def test_javas_text_comes_back_as_its_strict_form(kind: type[b.Body], java: str) -> None:
-    assert kind.decode(java.encode()).encode().decode() == strict_form(java)
+def test_javas_text_comes_back_as_it_was_but_for_bare_numbers(kind: type[b.Body], java: str) -> None:
+    written = kind.decode(java.encode()).encode().decode()
+    assert strict_form(written) == strict_form(java)
+    assert written.count("{{") == java.count("{{")
+
+
+def test_a_queue_as_a_key_is_a_bare_object_for_that_is_all_that_5_5_reads() -> None:
+    stats = b.TopicStats(offset_table={Q0: b.QueueSpan(), Q1: b.QueueSpan()})
+    row = '"lastUpdateTimestamp":0,"maxOffset":0,"minOffset":0'
+    keys = [f'{{"brokerName":"broker-a","queueId":{number},"topic":"T1"}}' for number in (0, 1)]
+    expected = f'{{"offsetTable":{{{keys[0]}:{{{row}}},{keys[1]}:{{{row}}}}},"topicPutTps":0.0}}'
+    assert stats.encode().decode() == expected
+
+
+def test_a_text_that_looks_like_a_queue_key_stays_a_text() -> None:
+    text = '{"brokerName":"b"}'
+    table = b.KVTable(table={"a": text, "b": f'x,"{text}":1'})
+    assert b.KVTable.decode(table.encode()) == table
 
 
 @pytest.mark.parametrize(("kind", "java"), SAMPLES, ids=lambda value: getattr(value, "__name__", None))
@@ -168,12 +184,11 @@ def test_a_reference_is_not_taken_for_an_object_without_members() -> None:
         b.Heartbeat.decode(b'{"consumerDataSet":[{"$ref":"$.nowhere"}]}')
 
 
-def test_a_queue_as_key_is_read_bare_and_as_text_and_written_as_text() -> None:
+def test_a_queue_as_key_is_read_bare_and_as_text() -> None:
     expected = b.ResetOffsets(offset_table={Q0: 6})
     text = json.dumps({"offsetTable": {QUEUE: 6}}, separators=(",", ":"))
     for form in (f'{{"offsetTable":{{{QUEUE}:6}}}}', text, text.replace(r"\"queueId\":0", r"\"queueId\": \"0\"")):
         assert b.ResetOffsets.decode(form.encode()) == expected
-    assert expected.encode().decode() == text
 
 
 @pytest.mark.parametrize("key", ["T1", "{", "[]", "", "7"])
@@ -186,7 +201,6 @@ def test_awkward_names_survive_as_keys() -> None:
     queue = MessageQueue('%RETRY%"a\\b{', "brök:er,0", 3)
     offsets = b.ResetOffsets(offset_table={queue: 1})
     assert b.ResetOffsets.decode(offsets.encode()) == offsets
-    assert json.loads(offsets.encode())
 
 
 def test_control_and_foreign_characters_survive() -> None:
@@ -198,7 +212,10 @@ def test_control_and_foreign_characters_survive() -> None:
 def test_what_is_written_has_no_blank_between_tokens() -> None:
     for kind, java in SAMPLES:
         written = kind.decode(java.encode()).encode().decode()
-        assert written == json.dumps(json.loads(written), ensure_ascii=False, separators=(",", ":"))
+        if is_strict(written):
+            assert written == json.dumps(json.loads(written), ensure_ascii=False, separators=(",", ":"))
+        assert '": ' not in written
+        assert ', "' not in written
 
 
 # numbers that are none
@@ -444,7 +461,8 @@ def test_every_body_survives_the_wire(kind: type[b.Body]) -> None:
         assert kind.decode(written) == body
         # The mild reader, which a stray comma calls, finds the same.
         assert kind.decode(written[:-1] + b",}") == body
-        assert json.loads(written) == fastjson.loads(written)
+        if is_strict(written.decode()):
+            assert json.loads(written) == fastjson.loads(written)
 
     survives()
 

@@ -39,6 +39,7 @@ class BrokerConfig:
     cluster: str = conf("brokerClusterName", "DefaultCluster")
     broker_id: int = conf("brokerId", 0)
     advertised_host: str = conf("brokerIP1", "")
+    advertised_port: int = conf("bolideAdvertisedPort", 0)  # our own: beside brokerIP1, where the port is mapped too
     ha_host: str = conf("brokerIP2", "")
     namesrv: str = conf("namesrvAddr", "")
     permission: int = conf("brokerPermission", 6)
@@ -65,6 +66,7 @@ class BrokerConfig:
     short_poll_ms: int = conf("shortPollingTimeMills", 1_000)
     reads_from_slave: bool = conf("slaveReadEnable", False)
     notifies_members: bool = conf("notifyConsumerIdsChangedEnable", True)
+    lock_life_ms: int = conf("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)  # a system property in Java
     has_property_filter: bool = conf("enablePropertyFilter", False)
     resets_at_server: bool = conf("useServerSideResetOffset", True)
     accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)

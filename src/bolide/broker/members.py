@@ -76,9 +76,9 @@ class ConsumerGroup:
         self.subscriptions = wanted
         return is_changed
 
-    def member(self, client_id: str) -> tuple[Session, Member] | None:
-        """The member with a client id; the first, should several call themselves so."""
-        return next((each for each in self.channels.items() if each[1].client_id == client_id), None)
+    def member(self, client_id: str | None) -> tuple[Session, Member] | None:
+        """The first member that calls itself so, or the first of all."""
+        return next((each for each in self.channels.items() if client_id in (None, each[1].client_id)), None)
 
 
 @dataclass(slots=True)

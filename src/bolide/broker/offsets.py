@@ -15,7 +15,7 @@ A reset puts a group elsewhere while its members still commit where they were. U
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -44,11 +44,14 @@ class Offsets:
         self._keeper = keeper
         self._clock = clock
         self._is_changed = False
+        self._is_slicing = False
         self._resets: OffsetTable = {}
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
         self.table: OffsetTable = content.offset_table
-        self.version = content.data_version or DataVersion()
+        # When the file that was read was written; what came later is not in it.
+        self.written_ms = content.data_version.timestamp if content.data_version is not None else 0
+        self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group goes on; None for a queue it never settled anything in."""
@@ -118,22 +121,26 @@ class Offsets:
 
     def remove_topic(self, topic: str) -> None:
         """Forget how far anybody was in a topic."""
-        self._remove([f"{topic}@{group}" for group in self.groups_of(topic)])
+        start = topic + "@"
+        self._remove(lambda key: key.startswith(start))
 
     def remove_group(self, group: str) -> None:
         """Forget how far a group was anywhere."""
-        self._remove([f"{topic}@{group}" for topic in self.topics_of(group)])
+        end = "@" + group
+        self._remove(lambda key: key.endswith(end))
 
     def clone(self, source: str, destination: str, topic: str) -> None:
         """Let a group be where another is in a topic."""
-        self.table[f"{topic}@{destination}"] = self.queues_of(source, topic)
-        self._is_changed = True
-
-    def _remove(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            for table in (self.table, self._resets, self._pulled):
-                table.pop(key, None)
+        queues = self.queues_of(source, topic)
+        if queues:
+            self.table[f"{topic}@{destination}"] = queues
             self._is_changed = True
+
+    def _remove(self, is_meant: Callable[[str], bool]) -> None:
+        for table in (self.table, self._resets, self._pulled):
+            for key in [key for key in table if is_meant(key)]:
+                del table[key]
+                self._is_changed = True
 
     # The file
 
@@ -146,20 +153,25 @@ class Offsets:
             await asyncio.sleep(interval_s())
 
     def save(self) -> None:
-        """Have everything written at once, for the stop."""
-        if self._is_changed:
+        """Have everything written at once, for the stop; a save that is being made in slices is overtaken."""
+        if self._is_changed or self._is_slicing:
+            self._is_slicing = False
             self._step()
             lines = _lines(self.table)
             self._keeper.save(self._path, lambda: _text(self.version, lines))
 
     async def _save_in_slices(self) -> None:
         self._step()
+        self._is_slicing = True
+        version = self.version
         keys = iter(list(self.table))
         lines: list[str] = []
         while part := list(islice(keys, _SLICE_COUNT)):
             lines += _lines({key: self.table[key] for key in part if key in self.table})
             await asyncio.sleep(0)
-        version = self.version
+            if not self._is_slicing:
+                return
+        self._is_slicing = False
         self._keeper.save(self._path, lambda: _text(version, lines))
 
     def _step(self) -> None:

@@ -47,6 +47,8 @@ UNREGISTER_LIMIT_S = 3.0
 SMALL_COUNT = 200
 # Half of what a frame may hold. Beyond it, some 50,000 topics, the body is compressed whether asked for or not.
 PLAIN_SIZE_MAX = 8 * 1024 * 1024
+# 4.9.4. The compressed form of 5.x is not read by name servers of 4.9, the one of 4.9 by all; the version says which.
+COMPRESSED_VERSION = 401
 _EVERYWHERE = ("", "0.0.0.0", "::")
 log = logging.getLogger(__name__)
 
@@ -199,7 +201,8 @@ class Registration:
             is_compressed=is_compressed,
             body_crc32=kernel.body_crc(body),
         )
-        command = Command(RequestCode.REGISTER_BROKER, fields=header.encode(), body=body)
+        version = COMPRESSED_VERSION if is_compressed else VERSION
+        command = Command(RequestCode.REGISTER_BROKER, fields=header.encode(), body=body, version=version)
         return await self._ask(desk, command, self._timeout_s)
 
     async def _is_news(self, desk: _Desk) -> bool:
@@ -249,8 +252,8 @@ class Registration:
         desk.heard_counter = version.counter
 
     def _note_failure(self, desk: _Desk, problem: ClientError | Refusal) -> None:
-        if not desk.failure_count:
-            log.warning("name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
+        level = logging.DEBUG if desk.failure_count else logging.WARNING  # once is enough for an operator
+        log.log(level, "name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
         desk.is_known = False
         desk.failure_count += 1
         desk.due_s = self._clock.monotonic_s() + min(RETRY_FIRST_S * 2.0 ** (desk.failure_count - 1), RETRY_MAX_S)
@@ -305,10 +308,11 @@ def encoded(table: bodies.TopicTable, permission: int, is_compressed: bool) -> B
         }
         table = msgspec.structs.replace(table, topic_config_table=masked)
     registration = bodies.Registration(topic_config_serialize_wrapper=table)
-    body = encode_registration(registration, is_compressed, VERSION)
-    if is_compressed or len(body) <= PLAIN_SIZE_MAX:
-        return body, is_compressed
-    return encode_registration(registration, True, VERSION), True
+    if not is_compressed:
+        body = encode_registration(registration, False, VERSION)
+        if len(body) <= PLAIN_SIZE_MAX:
+            return body, False
+    return encode_registration(registration, True, COMPRESSED_VERSION), True
 
 
 def name_servers(addresses: str) -> list[str]:

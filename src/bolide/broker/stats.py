@@ -208,6 +208,15 @@ class Stats:
         """How many messages were stored how fast, as RocketMQ writes it."""
         return " ".join(f"[{name}]:{count}" for name, count in zip(_TOOK_NAMES, self._took_counts, strict=True))
 
+    def took_below_ms(self, share: float) -> int:
+        """That share of all messages was stored within so many milliseconds; the longest seen where no bound is."""
+        wanted = share * sum(self._took_counts)
+        for bound_ms, count in zip(_TOOK_MS_BOUNDS, self._took_counts, strict=False):
+            wanted -= count
+            if wanted <= 0:
+                return bound_ms
+        return self.took_max_ms
+
     async def sample_forever(self) -> None:
         """Note totals every ten seconds, until cancelled."""
         while True:

@@ -1,8 +1,8 @@
 """`bolide broker`: a broker in a process of its own."""
 
 import argparse
-import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from bolide.broker.broker import Broker
     from bolide.broker.config import BrokerConfig
     from bolide.remoting.server import Server
-    from bolide.store.config import StoreConfig
 
 _EPILOG = (
     "Settings have RocketMQ's names; later ones win: FILE, then --set, then options of their own. "
     "Without -n the name servers are those of namesrvAddr in FILE, or of the environment's NAMESRV_ADDR."
 )
-log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> None:
@@ -71,7 +69,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 def _read_config(options: argparse.Namespace) -> "BrokerConfig":
     from bolide.broker.config import read_config
 
-    settings = read_broker_settings(options)
+    settings = read_broker_settings(options, str(Path.home() / "store"))
     if options.namesrv is not None:
         settings["namesrvAddr"] = options.namesrv
     else:
@@ -82,8 +80,11 @@ def _read_config(options: argparse.Namespace) -> "BrokerConfig":
     return read_config(settings)
 
 
-def read_broker_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The settings of the file, of `--set` and of the options that `broker` and `up` share; later ones win."""
+def read_broker_settings(options: argparse.Namespace, root: str) -> dict[str, str]:
+    """The settings of the file, of `--set` and of the options that `broker` and `up` share; later ones win.
+
+    `root` is where messages are kept when nobody says otherwise.
+    """
     settings = read_file(options.file) if options.file is not None else {}
     if options.data is not None:
         # The directory holds all of it: a log that the file keeps elsewhere would not belong to its queues.
@@ -93,7 +94,17 @@ def read_broker_settings(options: argparse.Namespace) -> dict[str, str]:
     settings |= {key: value for key, value in given.items() if value is not None}
     if options.file is not None:
         settings["brokerConfigPath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
-    return settings
+        return settings
+    return _kept_changes(Path(settings.get("storePathRootDir", root))) | settings
+
+
+def _kept_changes(root: Path) -> dict[str, str]:
+    """What was changed at run time in a broker that had no file; Java leaves more than that in the same place."""
+    from bolide.broker.config import RULES
+
+    path = root / "config" / "broker.properties"
+    kept = read_file(path) if path.is_file() else {}
+    return {key: value for key, value in kept.items() if key in RULES.changeable}
 
 
 def check_addresses(addresses: str) -> None:
@@ -128,30 +139,10 @@ async def _serve(config: "BrokerConfig", file: ReadyFile) -> None:
     from bolide.clock import SystemClock
 
     stop = StopSignal()
-    warn_of_full_disk(config.store)
     async with serve(config, SystemClock()) as (broker, server):
         file.write(broker=reachable(config.listen.host, server.port))
         _greet(config, broker, server)
         await stop.wait()
-
-
-def warn_of_full_disk(config: "StoreConfig") -> None:
-    """Say before the first message is refused that it will be."""
-    from bolide.store.disk import Disk
-    from bolide.store.retention import DiskState, disk_state
-
-    for directory in (config.root, config.log_directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        used = Disk().used_percent(directory)
-        if disk_state(used, config) is DiskState.FULL:
-            log.warning(
-                "the disk of %s is %d %% full, more than diskSpaceWarningLevelRatio=%d: messages are refused "
-                "until there is room, or the ratio is raised",
-                directory,
-                used,
-                config.disk_percent_full,
-            )
-            return
 
 
 def _greet(config: "BrokerConfig", broker: "Broker", server: "Server") -> None:
@@ -163,7 +154,7 @@ def _greet(config: "BrokerConfig", broker: "Broker", server: "Server") -> None:
     ]
     if config.namesrv:
         lines.append(f"  name servers      {config.namesrv}")
-        lines.append(f"  look around       mqadmin clusterList -n {config.namesrv}")
+        lines.append(f"  look around       mqadmin clusterList -n {shlex.quote(config.namesrv)}")
     else:
         lines.append("  name servers      none: clients cannot find this broker; give them with -n host:port")
     lines.append("  stop              Ctrl-C")

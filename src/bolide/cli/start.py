@@ -137,6 +137,10 @@ class StopSignal:
             log.info("stopping signal=%s", number.name)
             self._event.set()
 
+    @property
+    def has_come(self) -> bool:
+        return self._event.is_set()
+
     async def wait(self) -> None:
         await self._event.wait()
 

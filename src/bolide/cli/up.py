@@ -12,9 +12,10 @@ import logging
 import shlex
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bolide.cli.broker import add_broker_options, read_broker_settings, warn_of_full_disk
+from bolide.cli.broker import add_broker_options, read_broker_settings
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
@@ -41,6 +42,7 @@ _EPILOG = (
     "Settings have RocketMQ's names, a broker's or a name server's; later ones win: FILE, then --set, then options of "
     "their own."
 )
+_POLL_INTERVAL_S = 0.005
 _EVERYWHERE = ("0.0.0.0", "::", "")
 log = logging.getLogger(__name__)
 
@@ -75,10 +77,13 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     from bolide.broker import config as broker
     from bolide.namesrv import config as namesrv
 
-    settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options)
+    settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options, DATA)
     if settings.pop("namesrvAddr", ""):
         log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
-    data = broker.read_config({"storePathRootDir": settings["storePathRootDir"]}).store.root
+    if settings.get("tls.server.mode") == "enforcing":
+        settings.setdefault("useTLS", "true")  # the broker, too, speaks with its name server
+    data = Path(settings["storePathRootDir"]).absolute()
+    settings["storePathRootDir"] = str(data)
     of_namesrv = {
         "kvConfigPath": str(data / "namesrv" / "kvConfig.json"),
         "configStorePath": str(data / "namesrv" / "namesrv.properties"),
@@ -98,13 +103,15 @@ async def _serve(namesrv_config: "NamesrvConfig", broker_config: "BrokerConfig",
 
     stop = StopSignal()
     clock = SystemClock()
-    warn_of_full_disk(broker_config.store)
     host = await _host_to_reach(namesrv_config.listen.host)
     own_host = None if broker_config.advertised_host else host
-    async with namesrv.serve(namesrv_config, clock, own_host) as (_, namesrv_server):
+    async with namesrv.serve(namesrv_config, clock, own_host) as (name_server, namesrv_server):
         address = f"{host}:{namesrv_server.port}"
         config = dataclasses.replace(broker_config, namesrv=address)
         async with broker.serve(config, clock) as (_, broker_server):
+            # The first message is accepted when clients find the broker, which on a busy machine may take a moment.
+            while config.name not in name_server.tables.brokers and not stop.has_come:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_INTERVAL_S)
             file.write(namesrv=address, broker=f"{host}:{broker_server.port}")
             _greet(config, namesrv_server, broker_server)
             await stop.wait()

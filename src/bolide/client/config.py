@@ -1,5 +1,6 @@
 """How a client behaves; the defaults are RocketMQ's, the names ours: nobody keeps a client's settings in a file."""
 
+import os
 import re
 from dataclasses import dataclass, field
 
@@ -39,6 +40,22 @@ class ClientConfig:
                 raise ConfigError(name, getattr(self, name), "must be more than 0")
         for address in self.namesrv:
             split_address(address)
+
+
+def client_config(
+    namesrv: str | None,
+    *,
+    instance_name: str = "",
+    credentials: Credentials | None = None,
+    connect: ConnectConfig | None = None,
+) -> ClientConfig:
+    """What a user gives to a producer or consumer, as one value; without a name server NAMESRV_ADDR tells one."""
+    return ClientConfig(
+        namesrv=parse_namesrv(namesrv or os.environ.get("NAMESRV_ADDR")),
+        instance_name=instance_name,
+        credentials=credentials,
+        connect=connect or ConnectConfig(),
+    )
 
 
 def parse_namesrv(text: str | None) -> tuple[str, ...]:

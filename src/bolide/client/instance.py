@@ -13,10 +13,11 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from bolide.client.callbacks import AskedConsumer, Callbacks
 from bolide.client.config import ClientConfig
 from bolide.client.nameservers import NameServers
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
@@ -29,7 +30,6 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import UnregisterClientRequest
 from bolide.remoting.client import Client
-from bolide.remoting.session import Reply, Request
 
 BROKER_NOT_IN_ROUTE = 10003
 NO_ROUTE = 10005
@@ -53,7 +53,7 @@ class Member(Protocol):
         ...
 
 
-class ConsumingMember(Member, Protocol):
+class ConsumingMember(Member, AskedConsumer, Protocol):
     """A consumer tells brokers what it wants."""
 
     def heartbeat(self) -> ConsumerMember: ...
@@ -68,12 +68,11 @@ class Instance:
         self.clock = clock
         self.chance = random.Random()
         self.process_id = os.getpid()
-        self.callbacks: dict[int, Callable[[Request], Reply | Awaitable[Reply]]] = {}
-        hooks = [Signing(config.credentials)] if config.credentials else []
-        self.client = Client(config.connect, clock, hooks=hooks, handlers=self.callbacks)
-        self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
         self.producers: dict[str, Member] = {}
         self.consumers: dict[str, ConsumingMember] = {}
+        self._hooks = [Signing(config.credentials)] if config.credentials else []
+        self.client = Client(config.connect, clock, hooks=self._hooks, handlers=Callbacks(self.consumers).handlers())
+        self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
         self.user_count = 0
         self.host: asyncio.Task[None] | None = None
         self.is_ready = asyncio.Event()
@@ -171,6 +170,11 @@ class Instance:
         if answer.code != ResponseCode.SUCCESS:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         return answer
+
+    def sign(self, address: str, command: Command) -> None:
+        """What is done to each request before it leaves, for one that does not leave through `client`."""
+        for hook in self._hooks:
+            hook.before(address, command)
 
     # Membership
 

@@ -34,6 +34,15 @@ class SendRules:
     queue_count: int = DEFAULT_QUEUE_COUNT
 
 
+def compression_named(name: str) -> Compression:
+    """`zlib`, `lz4` or `zstd`."""
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        known = ", ".join(compression.name.lower() for compression in Compression)
+        raise ClientError(f"compression {name!r} is not known; choose one of {known}") from None
+
+
 def check_message(message: Message, body_size_max: int) -> None:
     """Refuse what no broker would take, with the reason."""
     problem = topic_problem(message.topic)

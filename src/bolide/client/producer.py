@@ -14,7 +14,8 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
-from bolide.client.config import ClientConfig
+from bolide.client.config import Credentials, client_config
+from bolide.client.direct import Lines
 from bolide.client.hooks import SendHook, tell
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.outgoing import (
@@ -22,6 +23,7 @@ from bolide.client.outgoing import (
     batch_command,
     check_message,
     check_user_properties,
+    compression_named,
     send_command,
     to_queue,
     with_id,
@@ -29,7 +31,7 @@ from bolide.client.outgoing import (
 from bolide.client.receipt import Receipt, receipt_of, receipts_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
-from bolide.clock import Clock
+from bolide.clock import Clock, SystemClock
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, RequestTimeout
 from bolide.model.message import Message
 from bolide.model.names import group_problem
@@ -37,6 +39,7 @@ from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
+from bolide.remoting.config import ConnectConfig
 
 _GO_AWAY = 1500
 # Another broker may take what this one refused; any other code would be the same everywhere.
@@ -63,16 +66,22 @@ class Producer:
     def __init__(
         self,
         group: str,
-        config: ClientConfig,
-        clock: Clock,
+        namesrv: str | None = None,
         *,
-        rules: SendRules | None = None,
         timeout_s: float = 3.0,
         retry_count: int = 2,
         retries_unsafe: bool = False,
         avoids_slow: bool = False,
+        compress_over: int = 4096,
+        compression: str = "zlib",
+        body_size_max: int = 4 << 20,
+        instance_name: str = "",
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
+        clock: Clock | None = None,
     ) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send."""
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
             problem = f"group {_DEFAULT_GROUP} is RocketMQ's example of a name; choose one of your own"
@@ -80,9 +89,14 @@ class Producer:
             raise ClientError(problem)
         self.group = group
         self.timeout_s = timeout_s
-        self._config = config
-        self._clock = clock
-        self._rules = rules or SendRules(group=group)
+        self._config = client_config(namesrv, instance_name=instance_name, credentials=credentials, connect=connect)
+        self._clock = clock or SystemClock()
+        self._rules = SendRules(
+            group=group,
+            body_size_max=body_size_max,
+            compress_over=compress_over,
+            compression=compression_named(compression),
+        )
         self._retry_count = retry_count
         self._retries_unsafe = retries_unsafe
         self._avoids_slow = avoids_slow
@@ -153,14 +167,54 @@ class Producer:
 
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
         """
-        message = self._message(topic, body, tags, keys, properties, flag, waits_for_store)
+        message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+        return await self.send_prepared(message, shard=shard, queue=queue, timeout_s=timeout_s or self.timeout_s)
+
+    async def send_prepared(
+        self,
+        message: Message,
+        *,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt:
+        """Send what `prepared` gave; `last_broker` is one that has failed with it already."""
         command = send_command(message, self._rules, self._clock.now_ms())
         msg_id = message.unique_id or ""
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
             return [receipt_of(await self._request(command, chosen, left_s), chosen, msg_id)]
 
-        return (await self._try(message, attempt, shard, queue, timeout_s or self.timeout_s))[0]
+        return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
+
+    def try_directly(
+        self, message: Message, shard: str | None, queue: MessageQueue | None, timeout_s: float, lines: Lines
+    ) -> tuple[Receipt | None, str | None]:
+        """One attempt in the calling thread, on a line of its own: the receipt, or none and the broker that failed.
+
+        None and no broker when it could not be tried: the route is not known yet.
+        """
+        instance = self._opened()
+        route = instance.known_route(message.topic)
+        if route is None or not route.publish or message.topic not in self._topics:
+            return None, None
+        chosen = queue or self._choose(route, shard, None)
+        address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
+        if address is None:
+            return None, None
+        command = to_queue(send_command(message, self._rules, self._clock.now_ms()), chosen)
+        begun_s = self._clock.monotonic_s()
+        try:
+            answer = lines.ask(address, command, timeout_s, instance.sign)
+            receipt = receipt_of(answer, chosen, message.unique_id or "")
+        except ClientError as failure:
+            self._note(chosen, begun_s, failure)
+            if shard is not None or queue is not None or not _is_worth_another(failure) or not self._retry_count:
+                raise
+            return None, chosen.broker_name
+        self._note(chosen, begun_s, None)
+        return receipt, None
 
     async def send_oneway(
         self,
@@ -175,7 +229,7 @@ class Producer:
         queue: MessageQueue | None = None,
     ) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
-        message = self._message(topic, body, tags, keys, properties, flag, None)
+        message = self.prepared(topic, body, tags, keys, properties, flag, None)
         command = send_command(message, self._rules, self._clock.now_ms())
         route = await self._route(message.topic)
         chosen = queue or self._choose(route, shard, None)
@@ -214,6 +268,7 @@ class Producer:
         shard: str | None,
         queue: MessageQueue | None,
         timeout_s: float,
+        last_broker: str | None = None,
     ) -> list[Receipt]:
         """Attempts within one time limit. A message that must lie in one queue has one attempt, as in Java."""
         started_s = self._clock.monotonic_s()
@@ -224,8 +279,8 @@ class Producer:
             raise RequestTimeout(f"no route for {message.topic} within {timeout_s:g} s") from None
         is_bound = shard is not None or queue is not None
         problem: ClientError | None = None
-        last_broker: str | None = None
-        for _ in range(1 if is_bound else 1 + self._retry_count):
+        count = 1 if is_bound else self._retry_count + (last_broker is None)
+        for _ in range(count):
             begun_s = self._clock.monotonic_s()
             left_s = started_s + timeout_s - begun_s
             if left_s <= 0:
@@ -293,7 +348,7 @@ class Producer:
 
     # Messages
 
-    def _message(
+    def prepared(
         self,
         topic: str | Message,
         body: bytes,
@@ -303,6 +358,7 @@ class Producer:
         flag: int,
         waits_for_store: bool | None,
     ) -> Message:
+        """A message that may be sent, with its id; any thread may call this."""
         if isinstance(topic, Message):
             return self._checked(topic)
         if properties:

@@ -1,8 +1,9 @@
 """Pure functions on bytes, a batch at a time: cut, read, write, hash.
 
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
-the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`. BOLIDE_KERNEL=plain or
-=compiled decides, otherwise compiled is taken where it was built.
+the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
+`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`. BOLIDE_KERNEL=plain
+or =compiled decides, otherwise compiled is taken where it was built.
 """
 
 import os
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from bolide.kernel.plain import read_headers as read_headers
     from bolide.kernel.plain import write_frames as write_frames
 
+    # the broker's, for pulls
+    from bolide.kernel.plain_pulls import answer_pull as answer_pull
+    from bolide.kernel.plain_pulls import read_pulls as read_pulls
+
     # the store's
     from bolide.kernel.plain_records import body_crc as body_crc
     from bolide.kernel.plain_records import count_entries as count_entries
@@ -26,21 +31,26 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import scan_records as scan_records
     from bolide.kernel.plain_records import select_entries as select_entries
     from bolide.kernel.plain_records import walk_records as walk_records
+
+    # the broker's, for sends
+    from bolide.kernel.plain_sends import lay_sends as lay_sends
 else:
     from bolide.kernel import plain as active
+    from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
+    from bolide.kernel import plain_sends as sends
 
     _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
     if _wanted not in ("auto", "plain", "compiled"):
         raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
     if _wanted != "plain":
         try:
-            from bolide.kernel import compiled, compiled_records
+            from bolide.kernel import compiled, compiled_pulls, compiled_records, compiled_sends
         except ImportError:
             if _wanted == "compiled":
                 raise  # asked for by name: falling back would hide the answer
         else:
-            active, records = compiled, compiled_records
+            active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -48,6 +58,10 @@ else:
     java_hash = active.java_hash
     read_headers = active.read_headers
     write_frames = active.write_frames
+
+    # the broker's, for pulls
+    answer_pull = pulls.answer_pull
+    read_pulls = pulls.read_pulls
 
     # the store's
     body_crc = records.body_crc
@@ -59,8 +73,12 @@ else:
     select_entries = records.select_entries
     walk_records = records.walk_records
 
+    # the broker's, for sends
+    lay_sends = sends.lay_sends
+
 __all__ = [
     "NAME",
+    "answer_pull",
     "answer_routes",
     "body_crc",
     "count_entries",
@@ -68,8 +86,10 @@ __all__ = [
     "find_record",
     "java_hash",
     "lay_records",
+    "lay_sends",
     "put_keys",
     "read_headers",
+    "read_pulls",
     "scan_records",
     "select_entries",
     "walk_records",

@@ -40,6 +40,7 @@ __all__ = ["Owner", "Reply", "Request", "Session"]
 log = logging.getLogger(__name__)
 
 _UNSENT_SIZE_HIGH = 256 * 1024
+LARGE_SIZE = 256 * 1024  # from here on a buffer is written as it lies, without a copy
 
 
 class Session(asyncio.BufferedProtocol):
@@ -75,7 +76,7 @@ class Session(asyncio.BufferedProtocol):
         self._held_count = 0
         self._is_reading = True
         self._is_peer_slow = False
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[bytes | memoryview] = []
         self._outgoing_size = 0
         self._unsent_seen_size = 0
         self._is_flush_due = False
@@ -127,8 +128,8 @@ class Session(asyncio.BufferedProtocol):
             reply = self._failure(request, problem)
         self._answer(request, reply)
 
-    def push(self, frames: bytes) -> None:
-        """Write ready frames with the next write; to a peer that is gone, silently nothing."""
+    def push(self, frames: bytes | memoryview) -> None:
+        """Write ready frames, or a part of one, with the next write; to a peer that is gone, silently nothing."""
         if not self._gone.done():
             self._push(frames)
 
@@ -447,7 +448,7 @@ class Session(asyncio.BufferedProtocol):
             raise ClientError(f"a frame of {len(frame)} bytes, the limit is {self._config.frame_size_max}")
         return frame
 
-    def _push(self, frames: bytes) -> None:
+    def _push(self, frames: bytes | memoryview) -> None:
         self._outgoing.append(frames)
         self._outgoing_size += len(frames)
         if self._outgoing_size >= (self._config.unsent_size_high or _UNSENT_SIZE_HIGH):
@@ -461,12 +462,13 @@ class Session(asyncio.BufferedProtocol):
         transport, outgoing = self._transport, self._outgoing
         if not outgoing or transport is None:
             return
-        frames = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        outgoing.clear()
-        self._outgoing_size = 0
+        self._outgoing, self._outgoing_size = [], 0
         if transport.is_closing():
             return
-        transport.write(frames)
+        if len(outgoing[-1]) >= LARGE_SIZE:  # it was the last to fit: better not copied
+            transport.writelines(outgoing)
+        else:
+            transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
         self.last_active_s = self._clock.monotonic_s()
         if transport.get_write_buffer_size() > self._config.unsent_size_max:
             log.warning("connection closed: peer=%s left %d bytes unread", self.peer, transport.get_write_buffer_size())

@@ -8,7 +8,9 @@ it is full or the store stops cleanly; after a crash it is deleted and made agai
 import datetime
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from bolide import kernel
@@ -20,6 +22,7 @@ from bolide.store.segment import Segment
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 _RESERVE_STEP = 1 << 20
+_PAUSE_COUNT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +88,28 @@ class IndexFile:
 
     def find(self, hashed: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets under a hash, newest first."""
+        return list(islice((each for each in self.walk(hashed, begin_ms, end_ms) if each is not None), count_max))
+
+    def walk(self, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """The same one by one; None after many entries that were none of them."""
         view, header = self._segment.view, self.header()
         entries_at = INDEX_HEADER_SIZE + self._slot_count * 4
         number = int.from_bytes(view[(at := INDEX_HEADER_SIZE + hashed % self._slot_count * 4) : at + 4], "big")
-        found: list[int] = []
-        while 0 < number < header.next_entry and len(found) < count_max:
+        seen_count = 0
+        while 0 < number < header.next_entry:
             entry_hash, physical_offset, seconds, previous = _ENTRY.unpack_from(view, entries_at + number * ENTRY_SIZE)
             stored_ms = header.begin_ms + seconds * 1000
             # Times were cut to seconds, so the entry may be up to one second newer than it says.
             if seconds < 0 or stored_ms + 999 < begin_ms:
                 break
+            seen_count += 1
             if entry_hash == hashed and stored_ms <= end_ms:
-                found.append(physical_offset)
+                yield physical_offset
+            elif seen_count % _PAUSE_COUNT == 0:
+                yield None
             if previous >= number:
                 break
             number = previous
-        return found
 
     def entries(self) -> list[tuple[int, int, int, int]]:
         """All of them, for who verifies."""
@@ -179,15 +188,23 @@ class Index:
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of messages that may have the key, newest first."""
+        found = (each for each in self.walk(topic, key, begin_ms, end_ms) if each is not None)
+        return list(islice(found, count_max))
+
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """The same one by one. None stands for a while without a find, in which others may have their turn."""
         hashed = key_hash(topic, key)
-        found: list[int] = []
-        for file in reversed(self.files):
+        for file in reversed(self.files.copy()):
+            if file not in self.files:
+                break  # it expired in the meantime, and those before it too
             header = file.header()
             if header.begin_ms <= end_ms and header.end_ms >= begin_ms:
-                found += file.find(hashed, count_max - len(found), begin_ms, end_ms)
-            if header.begin_ms < begin_ms or len(found) >= count_max:
+                for each in file.walk(hashed, begin_ms, end_ms):
+                    yield each
+                    if file not in self.files:
+                        return
+            if header.begin_ms < begin_ms:
                 break
-        return found
 
     def remove_below(self, log_start: int) -> None:
         """Delete the files whose messages are gone, never the last."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE
@@ -46,6 +47,22 @@ class Slices:
     next_offset: int
     min_offset: int
     max_offset: int
+
+
+class Stretch(NamedTuple):
+    """What a pull is chosen from where it lies: entries, limits, and the segment of the log the first points into."""
+
+    entries: memoryview
+    log_min: int
+    near_from: int
+    near_limits: tuple[int, int]
+    far_limits: tuple[int, int]
+    log: memoryview
+    log_base: int
+
+    @property
+    def first_size(self) -> int:
+        return int.from_bytes(self.entries[8:12], "big")
 
 
 def memory_size() -> int:
@@ -93,6 +110,24 @@ class Reader:
             return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, _everything, size_max)
         status = PullStatus.FOUND if views else self._nothing(entries[: scanned * ENTRY_SIZE])
         return _answer(queue, status, views, offset + scanned)
+
+    def stretch(self, queue: ConsumeQueue, offset: int, count_max: int, is_filtered: bool) -> Stretch | None:
+        """What a read at an offset of the queue would look at; None where `read` has to think about it."""
+        if is_filtered and self._has_extensions:
+            return None
+        entries = queue.read(offset, max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN))
+        if entries is None:
+            return None
+        log = self._log
+        segment = log.segments.find(int.from_bytes(entries[:8], "big"))
+        if segment is None:
+            return None
+        near_from = log.end - self._near_size
+        return Stretch(entries, log.start, near_from, self._near_limits, self._far_limits, segment.view, segment.base)
+
+    def is_far(self, physical_offset: int) -> bool:
+        """Whether a record lies so far behind the end of the log that it will have to be read from the disk."""
+        return physical_offset < self._log.end - self._near_size
 
     def _select(
         self, entries: memoryview, tag_hashes: frozenset[int] | None, count_max: int, size_max: int

@@ -132,7 +132,7 @@ class Store:
         self.log_flush.flush()
         self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
         self.commitlog.prepare_next()
-        self.check_disk()
+        self.look_at_disk()
 
     def __enter__(self) -> Self:
         return self
@@ -401,12 +401,17 @@ class Store:
         """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
         self._asked_cleanings = 20
 
-    def check_disk(self) -> DiskState:
-        """Look how full the disk is, and refuse messages from here on, or take them again."""
+    def look_at_disk(self) -> DiskState:
+        """See how full the disk is; one that is too full takes no messages until there is room again."""
         used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
-            log.error("disk is full, no more messages are taken used_percent=%d", used)
+            log.error(
+                "disk of %s is %d %% full, no messages are taken: more than diskSpaceWarningLevelRatio=%d",
+                self.config.root,
+                used,
+                self.config.disk_percent_full,
+            )
         if state is DiskState.FULL:
             self.is_disk_full = True
         elif state is not DiskState.FORCE:
@@ -416,7 +421,7 @@ class Store:
 
     def clean(self) -> list[int]:
         """One run of retention; returns the bases of the log segments that went."""
-        state = self.check_disk()
+        state = self.look_at_disk()
         is_asked, self._asked_cleanings = self._asked_cleanings > 0, max(self._asked_cleanings - 1, 0)
         now_ms = self._clock.now_ms()
         local_hour = datetime.fromtimestamp(now_ms / 1000).astimezone().hour

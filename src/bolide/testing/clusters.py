@@ -33,7 +33,7 @@ from bolide.protocol.headers.topics import UpdateTopicRequest
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.server import Server
-from bolide.testing.nodes import HOST, AsyncNode, InsideLife, Life, NotStarted, ProcessLife, Serve, Settings
+from bolide.testing.nodes import HOST, AsyncNode, InsideLife, Life, NotStarted, ProcessLife, Serve, Settings, alone
 
 T = TypeVar("T")
 
@@ -165,21 +165,25 @@ class AsyncCluster:
         return await self._client.request(node.address, Command(code, fields=fields), _REQUEST_LIMIT_S)
 
     async def close(self) -> None:
-        """Stop everything, brokers first, so that they can say goodbye."""
-        for node in (*self.brokers, *self.namesrvs):
-            await node.stop()
+        """Stop everything, brokers first, so that they can say goodbye; one that fails to keeps nobody else."""
+        async with AsyncExitStack() as stack:
+            for node in (*self.namesrvs, *self.brokers):
+                stack.push_async_callback(node.stop)
 
     @asynccontextmanager
     async def running(self, namesrv_count: int, broker_count: int) -> AsyncIterator["AsyncCluster"]:
-        async with self._client, self._group:
-            try:
-                for _ in range(namesrv_count):
-                    await self.add_namesrv()
-                for _ in range(broker_count):
-                    await self.add_broker()
-                yield self
-            finally:
-                await self.close()
+        try:
+            async with self._client, self._group:
+                try:
+                    for _ in range(namesrv_count):
+                        await self.add_namesrv()
+                    for _ in range(broker_count):
+                        await self.add_broker()
+                    yield self
+                finally:
+                    await self.close()
+        except ExceptionGroup as group:
+            raise alone(group) from None  # a failed assertion of the block should look like one
 
 
 @asynccontextmanager

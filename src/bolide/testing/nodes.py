@@ -6,14 +6,15 @@ recovers in full at the next start. A process is killed with SIGKILL, which spar
 """
 
 import asyncio
-import contextlib
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import IO, Protocol
@@ -27,6 +28,9 @@ START_LIMIT_S = 30.0
 STOP_LIMIT_S = 30.0
 _POLL_INTERVAL_S = 0.005
 _SHOWN_LOG_SIZE = 2000
+_PORT_MIN, _PORT_MAX = 20_000, 32_000
+_PORTS_TRIED_MAX = 100
+_VIP_DISTANCE = 2
 
 Settings = dict[str, str]
 Serve = Callable[[Settings, Clock], AbstractAsyncContextManager[Server]]
@@ -86,9 +90,18 @@ class AsyncNode:
         """Bring it up, on the port and with the directory it had before."""
         if self.is_running:
             return
-        life = self._live({**self.settings, "listenPort": str(self.port)})
-        self.port = await life.begin()
-        self._life = life
+        for attempt in range(_PORTS_TRIED_MAX):
+            port = self.port or free_port()
+            life = self._live({**self.settings, "listenPort": str(port)})
+            try:
+                self.port = await life.begin()
+            except BolideError:
+                # Somebody may have been quicker; a port that is ours already is not given up.
+                if self.port or _is_free(port) or attempt == _PORTS_TRIED_MAX - 1:
+                    raise
+            else:
+                self._life = life
+                return
 
     async def stop(self) -> None:
         """End it as SIGTERM does: what was begun is answered, everything is saved."""
@@ -134,20 +147,15 @@ class InsideLife:
         return (await self._started).port
 
     async def _run(self) -> None:
-        async with self._running() as server:
-            self._started.set_result(server)
-            await self._leaving.wait()
-
-    @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncIterator[Server]:
         """A start that fails is the caller's to hear; a fall later takes the whole cluster with it."""
         try:
             async with self._serve(self._settings, self._clock) as server:
-                yield server
+                self._started.set_result(server)
+                await self._leaving.wait()
         except Exception as problem:
             if self._started.done():
                 raise
-            self._started.set_exception(problem)
+            self._started.set_exception(alone(problem))
 
     async def stop(self) -> None:
         self._leaving.set()
@@ -163,6 +171,13 @@ class InsideLife:
     async def _ended(self) -> None:
         if self._task is not None:
             await asyncio.wait([self._task])
+
+
+def alone(problem: Exception) -> Exception:
+    """What a task group wrapped, where it is one thing."""
+    while isinstance(problem, ExceptionGroup) and len(problem.exceptions) == 1:
+        problem = problem.exceptions[0]
+    return problem
 
 
 class ProcessLife:
@@ -232,6 +247,29 @@ class ProcessLife:
     async def _ended(self) -> None:
         while self.is_running:  # noqa: ASYNC110 (another process sets no event of ours)
             await asyncio.sleep(_POLL_INTERVAL_S)
+
+
+def free_port() -> int:
+    """A port nobody has, and neither the VIP port below it.
+
+    It lies below the range from which connections take theirs: otherwise a client that keeps knocking at a node that is
+    down might get its port, and even reach itself.
+    """
+    for _ in range(_PORTS_TRIED_MAX):
+        port = random.randrange(_PORT_MIN, _PORT_MAX)
+        if _is_free(port) and _is_free(port - _VIP_DISTANCE):
+            return port
+    raise NotStarted(f"no free port found between {_PORT_MIN} and {_PORT_MAX}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def _spawn(command: list[str], directory: Path, log: IO[bytes]) -> "subprocess.Popen[bytes]":

@@ -23,6 +23,7 @@ from bolide.model.message import StoredMessage
 from bolide.protocol.bodies.body import Body, always, read
 from bolide.protocol.properties import encode_properties
 from bolide.store.record import Draft
+from bolide.store.store import Store
 
 CHECKPOINT_TAG = "ck"
 ACK_TAG = "ack"
@@ -139,12 +140,13 @@ class Checkpoint:
         return [start + distance for i, distance in enumerate(self.distances) if self.left >> i & 1]
 
 
-class ReviveLog(NamedTuple):
-    """What the records of a broker have in common."""
+class ReviveLog:
+    """Writes the records of one broker."""
 
-    topic: str
-    broker_name: str
-    host: bytes
+    def __init__(self, topic: str, broker_name: str, store: Store) -> None:
+        self.topic = topic
+        self.broker_name = broker_name
+        self._store = store
 
     def checkpoint(self, checkpoint: Checkpoint, now_ms: int) -> Draft:
         """The record of a checkpoint."""
@@ -204,7 +206,7 @@ class ReviveLog(NamedTuple):
         properties = encode_properties(
             {names.TAGS: tag, names.UNIQUE_KEY: unique_key, names.TIMER_DELIVER_AT: str(deliver_ms)}
         )
-        return Draft(self.topic, revive_queue_id, body, properties, 0, 0, now_ms, self.host)
+        return Draft(self.topic, revive_queue_id, body, properties, 0, 0, now_ms, self._store.store_host)
 
 
 def read_checkpoint(record: StoredMessage) -> Checkpoint | None:

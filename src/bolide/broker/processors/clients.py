@@ -91,7 +91,9 @@ class Clients:
         return request.command.answer(ResponseCode.SUCCESS)
 
     def check(self, request: Request) -> Command | Awaitable[Command]:
-        """46: would this subscription work here?"""
+        """46: would this subscription work here? Nothing asked is nothing wrong."""
+        if not request.command.body:
+            return request.command.answer(ResponseCode.SUCCESS)
         return _with_body(request, ClientCheck, lambda asked: self._checked(request.command, asked))
 
     def _checked(self, command: Command, asked: ClientCheck) -> Command:

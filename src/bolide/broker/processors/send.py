@@ -98,7 +98,7 @@ class Sends:
             began_s = self._clock.monotonic_s()
             appended = self._store.append(drafts)
         except Refusal as refusal:
-            return self._refused(command, refusal)
+            return self.refused(command, refusal)
         if config.topic_name != header.topic:
             self._stats.died(header.topic.removeprefix(RETRY_PREFIX), header.topic)
         self._stats.put(config.topic_name, len(drafts), appended.end - appended.physical_offsets[0])
@@ -131,14 +131,15 @@ class Sends:
             if not self.open_topics.is_kept(topic):
                 await self.open_topics.keep(topic)
         except Refusal as refusal:
-            return self._refused(answer, refusal)
+            return self.refused(answer, refusal)
         except StoreError as problem:
             remark = f"the message is stored, but its new topic {topic!r} is not: {problem}"
-            return self._refused(answer, Refusal(ResponseCode.SYSTEM_ERROR, remark))
+            return self.refused(answer, Refusal(ResponseCode.SYSTEM_ERROR, remark))
         self._stats.took(count, int((self._clock.monotonic_s() - began_s) * 1000))
         return answer
 
-    def _refused(self, command: Command, refusal: Refusal) -> Command:
+    def refused(self, command: Command, refusal: Refusal) -> Command:
+        """The answer that refuses a send; `command` is the request, or an answer that must not leave."""
         settings = self._current.config
         fields = RefusedSendAnswer(region=settings.region, is_traced=settings.is_traced).encode()
         return command.answer(refusal.code, remark=refusal.remark, fields=fields)

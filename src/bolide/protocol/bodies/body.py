@@ -1,8 +1,8 @@
 """How a JSON body is written and read; the other files of this package only say what is in each.
 
 Written: compact strict JSON, members in alphabetical order as Java has them, None left out, everything else said even
-at its default. Integer keys stand in quotes and a queue as a key is text that holds its JSON; Java takes both, and so
-does every strict parser.
+at its default. Integer keys stand in quotes, which Java takes. A queue as a key is a bare object, which is no JSON, but
+the only form that every Java reads: 4.9 also takes a text that holds the object, 5.5 does not.
 
 Read: by the strict compiled reader first. What that refuses, and what holds a reference, is read mildly
 (`fastjson.py`), fitted to the type (nulls and unknown enum names dropped, ordinals and bare scalars respelled), written
@@ -12,6 +12,7 @@ The choice: msgspec leaves out members that are at a default it can compare, and
 factory it does not compare. `always` makes such defaults, and a test holds every member to one of the two.
 """
 
+import re
 from abc import ABC
 from collections.abc import Callable
 from enum import Enum
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 else:
 
     class QueueText(ABC):  # noqa: B024
-        """A `MessageQueue` that is the key of a map: on the wire it is text that holds the queue as JSON."""
+        """A `MessageQueue` that is the key of a map: a bare object on the wire, a text for strict readers."""
 
     QueueText.register(MessageQueue)
 
@@ -53,7 +54,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     spellings: ClassVar[dict[str, str]] = {}
 
     def encode(self) -> bytes:
-        return write(self)
+        text = write(self)
+        return _QUEUE_KEY.sub(_bare_key, text) if _QUEUE_KEY_START in text else text
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -181,3 +183,11 @@ def _write_key(key: object) -> str:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_write_key)
+# A queue as a key, as the encoder leaves it: text with its quotes escaped. A quote inside any other text has a
+# backslash before it, and a text that is a value is not followed by a colon, so nothing else looks like it.
+_QUEUE_KEY_START = b'"{\\"brokerName\\":'
+_QUEUE_KEY = re.compile(rb'(?<=[{,])"(\{\\"brokerName\\":(?:[^"\\]|\\.)*\})":')
+
+
+def _bare_key(found: "re.Match[bytes]") -> bytes:
+    return msgspec.json.decode(b'"' + found[1] + b'"', type=str).encode() + b":"

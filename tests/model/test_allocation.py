@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.client.allocation import (
+from bolide.model.allocation import (
     Strategy,
     allocate,
     averagely,

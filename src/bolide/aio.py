@@ -1,0 +1,34 @@
+"""The client for asyncio: producers, consumers, and what they give and take."""
+
+from bolide.client.config import Credentials
+from bolide.client.consumer import Consumer
+from bolide.client.hooks import SendHook
+from bolide.client.producer import Producer
+from bolide.client.pulling import PullRules
+from bolide.client.receipt import Receipt, SendStatus
+from bolide.client.received import Received
+from bolide.client.starting import StartFrom
+from bolide.errors import BolideError, ClientError
+from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
+from bolide.model.message import Message
+from bolide.model.queue import MessageQueue
+
+__all__ = [
+    "STRATEGIES",
+    "BolideError",
+    "ClientError",
+    "Consumer",
+    "Credentials",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullRules",
+    "Receipt",
+    "Received",
+    "SendHook",
+    "SendStatus",
+    "StartFrom",
+    "by_machine_room",
+    "fixed",
+    "nearby",
+]

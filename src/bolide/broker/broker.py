@@ -1,0 +1,287 @@
+"""The broker: wiring, pillars, and the order in which it all stops. Nothing is decided here.
+
+The nesting of `serve` is the order of the shutdown, read from the inside out: name servers are told first, so that
+clients go elsewhere; the ports close and running answers finish; periodic work ends; tables are written a last time;
+the store closes, everything durable. Pillars guard what users rely on: if one falls, the broker stops.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from bolide import kernel
+from bolide.broker.config import BrokerConfig, CurrentConfig, shown
+from bolide.broker.groups import Groups
+from bolide.broker.keeping import Keeper
+from bolide.broker.locks import Locks
+from bolide.broker.longpoll import ParkedPulls
+from bolide.broker.members import Members
+from bolide.broker.offsets import Offsets
+from bolide.broker.pop.room import PopRoom
+from bolide.broker.processors.clients import Clients
+from bolide.broker.processors.forwarding import Forwarding
+from bolide.broker.processors.groups import GroupCalls
+from bolide.broker.processors.offsets import GroupOffsets
+from bolide.broker.processors.progress import Progress
+from bolide.broker.processors.pull import Pulls
+from bolide.broker.processors.queries import Queries
+from bolide.broker.processors.refusals import refusals
+from bolide.broker.processors.resets import Resets
+from bolide.broker.processors.send import Sends
+from bolide.broker.processors.status import Status
+from bolide.broker.processors.topics import TopicCalls
+from bolide.broker.registration import Registration, own_address
+from bolide.broker.stats import Stats
+from bolide.broker.topics import Topics
+from bolide.clock import Clock
+from bolide.errors import ConfigError, Refusal
+from bolide.model.host import Host
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.remoting.address import split_address
+from bolide.remoting.client import Client
+from bolide.remoting.handlers import Handlers
+from bolide.remoting.server import Server, listen
+from bolide.remoting.session import Reply, Request, Session
+from bolide.store.dispatch import Arrival
+from bolide.store.pillars import open_store
+from bolide.store.store import Store
+
+VIP_DISTANCE = 2  # the second port of a broker lies so far below its first
+REGISTRATION_LIMIT_S = 3.0
+SAVE_LIMIT_S = 10.0
+_WAITING_CODES = frozenset(
+    (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    )
+)
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """The owner of all connections: sends and pulls a read at a time, everything else one by one."""
+
+    def __init__(self, config: BrokerConfig, store: Store, keeper: Keeper, clock: Clock, aside: Executor) -> None:
+        self.current = CurrentConfig(config)
+        self.store = store
+        self.keeper = keeper
+        self.stats = Stats(clock)
+        self.topics = Topics(self.current, keeper, clock)
+        self.groups = Groups(self.current, keeper, clock)
+        self.offsets = Offsets(config.directory, keeper, clock)
+        self.members = Members(self.current, self.groups, self.topics, clock)
+        self.locks = Locks(clock, config.lock_life_ms / 1000)
+        self.parked = ParkedPulls(self.current, clock)
+        self.registration: Registration | None = None  # while name servers are told
+        sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper)
+        pulls = Pulls(
+            self.topics,
+            self.groups,
+            self.members,
+            self.offsets,
+            store,
+            self.parked,
+            self.current,
+            self.stats,
+            clock,
+        )
+        clients = Clients(self.current, self.members, self.locks, self.topics, self.groups)
+        consuming = (self.offsets, self.members, self.topics, self.groups, store)
+        group_offsets = GroupOffsets(*consuming)
+        progress = Progress(self.current, *consuming, self.stats, clock)
+        resets = Resets(self.current, *consuming)
+        forwarding = Forwarding(self.current, self.members, self.topics, self.groups, store)
+        status = Status(self.current, self.topics, self.stats, store, clock, aside)
+        topic_calls = TopicCalls(
+            self.topics, self.offsets, store, self.current, self.stats, keeper, announced=self.announced
+        )
+        group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
+        queries = Queries(store, self.members, clock)
+        self.pop = PopRoom(
+            self.current,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.members,
+            keeper,
+            self.stats,
+            clock,
+        )
+        reading = (pulls, queries, group_offsets, progress, resets)
+        parts = (sends, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
+        tables = [part.handlers() for part in parts]
+        self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
+        store.listen(self._arrived)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self.parked.on_arrival(arrival)
+        self.pop.on_arrival(arrival)
+
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        return b"", bounds
+
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        return self._handlers.serve(request)
+
+    def closed(self, session: Session, why: str) -> None:
+        self.parked.left(session)
+        self.members.disconnected(session)
+
+    async def announced(self) -> None:
+        """Wait a moment until the name servers know the topics as they are now."""
+        if self.registration is not None:
+            await self.registration.told(REGISTRATION_LIMIT_S)
+
+    def be_found_at(self, address: str, ips: Mapping[str, str]) -> None:
+        """Records say where they are kept, and clients look there: it must be the address that name servers tell.
+
+        A record has room for a number only; `ips` has it for the names that an operator gave.
+        """
+        host, port = split_address(address)
+        self.store.store_host = Host(ips.get(host, host), port).packed()
+
+
+@asynccontextmanager
+async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broker, Server]]:
+    """A broker that takes and gives messages as long as the block lasts."""
+    log.info("broker starts name=%s kernel=%s %s", config.name, kernel.NAME, _changed_settings(config))
+    if config.ignored:
+        log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
+    with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as aside:
+        keeper = Keeper(aside)
+        async with open_store(config.store, clock) as store:
+            broker = Broker(config, store, keeper, clock, aside)
+            await broker.pop.load()
+            async with (
+                _pillars(broker),
+                Client(config.connect, clock) as client,
+                listen(config.listen, broker, clock) as server,
+                _second_port(broker, server, clock),
+                _registered(broker, client, server, aside, clock),
+            ):
+                yield broker, server
+    log.info("broker stopped name=%s", config.name)
+
+
+@asynccontextmanager
+async def _pillars(broker: Broker) -> AsyncIterator[None]:
+    """The periodic work; at the end every table is written once more."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(broker.keeper.run_forever(), name="broker.keeper"),
+            group.create_task(broker.members.scan_forever(), name="broker.members"),
+            group.create_task(broker.members.notices.tell_forever(), name="broker.notices"),
+            group.create_task(broker.parked.check_forever(), name="broker.longpoll"),
+            group.create_task(broker.stats.sample_forever(), name="broker.stats"),
+            group.create_task(broker.pop.run_forever(), name="broker.pop"),
+            group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
+        ]
+        try:
+            yield
+        finally:
+            broker.pop.save()
+            broker.offsets.save()
+            try:
+                async with asyncio.timeout(SAVE_LIMIT_S):
+                    await broker.keeper.saved()
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+def _save_every_s(broker: Broker) -> float:
+    return broker.current.config.offset_save_interval_ms / 1000
+
+
+@asynccontextmanager
+async def _registered(
+    broker: Broker, client: Client, server: Server, aside: ThreadPoolExecutor, clock: Clock
+) -> AsyncIterator[None]:
+    """Known to the name servers; one that cannot be reached delays the start by a moment and stops nothing."""
+    config = broker.current.config
+    find = _address_finder(config, server)
+    ips = {host: await _ip_of(host) for host in (config.advertised_host, config.listen.host) if host}
+    broker.be_found_at(find("127.0.0.1"), ips)  # until a connection to a name server shows where we are
+
+    def found(host: str) -> str:
+        address = find(host)
+        broker.be_found_at(address, ips)
+        return address
+
+    broker.pop.queues.client = client
+    registration = Registration(broker.current, broker.topics, client, clock, aside, found)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(registration.run_forever(), name="broker.registration")
+        await registration.told(REGISTRATION_LIMIT_S)
+        broker.registration = registration
+        try:
+            yield
+        finally:
+            broker.registration = None
+            task.cancel()
+            await asyncio.wait([task])
+            await registration.unregister()
+
+
+@asynccontextmanager
+async def _second_port(broker: Broker, server: Server, clock: Clock) -> AsyncIterator[None]:
+    """The VIP port, two below the first: clients before 4.5 send to it, and slaves ask at it."""
+    port = server.port - VIP_DISTANCE
+    async with AsyncExitStack() as stack:
+        try:
+            listening = replace(broker.current.config.listen, port=port)
+            await stack.enter_async_context(listen(listening, _VipOwner(broker), clock))
+        except ConfigError as problem:
+            log.warning("no VIP port: %s; clients that use it (before 4.5, or vipChannelEnabled) cannot send", problem)
+        yield
+
+
+class _VipOwner:
+    """Serves what the broker serves but for what waits: that belongs to the first port."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.closed = broker.closed
+
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        return b"", bounds
+
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        code = request.command.code
+        if code in _WAITING_CODES:
+            remark = f"request {code} is not served on this port, but on the one {VIP_DISTANCE} above it"
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        return self._broker.serve(request)
+
+
+def _address_finder(config: BrokerConfig, server: Server) -> Callable[[str], str]:
+    """Where others find us, from our end of a connection."""
+    advertised = f"{config.advertised_host}:{config.advertised_port}" if config.advertised_port else ""
+    return own_address(config, server.port, advertised)
+
+
+async def _ip_of(host: str) -> str:
+    """The numeric address of a host, IPv4 where it has one."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as problem:
+        raise ConfigError("brokerIP1", host, f"has no address: {problem.strerror or problem}") from problem
+    return str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0])
+
+
+def _changed_settings(config: BrokerConfig) -> str:
+    """What was set otherwise than by default, and the port in any case."""
+    defaults = shown(BrokerConfig())
+    texts = shown(config)
+    return " ".join(
+        f"{key}={texts[key]}" for key in sorted(texts) if texts[key] != defaults.get(key) or key == "listenPort"
+    )

@@ -1,0 +1,115 @@
+"""All whole frames of one read at once: the sends that need no thought, in one call of the kernel and one write.
+
+The kernel reads the headers, lays out records, entries, keys and answers; the store writes the records, and only when
+that succeeded are queues fed and answers sent. What the kernel leaves goes on to the plain path, one request at a time.
+If the store refuses (disk full, too slow, failed), all frames go there: each is judged alone and hears its own code.
+
+Nothing here runs for each message, and little for each read: a broker with a thousand slow producers reads one frame at
+a time, and then the cost of a read is the cost of a message.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from bolide import kernel
+from bolide.broker.config import CurrentConfig
+from bolide.broker.confirmations import Confirmations
+from bolide.broker.processors.send import Sends, broker_properties, pack_peer
+from bolide.broker.stats import Stats
+from bolide.clock import Clock
+from bolide.errors import Refusal
+from bolide.kernel.plain_sends import SendRules
+from bolide.protocol.command import BINARY_CODEC, VERSION, Command
+from bolide.protocol.headers.send import RefusedSendAnswer
+from bolide.protocol.properties import encode_properties
+from bolide.remoting.session import Session
+from bolide.store.store import Store
+
+Take = Callable[[Session, memoryview, list[int]], tuple[bytes, list[int]]]
+
+_EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext entries
+
+
+class HotPath:
+    """Stands before the handlers: what it does not take, they serve."""
+
+    def __init__(
+        self,
+        sends: Sends,
+        store: Store,
+        current: CurrentConfig,
+        stats: Stats,
+        clock: Clock,
+        behind: Take | None = None,
+    ) -> None:
+        """`behind` is given what is left of a read after the sends: the pulls, where they have such a path."""
+        self._behind = behind
+        self._topics = sends.open_topics
+        self._store = store
+        self._current = current
+        self._stats = stats
+        self._clock = clock
+        self._confirmations = Confirmations(store, stats, clock, sends.refused)
+        self._configure()
+
+    def _configure(self) -> None:
+        """The settings or our address changed: make ready what follows from them."""
+        config, store = self._current.config, self._store
+        self._config = config
+        self._topics.follow_all()
+        json_head, binary_head = answer_heads(config.region, config.is_traced)
+        self._rules = SendRules(
+            store_host=store.store_host,
+            added=encode_properties(broker_properties(config)),
+            json_head=json_head,
+            binary_head=binary_head,
+            version=VERSION,
+            body_size_max=store.config.body_size_max,
+            is_sync=store.config.is_sync,
+        )
+
+    def _is_closed(self) -> bool:
+        """No send is taken without a question: this is a slave, or it is too early."""
+        accepts_from_ms = self._config.accepts_sends_from_ms
+        is_early = accepts_from_ms > 0 and self._clock.now_ms() < accepts_from_ms
+        return is_early or self._store.config.role == "SLAVE"
+
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        """Answer what can be answered at once; returns the answers and the bounds of what is left."""
+        answers, left = self.take_sends(session, stream, bounds)
+        if left and self._behind is not None:
+            more, left = self._behind(session, stream, left)
+            answers += more
+        return answers, left
+
+    def take_sends(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        """The same for sends alone; under synchronous flush their answers are written later."""
+        store = self._store
+        if self._config is not self._current.config or self._rules.store_host is not store.store_host:
+            self._configure()
+        if self._is_closed():
+            return b"", bounds
+        lay = partial(kernel.lay_sends, stream, bounds, self._topics.table, self._rules, pack_peer(session.peer))
+        try:
+            (answers, left, tallies), _ = store.append_laid(lay)
+        except Refusal:
+            return b"", bounds
+        if not tallies:
+            return b"", left
+        stored_count = 0
+        for topic, count, size in tallies:
+            self._stats.put(topic, count, size)
+            stored_count += count
+        if not store.config.is_sync:
+            self._stats.took(stored_count, int(store.took_s * 1000))
+            return answers, left
+        self._confirmations.add(session, answers, (len(bounds) - len(left)) // 2)
+        return b"", left
+
+
+def answer_heads(region: str, is_traced: bool) -> tuple[bytes, bytes]:
+    """How an answer to a send begins, in each codec: all that comes before the message's id."""
+    fields = RefusedSendAnswer(region=region, is_traced=is_traced).encode()
+    answer = Command(0, flag=1, fields=fields | {"msgId": ""}).encode()
+    json_head = answer[8 : answer.rindex(b'"msgId":"') + len(b'"msgId":"')]
+    return json_head, Command(0, flag=1, fields=fields, codec=BINARY_CODEC).encode()[_EXT_AT:]

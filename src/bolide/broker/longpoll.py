@@ -1,0 +1,165 @@
+"""Pulls that found nothing and wait for a message: RocketMQ's long polling.
+
+A parked pull is an entry in a few dicts and nothing else: no task, no timer, nothing in its session. Whatever ends it
+takes it out of all of them at once, so that none is answered twice and none outlives its connection:
+
+- a message arrives in its queue that it may want: answered in the same turn of the loop, after the arrivals of that
+  turn were gathered, so that one answer has them all;
+- the check every five seconds finds its time over, or finds that messages came which it did not want: answered with
+  nothing, or with how far it may go on. So an idle pull of 15 s is answered after 15 to 20 s, as in RocketMQ;
+- its connection closes: forgotten.
+
+An arrival looks at the pulls of its own queue only, and the check at those that are due, so thousands that wait cost
+memory and hardly any time. A peer that does not take its answers gets no more of them until it does.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from bolide.broker.config import CurrentConfig
+from bolide.clock import Clock
+from bolide.errors import Refusal
+from bolide.filter.tags import any_passes
+from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.protocol.codes import ResponseCode
+from bolide.remoting.owner import Reply, Request
+from bolide.remoting.session import Session
+from bolide.store.dispatch import Arrival
+
+CHECK_INTERVAL_S = 5.0
+PARKED_MAX = 100_000
+PARKED_BY_SESSION_MAX = 16_384
+_HOLD_MAX_S = 3600.0
+_TICKS_A_SECOND = 10
+_UNSENT_SIZE_MAX = 1 << 20
+_SLICE_COUNT = 100  # answered by the check before others on the loop have their turn
+
+
+class ParkedPull:
+    """One pull that waits at `offset` for messages with one of the wanted tags; `resume` runs it again."""
+
+    __slots__ = ("due_tick", "key", "offset", "request", "resume", "wanted")
+
+    def __init__(
+        self,
+        request: Request,
+        key: tuple[str, int],
+        offset: int,
+        wanted: frozenset[int] | None,
+        resume: Callable[[], Reply],
+    ) -> None:
+        self.request = request
+        self.key = key
+        self.offset = offset
+        self.wanted = wanted
+        self.resume = resume
+        self.due_tick = 0
+
+
+K = TypeVar("K", bound=Hashable)
+_Group = dict[ParkedPull, None]  # a set that keeps the order: first come, first answered
+
+
+class ParkedPulls:
+    """All of them, by queue, by session and by the tick at which their time is over."""
+
+    def __init__(self, current: CurrentConfig, clock: Clock) -> None:
+        self._current = current
+        self._clock = clock
+        self._by_queue: dict[tuple[str, int], _Group] = {}
+        self._by_session: dict[Session, _Group] = {}
+        self._by_tick: dict[int, _Group] = {}
+        self._stirred: _Group = {}  # there was an arrival for them that they did not take
+        self._woken: list[ParkedPull] = []
+        self.count = 0
+
+    def park(self, parked: ParkedPull, suspend_ms: int) -> None:
+        """Keep a pull until a message comes or its time is over; refuses when too many wait already."""
+        session = parked.request.session
+        group = self._by_session.get(session)
+        if self.count >= PARKED_MAX or (group is not None and len(group) >= PARKED_BY_SESSION_MAX):
+            # Busy, not "nothing found": a consumer comes back at once after that, and after a second now.
+            remark = f"{self.count} pulls wait for messages already, {len(group or ())} of them on this connection"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+        if not self._current.config.polls_long:
+            suspend_ms = self._current.config.short_poll_ms
+        hold_s = min(max(suspend_ms / 1000, 0.0), _HOLD_MAX_S)
+        parked.due_tick = math.ceil((self._clock.monotonic_s() + hold_s) * _TICKS_A_SECOND)
+        self._by_queue.setdefault(parked.key, {})[parked] = None
+        self._by_session.setdefault(session, {})[parked] = None
+        self._by_tick.setdefault(parked.due_tick, {})[parked] = None
+        self.count += 1
+
+    def waiting(self, topic: str, queue_id: int) -> int:
+        """How many wait for a message of a queue."""
+        return len(self._by_queue.get((topic, queue_id), ()))
+
+    # What wakes them
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """Answer those that waited for one of these messages, as soon as the caller is done."""
+        group = self._by_queue.get((arrival.topic, arrival.queue_id))
+        if group is None:
+            return
+        end = arrival.queue_offset + len(arrival.entries) // ENTRY_SIZE
+        for parked in list(group):
+            if parked.offset >= end:
+                continue
+            if any_passes(arrival.entries, parked.wanted):
+                self._wake(parked)
+            else:
+                self._stirred[parked] = None
+
+    def left(self, session: Session) -> None:
+        """A connection is gone, and its pulls with it."""
+        for parked in list(self._by_session.get(session, ())):
+            self._remove(parked)
+
+    async def check_forever(self) -> None:
+        """Look every five seconds for those whose time is over; with short polling, as often as that says."""
+        while True:
+            config = self._current.config
+            await asyncio.sleep(CHECK_INTERVAL_S if config.polls_long else max(config.short_poll_ms, 1) / 1000)
+            await self.check()
+
+    async def check(self) -> None:
+        """Run again what is due, or could go on beyond messages it does not want."""
+        now_tick = self._clock.monotonic_s() * _TICKS_A_SECOND
+        due = dict(self._stirred)
+        for tick in sorted(tick for tick in self._by_tick if tick <= now_tick):
+            due.update(self._by_tick[tick])
+        for number, parked in enumerate(due, 1):
+            if parked in self._by_queue.get(parked.key, ()):
+                self._wake(parked)
+            if number % _SLICE_COUNT == 0:
+                await asyncio.sleep(0)
+
+    def _wake(self, parked: ParkedPull) -> None:
+        if parked.request.session.unsent_size > _UNSENT_SIZE_MAX:
+            self._stirred[parked] = None  # the check comes back to it
+            return
+        self._remove(parked)
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
+        self._woken.append(parked)
+
+    def _answer_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        for parked in woken:
+            parked.request.session.answer(parked.request, parked.resume)
+
+    def _remove(self, parked: ParkedPull) -> None:
+        _discard(self._by_queue, parked.key, parked)
+        _discard(self._by_session, parked.request.session, parked)
+        _discard(self._by_tick, parked.due_tick, parked)
+        self._stirred.pop(parked, None)
+        self.count -= 1
+
+
+def _discard(groups: dict[K, _Group], key: K, parked: ParkedPull) -> None:
+    group = groups[key]
+    del group[parked]
+    if not group:
+        del groups[key]

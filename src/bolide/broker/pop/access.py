@@ -1,0 +1,64 @@
+"""Who may pop what: the checks that all POP calls share, in RocketMQ's order."""
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.groups import READ_BIT, Groups
+from bolide.broker.pop.lanes import Lane
+from bolide.broker.topics import PERM_READ, Topics
+from bolide.errors import Refusal
+from bolide.model.queue import QueueKey
+from bolide.protocol.bodies.topics import TopicConfig
+from bolide.protocol.codes import ResponseCode
+from bolide.store.store import Store
+
+
+class Access:
+    """Refuses what the settings, the topic or the group do not allow."""
+
+    def __init__(self, current: CurrentConfig, topics: Topics, groups: Groups, store: Store) -> None:
+        self._current = current
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+
+    def check_readable(self) -> None:
+        if not self._current.config.permission & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, "this broker may not be read: brokerPermission has no 4 in it")
+
+    def check_lane(self, lane: Lane) -> TopicConfig:
+        """The topic, if the group may pop it."""
+        config = self._topic(lane.topic)
+        if not config.perm & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{lane.topic}] may not be read: perm {config.perm}")
+        if lane.queue_id >= config.read_queue_nums:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, _illegal_queue(lane, config))
+        group = self._groups.find(lane.group)
+        if group is None:
+            remark = f"subscription group [{lane.group}] does not exist; create it with updateSubGroup"
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {lane.group}")
+        if self._groups.is_forbidden(lane.group, lane.topic, READ_BIT):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the group {lane.group} is forbidden to read {lane.topic}")
+        return config
+
+    def check_message(self, lane: Lane, offset: int, *, may_be_next: bool) -> None:
+        """A message that was popped must lie in its queue; `may_be_next`: or just behind its end, as Java takes it."""
+        config = self._topic(lane.topic)
+        if not 0 <= lane.queue_id < config.read_queue_nums:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(lane, config))
+        queue = self._store.queue(QueueKey(lane.topic, lane.queue_id))
+        first, end = (queue.min_offset, queue.next_offset) if queue is not None else (0, 0)
+        if not first <= offset < end + may_be_next:
+            remark = f"offset is illegal, key:{lane.topic}@{lane.queue_id}, commit:{offset}, store:{first}~{end}"
+            raise Refusal(ResponseCode.NO_MESSAGE, remark)
+
+    def _topic(self, topic: str) -> TopicConfig:
+        config = self._topics.find(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        return config
+
+
+def _illegal_queue(lane: Lane, config: TopicConfig) -> str:
+    counted = f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
+    return f"queueId[{lane.queue_id}] is illegal, topic:[{lane.topic}] {counted}"

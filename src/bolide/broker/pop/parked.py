@@ -1,0 +1,125 @@
+"""Pops that found nothing and wait: for a message, for a failed one to come back, or until their time is over.
+
+Who waits for any queue of a topic is woken before who waits for one, the longest waiting first, and one at a time: a
+pop takes up to 32 messages, and where it leaves some, it wakes the next. What waits is a request and a way to run it
+again; it leaves nothing in its session, and when that has gone it is passed over.
+
+Waking happens in the turn after the arrival. A pop stores its checkpoint, and the store must not be appended to while
+it tells of an append.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.pop.lanes import ANY_QUEUE, Lane, retry_topic_v1, retry_topic_v2
+from bolide.clock import Clock
+from bolide.remoting.owner import Reply, Request
+from bolide.store.dispatch import Arrival
+
+_POLL_MAX_S = 300.0
+# A request that is nearly over is over: its answer must be there before the client gives up.
+_AHEAD_MS = 50
+
+
+class ParkedPop:
+    """One request that waits at a lane. `resume` answers it, or parks it again and gives None."""
+
+    __slots__ = ("deadline_ms", "lane", "request", "resume", "timer")
+
+    def __init__(self, request: Request, lane: Lane, deadline_ms: int, resume: Callable[[], Reply]) -> None:
+        self.request = request
+        self.lane = lane
+        self.deadline_ms = deadline_ms
+        self.resume = resume
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ParkedPops:
+    """All of them by lane."""
+
+    def __init__(self, current: CurrentConfig, clock: Clock) -> None:
+        self._current = current
+        self._clock = clock
+        self._by_lane: dict[Lane, dict[ParkedPop, None]] = {}
+        self._lanes_of: dict[str, set[Lane]] = {}  # by topic and by the retry topics that concern them
+        self._woken: list[Lane] = []
+        self.count = 0
+
+    def is_over(self, deadline_ms: int) -> bool:
+        return self._clock.now_ms() >= deadline_ms - _AHEAD_MS
+
+    def count_at(self, lane: Lane) -> int:
+        return len(self._by_lane.get(lane, ()))
+
+    def park(self, parked: ParkedPop) -> bool:
+        """Keep a request until something comes or its time is over; false if too many wait already."""
+        config = self._current.config
+        if self.count >= config.pop_waiting_total_max or self.count_at(parked.lane) >= config.pop_waiting_max:
+            return False
+        left_s = (parked.deadline_ms - _AHEAD_MS - self._clock.now_ms()) / 1000
+        parked.timer = asyncio.get_running_loop().call_later(min(left_s, _POLL_MAX_S), self._expire, parked)
+        at_lane = self._by_lane.get(parked.lane)
+        if at_lane is None:
+            at_lane = self._by_lane[parked.lane] = {}
+            for topic in _topics_of(parked.lane):
+                self._lanes_of.setdefault(topic, set()).add(parked.lane)
+        at_lane[parked] = None
+        self.count += 1
+        return True
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """Messages came into a queue."""
+        for lane in self._lanes_of.get(arrival.topic, ()):
+            if lane.topic != arrival.topic or lane.queue_id in (ANY_QUEUE, arrival.queue_id):
+                self.wake(lane)
+
+    def wake_any(self, lane: Lane) -> None:
+        """Something may be had in a queue: one who waits for any queue, and one who waits for this."""
+        self.wake(Lane(lane.group, lane.topic, ANY_QUEUE))
+        self.wake(lane)
+
+    def wake(self, lane: Lane) -> None:
+        """Let the first who waits at the lane try again, in the next turn."""
+        if lane not in self._by_lane:
+            return
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._run_woken)
+        self._woken.append(lane)
+
+    def _run_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        for lane in dict.fromkeys(woken):
+            parked = self._first(lane)
+            if parked is not None:
+                parked.request.session.answer(parked.request, parked.resume)
+
+    def _first(self, lane: Lane) -> ParkedPop | None:
+        while parked := next(iter(self._by_lane.get(lane, ())), None):
+            self._leave(parked)
+            if parked.request.session.is_open:
+                return parked
+        return None
+
+    def _expire(self, parked: ParkedPop) -> None:
+        self._leave(parked)
+        if parked.request.session.is_open:
+            parked.request.session.answer(parked.request, parked.resume)
+
+    def _leave(self, parked: ParkedPop) -> None:
+        if parked.timer is not None:
+            parked.timer.cancel()
+        at_lane = self._by_lane[parked.lane]
+        del at_lane[parked]
+        self.count -= 1
+        if not at_lane:
+            del self._by_lane[parked.lane]
+            for topic in _topics_of(parked.lane):
+                self._lanes_of[topic].discard(parked.lane)
+                if not self._lanes_of[topic]:
+                    del self._lanes_of[topic]
+
+
+def _topics_of(lane: Lane) -> tuple[str, ...]:
+    """The topics a message of which may be for who waits there."""
+    return lane.topic, retry_topic_v1(lane.group, lane.topic), retry_topic_v2(lane.group, lane.topic)

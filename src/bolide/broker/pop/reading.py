@@ -1,0 +1,100 @@
+"""What a lane has next, and where that is.
+
+A group that pops has one offset a queue, like one that pulls, and it moves when messages are given and not when they
+are acknowledged: what is out is remembered elsewhere (`revivals.py`). Reading here changes that offset only where it
+leads nowhere: to messages that are gone, or that the group does not want.
+"""
+
+from typing import NamedTuple
+
+from bolide.broker.offsets import Offsets
+from bolide.broker.pop.lanes import Lane
+from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.model.queue import QueueKey
+from bolide.model.topics import RETRY_PREFIX
+from bolide.store.consumequeue import ConsumeQueue
+from bolide.store.read import PullStatus, Slices, memory_size
+from bolide.store.store import Store
+
+START_AT_MIN = 0
+_QUEUE_OFFSET = slice(20, 28)  # of a record
+_ELSEWHERE = frozenset([PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_OVERFLOW_BADLY, PullStatus.OFFSET_FOUND_NULL])
+_UNWANTED = frozenset([PullStatus.NO_MATCHED_MESSAGE, PullStatus.MESSAGE_WAS_REMOVING, PullStatus.OFFSET_FOUND_NULL])
+
+
+class Taken(NamedTuple):
+    """Messages of a lane from an offset on; `remaining` more follow. `is_skipping`: unwanted ones were passed over."""
+
+    lane: Lane
+    start_offset: int
+    views: list[memoryview]
+    next_offset: int
+    remaining: int
+    is_skipping: bool = False
+
+    @property
+    def offsets(self) -> list[int]:
+        return [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in self.views]
+
+
+class LaneReader:
+    """Reads lanes of one store."""
+
+    def __init__(self, store: Store, offsets: Offsets) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._near_size = memory_size() * store.config.near_percent_of_memory // 100
+
+    def position(self, lane: Lane, init_mode: int | None) -> int:
+        """Where the lane goes on. Without an init mode nothing is begun: a lane never popped is seen from its start."""
+        group, topic, queue_id = lane
+        offset = self._offsets.get(group, topic, queue_id)
+        if offset is not None:
+            return offset
+        first = self._first(lane, START_AT_MIN if init_mode is None else init_mode)
+        if init_mode is not None:
+            self._offsets.put(group, topic, queue_id, first)
+        return first
+
+    def remaining(self, lane: Lane) -> int:
+        """How many messages the lane has before it."""
+        queue = self._queue(lane)
+        return 0 if queue is None else max(0, queue.next_offset - self.position(lane, None))
+
+    def read(self, lane: Lane, count_max: int, tags: frozenset[int] | None, init_mode: int | None) -> Taken:
+        """The next messages, without taking them; what nobody could take is passed over, with an init mode for good."""
+        start = self.position(lane, init_mode)
+        slices = self._read(lane, start, count_max, tags)
+        is_skipping = False
+        if slices.status in _ELSEWHERE:
+            start, is_skipping = slices.next_offset, True
+            slices = self._read(lane, start, count_max, tags)
+        next_offset = start
+        if slices.views or slices.status in _UNWANTED:
+            next_offset = slices.next_offset
+            is_skipping = is_skipping or not slices.views
+        if is_skipping and init_mode is not None:
+            self._offsets.put(*lane, start if slices.views else next_offset)
+        remaining = max(0, slices.max_offset - next_offset)
+        return Taken(lane, start, slices.views, next_offset, remaining, is_skipping)
+
+    def _read(self, lane: Lane, offset: int, count_max: int, tags: frozenset[int] | None) -> Slices:
+        return self._store.read(QueueKey(lane.topic, lane.queue_id), offset, count_max, tags)
+
+    def _queue(self, lane: Lane) -> ConsumeQueue | None:
+        return self._store.queue(QueueKey(lane.topic, lane.queue_id))
+
+    def _first(self, lane: Lane, init_mode: int) -> int:
+        queue = self._queue(lane)
+        if queue is None or not queue.next_offset:
+            return 0
+        if init_mode == START_AT_MIN or lane.topic.startswith(RETRY_PREFIX) or self._is_young(queue):
+            return queue.min_offset
+        return queue.next_offset - 1  # with the last message, as in Java
+
+    def _is_young(self, queue: ConsumeQueue) -> bool:
+        """Whether the queue's very first message is still near the end of the log."""
+        entries = queue.read(0, 1) if queue.min_offset <= 0 else None
+        if entries is None or len(entries) < ENTRY_SIZE:
+            return False
+        return self._store.commitlog.end - int.from_bytes(entries[:8], "big") <= self._near_size

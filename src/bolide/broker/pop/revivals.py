@@ -1,0 +1,322 @@
+"""What is out, and its coming back: every message popped is acknowledged, or given again after its invisible time.
+
+The truth is in the revive topic (`checkpoints.py`); this is its memory: checkpoints that are not settled, by key, and
+their due times in a heap. RocketMQ has a timer wheel deliver the records when they are due and matches them then. We
+match at once: an acknowledgement settles its checkpoint as it is stored, and a scan once a second stores again what is
+due. That costs memory for what is out, hence the bounds: beyond them nothing more is popped.
+
+After a start the memory is read back from the topic, from where all before is settled; that offset is kept as the one
+of the group CID_RMQ_SYS_REVIVE_GROUP and means, as in Java, the last record that is settled, not the next to read.
+
+The rule: a message and the word that settles it are stored in one append, so a crash comes before both or after both.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.groups import Groups
+from bolide.broker.offsets import Offsets
+from bolide.broker.pop.checkpoints import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    REVIVE_GROUP,
+    Checkpoint,
+    CheckpointKey,
+    ReviveLog,
+    read_ack,
+    read_checkpoint,
+)
+from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
+from bolide.broker.pop.retries import retry_draft
+from bolide.broker.topics import Topics, revive_topic
+from bolide.clock import Clock
+from bolide.errors import Refusal, StoreError
+from bolide.model.message import StoredMessage
+from bolide.model.queue import QueueKey
+from bolide.protocol.codes import ResponseCode
+from bolide.store.record import Draft, decode
+from bolide.store.store import Store
+
+OUT_MAX = 200_000
+# One group whose every message fails must not keep the others from popping.
+OUT_OF_GROUP_MAX = OUT_MAX // 2
+_SLICE_COUNT = 64  # records read or messages revived before others have a turn
+_READ_COUNT = 32
+_FAILURE_PAUSE_FIRST_MS = 10_000
+_FAILURE_PAUSE_MAX_MS = 3_600_000
+_STALE_MIN = 1_000
+log = logging.getLogger(__name__)
+
+
+class _GroupOut:
+    """What a group has out: how many checkpoints, and its lanes, one value each for there may be many checkpoints."""
+
+    __slots__ = ("count", "lanes")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lanes: dict[Lane, Lane] = {}
+
+
+class Revivals:
+    """All checkpoints of this broker that are not settled."""
+
+    def __init__(
+        self, current: CurrentConfig, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clock: Clock
+    ) -> None:
+        self._current = current
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clock = clock
+        config = current.config
+        self._log = ReviveLog(revive_topic(config.cluster), config.name, store)
+        self._queue_count = topics.ensure(self._log.topic, config.revive_queue_count).read_queue_nums
+        # By revive queue, each in the order of its records: the first one not settled is the first in its dict.
+        self._out: dict[int, dict[CheckpointKey, Checkpoint]] = {}
+        self._due: list[tuple[int, int, Checkpoint]] = []
+        self._number = 0
+        self._groups_out: dict[str, _GroupOut] = {}
+        self.out_count = 0  # checkpoints that are not settled
+        self._next_queue_id = 0
+
+    # What the processors call; each returns the end of the log that must be durable
+
+    def choose_queue(self) -> int:
+        """The revive queue for the next pop, in turn."""
+        self._next_queue_id = (self._next_queue_id + 1) % self._queue_count
+        return self._next_queue_id
+
+    def has_room(self, group: str) -> bool:
+        """Whether the group may have more messages out."""
+        out = self._groups_out.get(group)
+        return self.out_count < OUT_MAX and (out is None or out.count < OUT_OF_GROUP_MAX)
+
+    def free_time(self, revive_queue_id: int, starts: Iterable[tuple[Lane, int]], now_ms: int) -> int:
+        """A time for a pop that starts there: now, or the next at which it has a name of its own."""
+        out, starts = self._out.get(revive_queue_id, {}), list(starts)
+        while any(CheckpointKey(lane, start, now_ms) in out for lane, start in starts):
+            now_ms += 1
+        return now_ms
+
+    def give(self, checkpoints: Sequence[Checkpoint]) -> int:
+        """Messages go out."""
+        now_ms = self._clock.now_ms()
+        appended = self._store.append([self._log.checkpoint(each, now_ms) for each in checkpoints])
+        for checkpoint, revive_offset in zip(checkpoints, appended.queue_offsets, strict=True):
+            checkpoint.revive_offset = revive_offset
+            self._add(checkpoint)
+        return appended.end
+
+    def ack(self, revive_queue_id: int, key: CheckpointKey, offset: int) -> int:
+        """A message is done. One that is not out any more came back already, or was acknowledged before."""
+        checkpoint = self._find(revive_queue_id, key)
+        if checkpoint is None or not checkpoint.has_out(offset):
+            return 0
+        end = self._store.append([self._log.ack(checkpoint, offset, self._clock.now_ms())]).end
+        self._settle(checkpoint, [offset])
+        return end
+
+    def ack_many(self, revive_queue_id: int, key: CheckpointKey, offsets: Iterable[int]) -> int:
+        """Messages of one checkpoint are done; those that are not out are passed over."""
+        checkpoint = self._find(revive_queue_id, key)
+        known = [offset for offset in offsets if checkpoint.has_out(offset)] if checkpoint is not None else []
+        if checkpoint is None or not known:
+            return 0
+        end = self._store.append([self._log.batch_ack(checkpoint, known, self._clock.now_ms())]).end
+        self._settle(checkpoint, known)
+        return end
+
+    def change(
+        self, revive_queue_id: int, key: CheckpointKey, offset: int, invisible_ms: int, is_suspended: bool
+    ) -> tuple[int, int]:
+        """A message stays out for another while, from now on; returns its new time of popping too."""
+        old = self._find(revive_queue_id, key)
+        if old is None or not old.has_out(offset):
+            remark = (
+                f"the message at {offset} of {key.lane.topic} is not out any more: it was acknowledged or came back"
+            )
+            raise Refusal(ResponseCode.NO_MESSAGE, remark)
+        if self.out_count >= 2 * OUT_MAX:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{self.out_count} checkpoints are out, the limit is {2 * OUT_MAX}")
+        now_ms = self._clock.now_ms()
+        lane = old.key.lane
+        popped_ms = self.free_time(revive_queue_id, [(lane, offset)], now_ms)
+        new_key = CheckpointKey(lane, offset, popped_ms)
+        new = Checkpoint(new_key, (0,), invisible_ms, revive_queue_id, is_suspended=is_suspended)
+        drafts = [self._log.checkpoint(new, now_ms), self._log.ack(old, offset, now_ms)]
+        appended = self._store.append(drafts)
+        new.revive_offset = appended.queue_offsets[0]
+        self._add(new)
+        self._settle(old, [offset])
+        return popped_ms, appended.end
+
+    # The memory
+
+    def _find(self, revive_queue_id: int, key: CheckpointKey) -> Checkpoint | None:
+        return self._out.get(revive_queue_id, {}).get(key)
+
+    def _add(self, checkpoint: Checkpoint) -> None:
+        key = checkpoint.key
+        group = self._groups_out.setdefault(key.lane.group, _GroupOut())
+        group.count += 1
+        self.out_count += 1
+        lane = group.lanes.setdefault(key.lane, key.lane)
+        checkpoint.key = key = CheckpointKey(lane, key.start_offset, key.popped_ms)
+        self._out.setdefault(checkpoint.revive_queue_id, {})[key] = checkpoint
+        self._schedule(checkpoint)
+
+    def _schedule(self, checkpoint: Checkpoint) -> None:
+        self._number += 1
+        heappush(self._due, (checkpoint.due_ms, self._number, checkpoint))
+        if len(self._due) > 2 * self.out_count + _STALE_MIN:
+            self._due = [each for each in self._due if each[2].left]
+            heapify(self._due)
+
+    def _settle(self, checkpoint: Checkpoint, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            checkpoint.settle(offset)
+        if not checkpoint.left:
+            self._drop(checkpoint)
+
+    def _drop(self, checkpoint: Checkpoint) -> None:
+        checkpoint.left = 0
+        del self._out[checkpoint.revive_queue_id][checkpoint.key]
+        self.out_count -= 1
+        name = checkpoint.key.lane.group
+        group = self._groups_out[name]
+        group.count -= 1
+        if not group.count:
+            del self._groups_out[name]
+
+    # Coming back
+
+    async def run_forever(self) -> None:
+        """Store again what is due, and note how far the topic is settled, until cancelled."""
+        while True:
+            await asyncio.sleep(self._current.config.revive_interval_ms / 1000)
+            await self.revive_due()
+            self.note_settled()
+
+    async def revive_due(self) -> None:
+        """Store again what is due now."""
+        count = 0
+        while self._due and self._due[0][0] <= self._clock.now_ms():
+            _, _, checkpoint = heappop(self._due)
+            if not checkpoint.left:
+                continue
+            if not self._revive(checkpoint):
+                return
+            count += len(checkpoint.distances)
+            if count >= _SLICE_COUNT:
+                count = 0
+                await asyncio.sleep(0)
+
+    def _revive(self, checkpoint: Checkpoint) -> bool:
+        """Returns false when the store takes nothing now: what else is due waits for the next scan."""
+        lane = checkpoint.key.lane
+        if self._topics.find(origin_of(lane.group, lane.topic)) is None or self._groups.find(lane.group) is None:
+            log.warning("popped messages dropped: topic or group are gone lane=%s", lane)
+            self._drop(checkpoint)
+            return True
+        try:
+            for offset in checkpoint.offsets_left():
+                message = self._read(lane, offset)
+                if message is not None:
+                    self._give_again(checkpoint, message)
+                checkpoint.settle(offset)
+        except Refusal as refusal:
+            pause_ms = min(_FAILURE_PAUSE_FIRST_MS << checkpoint.failure_count, _FAILURE_PAUSE_MAX_MS)
+            log.error("not revived, again in %d s lane=%s problem=%s", pause_ms // 1000, lane, refusal.remark)
+            checkpoint.failure_count = min(checkpoint.failure_count + 1, 20)
+            checkpoint.due_ms = self._clock.now_ms() + pause_ms
+            self._schedule(checkpoint)
+            return refusal.code == ResponseCode.MESSAGE_ILLEGAL
+        self._drop(checkpoint)
+        return True
+
+    def _read(self, lane: Lane, offset: int) -> StoredMessage | None:
+        """The message itself; None if it is not in the log any more."""
+        slices = self._store.read(QueueKey(lane.topic, lane.queue_id), offset, 1)
+        for view in slices.views:
+            message = decode(view)
+            if message.queue_offset == offset:
+                return message
+        log.info("not revived: the message is gone lane=%s offset=%d", lane, offset)
+        return None
+
+    def _give_again(self, checkpoint: Checkpoint, message: StoredMessage) -> None:
+        group = checkpoint.key.lane.group
+        topic = retry_topic_for(group, checkpoint.key.lane.topic, self._current.config.makes_retry_topics_v2)
+        self._topics.ensure(topic, 1)
+        if self._offsets.get(group, topic, 0) is None:
+            self._offsets.put(group, topic, 0, 0)  # else a group that starts at the end would miss its first failures
+        drafts: list[Draft] = [
+            retry_draft(message, checkpoint, topic, self._store.store_host),
+            self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms()),
+        ]
+        self._store.append(drafts)
+
+    # Before a start and after
+
+    def note_settled(self) -> None:
+        """Let the group's offset follow: a start need not read what is settled."""
+        for queue_id in range(self._queue_count):
+            queue = self._store.queue(QueueKey(self._log.topic, queue_id))
+            if queue is None:
+                continue
+            first = next(iter(self._out.get(queue_id, {}).values()), None)
+            settled = (queue.next_offset if first is None else first.revive_offset) - 1
+            if settled >= 0 and settled != self._offsets.get(REVIVE_GROUP, self._log.topic, queue_id):
+                self._offsets.put(REVIVE_GROUP, self._log.topic, queue_id, settled)
+
+    async def load(self) -> None:
+        """Read back what is out. Offsets of groups follow what was popped since their file was written."""
+        saved_ms = self._offsets.written_ms
+        for key in [key for key in self._store.dispatch.queues if key[0] == self._log.topic]:
+            queue_id = key[1]
+            self._queue_count = max(self._queue_count, queue_id + 1)
+            queue = self._store.dispatch.queues[key]
+            settled = self._offsets.get(REVIVE_GROUP, self._log.topic, queue_id)
+            offset = max(queue.min_offset, 0 if settled is None else settled + 1)
+            while offset < queue.next_offset:
+                slices = self._store.read(QueueKey(*key), offset, _READ_COUNT)
+                for view in slices.views:
+                    self._take_in(view, saved_ms)
+                if slices.next_offset <= offset:
+                    break
+                offset = slices.next_offset
+                await asyncio.sleep(0)
+        if self.out_count:
+            log.info("popped messages are out checkpoints=%d", self.out_count)
+
+    def _take_in(self, view: memoryview, saved_ms: int) -> None:
+        try:
+            record = decode(view)
+            if record.tags == CHECKPOINT_TAG:
+                checkpoint = read_checkpoint(record)
+                if checkpoint is not None and checkpoint.distances:
+                    known = self._find(record.queue_id, checkpoint.key)
+                    if known is not None:
+                        self._drop(known)  # the same pop, written once more
+                    self._add(checkpoint)
+                    if record.stored_at >= saved_ms:
+                        self._follow(checkpoint)
+            elif record.tags in (ACK_TAG, BATCH_ACK_TAG):
+                key, offsets = read_ack(record)
+                acked = self._find(record.queue_id, key)
+                if acked is not None:
+                    self._settle(acked, offsets)
+        except (ValueError, StoreError) as problem:
+            log.error("record of %s passed over: %s", self._log.topic, problem)
+
+    def _follow(self, checkpoint: Checkpoint) -> None:
+        """The group's offset was not written any more: what its checkpoint has is not to be popped twice."""
+        group, topic, queue_id = checkpoint.key.lane
+        if (self._offsets.get(group, topic, queue_id) or 0) < checkpoint.end_offset:
+            self._offsets.put(group, topic, queue_id, checkpoint.end_offset)

@@ -1,0 +1,90 @@
+"""The rooms of POP, wired: what the broker holds of them.
+
+`load` runs before anything is served, for what is out must be known before it can be acknowledged.
+"""
+
+import asyncio
+import random
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.groups import Groups
+from bolide.broker.keeping import Keeper
+from bolide.broker.members import Members
+from bolide.broker.offsets import Offsets
+from bolide.broker.pop.access import Access
+from bolide.broker.pop.lanes import Lane
+from bolide.broker.pop.modes import RequestModes
+from bolide.broker.pop.orders import Orders
+from bolide.broker.pop.parked import ParkedPops
+from bolide.broker.pop.queues import TopicQueues
+from bolide.broker.pop.revivals import Revivals
+from bolide.broker.processors.acks import Acks
+from bolide.broker.processors.assignments import Assignments
+from bolide.broker.processors.pop import Pops
+from bolide.broker.stats import Stats
+from bolide.broker.topics import Topics
+from bolide.clock import Clock
+from bolide.remoting.handlers import Handler
+from bolide.store.dispatch import Arrival
+from bolide.store.store import Store
+
+
+class PopRoom:
+    """Pops, acknowledgements and assignments of one broker."""
+
+    def __init__(
+        self,
+        current: CurrentConfig,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        members: Members,
+        keeper: Keeper,
+        stats: Stats,
+        clock: Clock,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._is_slave = store.config.role == "SLAVE"
+        self.parked = ParkedPops(current, clock)
+        self.noticed = ParkedPops(current, clock)
+        self.revivals = Revivals(current, store, topics, groups, offsets, clock)
+        self.orders = Orders(current, topics, groups, keeper, clock)
+        self.modes = RequestModes(current, keeper)
+        self.queues = TopicQueues(current, topics, clock)
+        access = Access(current, topics, groups, store)
+        parts = (self.revivals, self.orders, self.parked)
+        self._pops = Pops(current, access, topics, offsets, store, *parts, self.noticed, stats, clock, chance)
+        self._acks = Acks(access, offsets, store, *parts, stats, clock)
+        self._assignments = Assignments(current, members, self.modes, self.queues, keeper)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {**self._pops.handlers(), **self._acks.handlers(), **self._assignments.handlers()}
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """Messages came into a queue."""
+        if self.parked.count:
+            self.parked.on_arrival(arrival)
+        if self.noticed.count:
+            self.noticed.on_arrival(arrival)
+
+    async def load(self) -> None:
+        """Find out what is out."""
+        await self.revivals.load()
+
+    async def run_forever(self) -> None:
+        """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
+        if self._is_slave:
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.revivals.run_forever(), name="pop.revivals")
+            group.create_task(self.orders.run_forever(self._released), name="pop.orders")
+
+    def save(self) -> None:
+        """Have the tables written, for the stop; offsets are saved after it."""
+        self.revivals.note_settled()
+        self.orders.save()
+
+    def _released(self, lane: Lane) -> None:
+        self.parked.wake_any(lane)
+        self.noticed.wake_any(lane)

@@ -1,0 +1,74 @@
+"""The loop behind callers that have none: one thread for each process, started by the first who needs it.
+
+A child of a fork has the memory of its parent and none of its threads: what was opened before would wait for ever. So
+whoever uses it says in which process he began, and hears a clear sentence instead.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from bolide.errors import ClientError
+
+T = TypeVar("T")
+_lock = threading.Lock()
+_loops: dict[int, "BackgroundLoop"] = {}
+
+
+class BackgroundLoop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self.loop = _new_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="bolide.loop", daemon=True)
+        self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it there; the future is for any thread."""
+        try:
+            self.check()
+        except ClientError:
+            coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it there and wait for it here."""
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C while waiting: what was asked for is given up too
+            raise
+
+    def check(self) -> None:
+        """Raise where waiting could never end."""
+        if self.process_id != os.getpid():
+            raise ClientError(
+                f"this was opened in process {self.process_id} and does not work in {os.getpid()}, a fork of it; "
+                "open it after the fork"
+            )
+        if threading.current_thread() is self._thread:
+            raise ClientError("a blocking call inside Bolide's own loop would wait for itself; use bolide.aio there")
+
+
+def background_loop() -> BackgroundLoop:
+    """The loop of this process."""
+    with _lock:
+        found = _loops.get(os.getpid())
+        if found is None:
+            _loops.clear()  # a parent's loop is of no use here
+            found = _loops[os.getpid()] = BackgroundLoop()
+        return found
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

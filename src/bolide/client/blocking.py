@@ -1,0 +1,318 @@
+"""The same names for callers without a loop; every method does what its namesake in `bolide.aio` does.
+
+What waits runs in the process's background loop. Two things are made for speed: a send is first tried on a connection
+that the calling thread writes and reads itself (`direct.py`), and only its retries go through the loop; messages and
+verdicts cross the threads many at a time, so iterating costs a switch for hundreds of messages and not for each.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+from bolide.client import consumer as asynchronous_consumer
+from bolide.client import producer as asynchronous_producer
+from bolide.client.background import background_loop
+from bolide.client.config import Credentials
+from bolide.client.direct import Lines
+from bolide.client.hooks import SendHook
+from bolide.client.pulling import PullRules
+from bolide.client.receipt import Receipt
+from bolide.client.received import Received, Verdict
+from bolide.client.starting import StartFrom
+from bolide.clock import Clock, SystemClock
+from bolide.model.allocation import Strategy, averagely
+from bolide.model.message import Message
+from bolide.model.queue import MessageQueue
+from bolide.remoting.config import ConnectConfig
+
+_HAND_COUNT = 256
+_VERDICTS_MAX = 64
+
+
+class Producer:
+    """A member of a producer group. Threads may share it."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        timeout_s: float = 3.0,
+        retry_count: int = 2,
+        retries_unsafe: bool = False,
+        avoids_slow: bool = False,
+        compress_over: int = 4096,
+        compression: str = "zlib",
+        body_size_max: int = 4 << 20,
+        instance_name: str = "",
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        hooks: Sequence[SendHook] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send."""
+        self.group = group
+        self._background = background_loop()
+        self._clock = clock or SystemClock()
+        self._lines = Lines(self._clock)
+        self._is_direct = not hooks and not (connect is not None and connect.is_tls)
+        self._core = asynchronous_producer.Producer(
+            group,
+            namesrv,
+            timeout_s=timeout_s,
+            retry_count=retry_count,
+            retries_unsafe=retries_unsafe,
+            avoids_slow=avoids_slow,
+            compress_over=compress_over,
+            compression=compression,
+            body_size_max=body_size_max,
+            instance_name=instance_name,
+            credentials=credentials,
+            connect=connect,
+            hooks=hooks,
+            clock=self._clock,
+        )
+
+    def start(self) -> None:
+        """Join the group; `with` does it."""
+        self._background.run(self._core.start())
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._lines.close()
+        self._background.run(self._core.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        waits_for_store: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """Send one message and wait until a broker has stored it.
+
+        Messages of one `shard` go to one queue, where they keep their order if one thread sends them.
+        """
+        self._background.check()
+        message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+        limit_s = timeout_s or self._core.timeout_s
+        last_broker = None
+        if self._is_direct:
+            started_s = self._clock.monotonic_s()
+            receipt, last_broker = self._core.try_directly(message, shard, queue, limit_s, self._lines)
+            if receipt is not None:
+                return receipt
+            limit_s -= self._clock.monotonic_s() - started_s
+        sending = self._core.send_prepared(
+            message, shard=shard, queue=queue, timeout_s=max(limit_s, 0.001), last_broker=last_broker
+        )
+        return self._background.run(sending)
+
+    def send_async(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        waits_for_store: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> Future[Receipt]:
+        """Send without waiting; the future has the receipt or the problem, and its callbacks run in another thread."""
+        message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+        limit_s = timeout_s or self._core.timeout_s
+        return self._background.submit(self._core.send_prepared(message, shard=shard, queue=queue, timeout_s=limit_s))
+
+    def send_oneway(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
+        self._background.run(
+            self._core.send_oneway(
+                topic, body, tags=tags, keys=keys, properties=properties, flag=flag, shard=shard, queue=queue
+            )
+        )
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Receipt]:
+        """Send messages of one topic in one request: stored together, in one queue, in their order."""
+        return self._background.run(self._core.send_batch(messages, shard=shard, queue=queue, timeout_s=timeout_s))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that take messages, in the order every client counts them."""
+        return self._background.run(self._core.queues(topic))
+
+
+class Consumer:
+    """A member of a consumer group, to iterate over in one thread; any thread may close it."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: str | Mapping[str, str] | list[str],
+        namesrv: str | None = None,
+        *,
+        start_from: StartFrom | None = None,
+        ordered: bool = False,
+        broadcasting: bool = False,
+        strategy: Strategy = averagely,
+        pull: PullRules | None = None,
+        retry_count_max: int | None = None,
+        instance_name: str = "",
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used."""
+        self.group = group
+        self._background = background_loop()
+        self._core = asynchronous_consumer.Consumer(
+            group,
+            topics,
+            namesrv,
+            start_from=start_from,
+            ordered=ordered,
+            broadcasting=broadcasting,
+            strategy=strategy,
+            pull=pull,
+            retry_count_max=retry_count_max,
+            instance_name=instance_name,
+            credentials=credentials,
+            connect=connect,
+            clock=clock,
+        )
+        self._subscriber = self._core.subscriber
+        self._subscriber.on_verdict = self._decide
+        self._subscriber.collect = self._collect
+        self._verdicts: deque[tuple[Received, Verdict, float | None, str | None]] = deque()
+        self._hand: deque[Received] = deque()
+        self._current: Received | None = None
+
+    def start(self) -> None:
+        """Join the group; `with` does it."""
+        self._background.run(self._core.start())
+
+    def close(self) -> None:
+        """Leave the group; an iteration under way in another thread ends."""
+        self._background.run(self._core.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._settle_current()
+        self.close()
+
+    def __iter__(self) -> Iterator[Received]:
+        return self
+
+    def __next__(self) -> Received:
+        self._settle_current()
+        while True:
+            if not self._hand:
+                self._hand.extend(self._background.run(self._receive()))
+            if not self._hand:
+                raise StopIteration
+            message = self._hand.popleft()
+            if not message.home.is_dropped:
+                self._current = message
+                return message
+
+    def receive(self, count_max: int = 32, timeout_s: float | None = None) -> list[Received]:
+        """Several messages at once; none when nothing comes within `timeout_s`, or the consumer is closed."""
+        return self._background.run(self._core.receive(count_max, timeout_s))
+
+    async def _receive(self) -> list[Received]:
+        self._collect()
+        return await self._subscriber.receive(_HAND_COUNT)
+
+    def _settle_current(self) -> None:
+        message, self._current = self._current, None
+        if message is not None and message.verdict is None:
+            message.ack()
+
+    # Verdicts cross to the loop many at a time
+
+    def _decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+        self._verdicts.append((message, verdict, delay_s, reason))
+        # What others wait for goes at once: a retry, or the next message of an ordered queue.
+        is_urgent = verdict is not Verdict.ACK or self._subscriber.rules.is_ordered
+        if is_urgent or len(self._verdicts) >= _VERDICTS_MAX:
+            self._background.loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        while self._verdicts:
+            self._subscriber.carry_out(*self._verdicts.popleft())
+
+    # Steering
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return self._core.queues
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Give nothing of these queues, or of all, until `resume`."""
+        self._background.run(self._steer(self._core.pause, queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on where it was paused."""
+        self._background.run(self._steer(self._core.resume, queues))
+
+    async def _steer(
+        self, change: Callable[[Iterable[MessageQueue] | None], None], queues: Iterable[MessageQueue] | None
+    ) -> None:
+        change(queues)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on elsewhere in an owned queue."""
+
+        async def move() -> None:
+            self._core.seek(queue, offset)
+
+        self._background.run(move())
+
+    def commit(self) -> None:
+        """Tell the progress now instead of within seconds."""
+        self._background.run(self._core.commit())

@@ -1,0 +1,65 @@
+"""What brokers ask of their clients, on the connections the clients opened."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from bolide.errors import Refusal
+from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies import ConsumerStatus, ResetOffsets
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.headers.callbacks import (
+    GetConsumerStatusRequest,
+    NotifyConsumersChangedRequest,
+    ResetOffsetRequest,
+)
+from bolide.remoting.session import Reply, Request
+
+
+class AskedConsumer(Protocol):
+    """What a consumer can be asked."""
+
+    def members_changed(self) -> None: ...
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]: ...
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
+
+
+class Callbacks:
+    """Finds the consumer that is meant."""
+
+    def __init__(self, consumers: Mapping[str, AskedConsumer]) -> None:
+        self._consumers = consumers
+
+    def handlers(self) -> dict[int, Callable[[Request], Reply | Awaitable[Reply]]]:
+        return {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self.members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self.reset,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self.status,
+        }
+
+    def _consumer(self, group: str) -> AskedConsumer:
+        consumer = self._consumers.get(group)
+        if consumer is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer of group {group} here")
+        return consumer
+
+    def members_changed(self, request: Request) -> Reply:
+        """40: somebody joined or left."""
+        header = NotifyConsumersChangedRequest.decode(request.command.fields)
+        consumer = self._consumers.get(header.consumer_group)
+        if consumer is not None:
+            consumer.members_changed()
+        return None
+
+    async def reset(self, request: Request) -> Reply:
+        """220: go on at these offsets."""
+        header = ResetOffsetRequest.decode(request.command.fields)
+        await self._consumer(header.group).reset(ResetOffsets.decode(request.command.body).offset_table)
+        return request.command.answer(ResponseCode.SUCCESS)
+
+    def status(self, request: Request) -> Reply:
+        """221: how far are you?"""
+        header = GetConsumerStatusRequest.decode(request.command.fields)
+        table = self._consumer(header.group).progress(header.topic)
+        return request.command.answer(ResponseCode.SUCCESS, body=ConsumerStatus(message_queue_table=table).encode())

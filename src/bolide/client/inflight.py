@@ -1,0 +1,104 @@
+"""What was pulled of one queue and is not settled yet; its lowest offset is how far the group may say it has come.
+
+RocketMQ's ProcessQueue without its locks: everything here happens in one loop. Messages come in offset order, are
+handed out in that order, and are settled in any order. A queue that went to another member is `dropped`: nothing of it
+is handed out any more, and what is settled late counts for nothing.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from bolide.client.received import Decide, Received
+from bolide.model.queue import MessageQueue
+
+
+class InFlight:
+    """One owned queue. `next_offset` is where the next pull begins."""
+
+    def __init__(self, queue: MessageQueue, next_offset: int, decide: Decide, *, is_serial: bool = False) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.decide = decide
+        self.is_dropped = False
+        self.is_paused = False
+        self.is_locked = False  # ordered consumption: the broker has given this queue to us
+        self.locked_s = 0.0
+        self.held_size = 0
+        self.broker_id = 0  # where the last answer suggested to read
+        self.pulled_s = 0.0
+        self.on_drop: Callable[[], object] | None = None
+        self._is_serial = is_serial
+        self._out_count = 0
+        self._waiting: deque[Received] = deque()
+        self._order: deque[int] = deque()  # offsets from the lowest unsettled on, settled ones among them
+        self._settled: set[int] = set()
+        self._room = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Messages that are not settled."""
+        return len(self._order) - len(self._settled)
+
+    @property
+    def span(self) -> int:
+        """How far the newest message is from the oldest unsettled one."""
+        return self._order[-1] - self._order[0] if self._order else 0
+
+    @property
+    def commit_offset(self) -> int:
+        """Everything below is settled."""
+        return self._order[0] if self._order else self.next_offset
+
+    @property
+    def has_ready(self) -> bool:
+        """A message can be handed out now."""
+        return bool(self._waiting) and not self.is_dropped and not (self._is_serial and self._out_count)
+
+    def add(self, messages: Iterable[Received], next_offset: int) -> None:
+        """What a pull brought, and where the next one goes on."""
+        for message in messages:
+            self._waiting.append(message)
+            self._order.append(message.queue_offset)
+            self.held_size += len(message.body)
+        self.next_offset = next_offset
+
+    def take(self) -> Received:
+        """The next message to hand out; `has_ready` must hold."""
+        self._out_count += 1
+        return self._waiting.popleft()
+
+    def put_back(self, message: Received) -> None:
+        """Hand a message out again, before all that follow it."""
+        if not self.is_dropped:
+            self._out_count -= 1
+            message.verdict = None
+            message.local_retry_count += 1
+            self._waiting.appendleft(message)
+
+    def settle(self, message: Received) -> None:
+        """A message is done with, for good or by having been sent back."""
+        offset = message.queue_offset
+        if self.is_dropped or not self._order or offset < self._order[0] or offset in self._settled:
+            return
+        self._out_count -= 1
+        self._settled.add(offset)
+        self.held_size -= len(message.body)
+        while self._order and self._order[0] in self._settled:
+            self._settled.discard(self._order.popleft())
+        self._room.set()
+
+    def drop(self) -> None:
+        """The queue is no longer ours, or is to be read from elsewhere."""
+        self.is_dropped = True
+        self._waiting.clear()
+        if self.on_drop is not None:
+            self.on_drop()
+
+    async def room(self) -> None:
+        """Wait until something was settled, or the queue changed."""
+        self._room.clear()
+        await self._room.wait()
+
+    def wake(self) -> None:
+        """Have the puller look again."""
+        self._room.set()

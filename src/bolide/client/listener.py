@@ -1,0 +1,100 @@
+"""Push style: a function of the user's is called for each message, so many at a time.
+
+A function that returns has done its work; one that raises has not, and its message comes again. An ordinary function
+runs in a thread, an async one in the loop. In an ordered group one message of a queue is out at a time, and one that
+fails is tried again before the next; otherwise calls of one queue overlap up to `concurrency`.
+
+A call that takes longer than `timeout_s` counts as failed, so that one message cannot hold up the progress of its queue
+for ever. An async function is cancelled; an ordinary one cannot be, its thread is lost until it returns, and the log
+says so.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from bolide.client.hooks import tell
+from bolide.client.received import Received
+from bolide.client.subscriber import Subscriber
+
+Function = Callable[[Received], Any]
+CONSUME_TIMEOUT_S = 900.0
+log = logging.getLogger(__name__)
+
+
+class ConsumeHook(Protocol):
+    """Sees each call; what it raises is logged and goes no further."""
+
+    def before_consume(self, message: Received) -> None: ...
+
+    def after_consume(self, message: Received, problem: BaseException | None) -> None: ...
+
+
+class Listener:
+    """Feeds the messages of a subscriber to a function until the subscriber closes."""
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        function: Function,
+        *,
+        concurrency: int = 20,
+        timeout_s: float = CONSUME_TIMEOUT_S,
+        hooks: Sequence[ConsumeHook] = (),
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        self._subscriber = subscriber
+        self._concurrency = concurrency
+        self._timeout_s = timeout_s
+        self._hooks = list(hooks)
+        self._threads: ThreadPoolExecutor | None = None
+        if inspect.iscoroutinefunction(function):
+            self._call: Callable[[Received], Awaitable[Any]] = function
+        else:
+            self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"consumer.{subscriber.group}")
+            self._call = partial(self._call_in_thread, function)
+
+    async def run(self) -> None:
+        """Until the subscriber is closed and the calls under way have returned."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._concurrency):
+                    group.create_task(self._work(), name=f"consumer.{self._subscriber.group}.call.{number}")
+        finally:
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self) -> None:
+        while received := await self._subscriber.receive(1):
+            await self._consume(received[0])
+
+    async def _consume(self, message: Received) -> None:
+        if message.home.is_dropped:
+            return
+        if self._hooks:
+            tell(partial(hook.before_consume, message) for hook in self._hooks)
+        problem: Exception | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._call(message)
+        except TimeoutError as late:
+            problem = late
+            log.error("consuming took more than %g s, the message comes again: %r", self._timeout_s, message)
+        except Exception as failure:
+            problem = failure
+            log.exception("consuming failed, the message comes again: %r", message)
+        if self._hooks:
+            tell(partial(hook.after_consume, message, problem) for hook in self._hooks)
+        if message.verdict is None:
+            if problem is None:
+                message.ack()
+            else:
+                message.nack()
+
+    async def _call_in_thread(self, function: Function, message: Received) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, function, message)

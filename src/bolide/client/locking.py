@@ -1,0 +1,84 @@
+"""Queues held for ordered consumption: the broker gives each to one member of a group for a minute.
+
+A member renews its locks every 20 s and trusts one for 30, half of what the broker does, so that two members are never
+both sure of a queue. A queue that is not ours any more is neither pulled nor handed out until it is locked again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from bolide.client.inflight import InFlight
+from bolide.client.instance import Instance
+from bolide.client.routes import MASTER_ID
+from bolide.errors import BolideError
+from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies import LockAnswer, LockRequest, QueueName
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+
+RENEWAL_INTERVAL_S = 20.0
+LOCK_LIFE_S = 30.0
+log = logging.getLogger(__name__)
+
+
+class QueueLocks:
+    """The locks of one member."""
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Those of the queues that are ours now; one request for each broker."""
+        granted: set[MessageQueue] = set()
+        for broker_name, wanted in _by_broker(queues).items():
+            address = self._instance.address(broker_name, MASTER_ID)
+            if address is None:
+                continue
+            command = Command(RequestCode.LOCK_BATCH_MQ, body=self._body(wanted))
+            try:
+                answer = await self._instance.ask(address, command)
+                granted.update(LockAnswer.decode(answer.body).queues)
+            except BolideError as problem:
+                log.warning("queues not locked broker=%s problem=%s", broker_name, problem)
+        return granted
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
+        """Give queues back, so that others need not wait for the locks to grow old."""
+        for broker_name, held in _by_broker(queues).items():
+            address = self._instance.address(broker_name, MASTER_ID)
+            if address is None:
+                continue
+            try:
+                await self._instance.ask(address, Command(RequestCode.UNLOCK_BATCH_MQ, body=self._body(held)))
+            except BolideError as problem:
+                log.warning("queues not unlocked broker=%s problem=%s", broker_name, problem)
+
+    async def renew(self, owned: Collection[InFlight]) -> None:
+        """Lock again what is ours; what was refused, or has not been renewed for too long, pauses."""
+        asked_s = self._instance.clock.monotonic_s()
+        granted = await self.lock([inflight.queue for inflight in owned])
+        for inflight in owned:
+            if inflight.queue in granted:
+                inflight.locked_s = asked_s
+            inflight.is_locked = inflight.queue in granted or asked_s - inflight.locked_s < LOCK_LIFE_S
+            inflight.wake()
+
+    def _body(self, queues: Iterable[MessageQueue]) -> bytes:
+        names = [QueueName.of(queue) for queue in queues]
+        return LockRequest(client_id=self._instance.client_id, consumer_group=self._group, mq_set=names).encode()
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found
+
+
+async def renew_forever(locks: QueueLocks, owned: dict[MessageQueue, InFlight]) -> None:
+    """Keep what we own locked."""
+    while True:
+        await asyncio.sleep(RENEWAL_INTERVAL_S)
+        await locks.renew(list(owned.values()))

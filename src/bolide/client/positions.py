@@ -1,0 +1,126 @@
+"""How far a group has come: in the brokers for a group that shares, in a local file for one that broadcasts.
+
+Progress is kept in memory and written every few seconds, when a queue is given up, and at the end. It may be told late,
+which delivers a message twice, and never early.
+"""
+
+import json
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from bolide.client.instance import Instance
+from bolide.errors import BolideError, ClientError, StoreError
+from bolide.files import read_whole, write_whole
+from bolide.model.queue import MessageQueue, QueueOffset
+from bolide.protocol import fastjson
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
+
+log = logging.getLogger(__name__)
+
+
+class Positions(Protocol):
+    """Where progress is kept."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """What was kept for a queue, None if nothing was; raises ClientError when that cannot be known."""
+        ...
+
+    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+        """Keep the progress of these queues."""
+        ...
+
+
+class BrokerPositions:
+    """Each queue's progress is kept by its broker."""
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._written: dict[MessageQueue, int] = {}
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        address = await self._instance.found_address(queue.topic, queue.broker_name)
+        header = QueryConsumerOffsetRequest(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, is_zero_if_absent=True
+        )
+        command = Command(RequestCode.QUERY_CONSUMER_OFFSET, fields=header.encode())
+        answer = await self._instance.client.request(address, command, self._instance.config.request_timeout_s)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(f"the offset of {queue} is not known: {answer.remark}", answer.code)
+        return OffsetAnswer.decode(answer.fields).offset
+
+    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            if self._written.get(queue) == offset:
+                continue
+            address = self._instance.address(queue.broker_name, is_exact=False)
+            if address is None:
+                continue  # gone from the routes; the next who owns it begins where it was told before
+            header = UpdateConsumerOffsetRequest(
+                consumer_group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=QueueOffset(offset),
+            )
+            try:
+                # Answered, unlike Java's: a commit that is lost at a close delivers messages twice.
+                await self._instance.ask(address, Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields=header.encode()))
+            except BolideError as problem:
+                log.warning("progress not told queue=%s offset=%d problem=%s", queue, offset, problem)
+            else:
+                self._written[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another's now; if it comes back, it is told anew."""
+        self._written.pop(queue, None)
+
+
+class FilePositions:
+    """Every member of a broadcasting group has its own progress: RocketMQ's offsets.json."""
+
+    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+        self._path = directory / client_id / group / "offsets.json"
+        self._offsets: dict[MessageQueue, int] = read_whole(self._path, _parse, {})
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def write(self, offsets: dict[MessageQueue, int]) -> None:
+        merged = {**self._offsets, **offsets}
+        if merged == self._offsets:
+            return
+        self._offsets = merged
+        try:
+            write_whole(self._path, _text(merged))
+        except StoreError as problem:
+            log.warning("progress not kept problem=%s", problem)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Nothing to forget: the file keeps all queues this member ever read."""
+
+
+def _parse(text: str) -> dict[MessageQueue, int]:
+    """Java writes the queue object itself as a map key, which is no JSON; both forms are read."""
+    document = fastjson.loads(text)
+    table = document.get("offsetTable") if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        raise ValueError("there is no offsetTable in it")
+    offsets = {}
+    for key, offset in table.items():
+        queue = json.loads(key)
+        offsets[MessageQueue(queue["topic"], queue["brokerName"], int(queue["queueId"]))] = int(offset)
+    return offsets
+
+
+def _text(offsets: dict[MessageQueue, int]) -> str:
+    rows = (
+        f'{{"brokerName":{json.dumps(queue.broker_name)},"queueId":{queue.queue_id},"topic":{json.dumps(queue.topic)}}}'
+        f":{offset}"
+        for queue, offset in sorted(offsets.items())
+    )
+    return f'{{"offsetTable":{{{",".join(rows)}}}}}'

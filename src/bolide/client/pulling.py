@@ -1,0 +1,160 @@
+"""Keeps one queue pulled: ask, wait at the broker for news, hand over what comes, ask again.
+
+The rule: it stops asking while too much lies unsettled (count, bytes, or distance from the oldest to the newest), and
+goes on the moment something is settled. An error costs a pause and never the queue.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bolide.client.inflight import InFlight
+from bolide.client.instance import Instance
+from bolide.client.received import Received
+from bolide.client.subscriptions import tag_test
+from bolide.errors import BolideError, ClientError, ProtocolError
+from bolide.model.queue import QueueOffset
+from bolide.protocol.batch import unwrap
+from bolide.protocol.bodies import Subscription
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.consume import PullMessageAnswer, PullMessageRequest
+from bolide.protocol.records import decode_records, inflate
+
+_COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+_FLOW_CONTROL_PAUSE_S = 0.02
+_GOES_ON = frozenset((ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRules:
+    """How much is asked for at once, and how much may lie unsettled; the defaults are RocketMQ's."""
+
+    batch_count: int = 32
+    batch_size: int = 256 * 1024
+    suspend_s: float = 15.0
+    timeout_s: float = 30.0
+    held_count_max: int = 1000
+    held_size_max: int = 100 << 20
+    span_max: int = 2000
+    pause_s: float = 1.0
+
+
+class QueuePull:
+    """The loop of one owned queue."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        inflight: InFlight,
+        subscription: Subscription,
+        rules: PullRules,
+        *,
+        commits: bool,
+        needs_lock: bool,
+        on_found: Callable[[InFlight], None],
+        on_moved: Callable[[InFlight, int], None],
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._inflight = inflight
+        self._subscription = subscription
+        self._is_wanted = tag_test(subscription)
+        self._rules = rules
+        self._commits = commits
+        self._needs_lock = needs_lock
+        self._on_found = on_found
+        self._on_moved = on_moved
+
+    async def run(self) -> None:
+        """Until the queue is dropped."""
+        inflight = self._inflight
+        while not inflight.is_dropped:
+            if self._is_held_up():
+                await inflight.room()
+                continue
+            inflight.pulled_s = self._instance.clock.monotonic_s()
+            try:
+                await self._pull_once()
+            except (BolideError, ValueError) as problem:
+                if not inflight.is_dropped:
+                    log.warning(
+                        "pull failed, next in %g s queue=%s problem=%s", self._rules.pause_s, inflight.queue, problem
+                    )
+                    await asyncio.sleep(self._rules.pause_s)
+
+    def _is_held_up(self) -> bool:
+        inflight, rules = self._inflight, self._rules
+        return (
+            inflight.is_paused
+            or (self._needs_lock and not inflight.is_locked)
+            or len(inflight) > rules.held_count_max
+            or inflight.held_size > rules.held_size_max
+            or (not self._needs_lock and inflight.span > rules.span_max)
+        )
+
+    async def _pull_once(self) -> None:
+        inflight = self._inflight
+        address = await self._address()
+        answer = await self._instance.client.request(address, self._command(), self._rules.timeout_s)
+        if inflight.is_dropped:
+            return
+        if answer.code == ResponseCode.FLOW_CONTROL:
+            await asyncio.sleep(_FLOW_CONTROL_PAUSE_S)
+            return
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            self._on_moved(inflight, PullMessageAnswer.decode(answer.fields).next_offset)
+            return
+        if answer.code not in _GOES_ON:
+            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        header = PullMessageAnswer.decode(answer.fields)
+        inflight.broker_id = header.suggested_broker_id
+        messages = self._decode(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        inflight.add(messages, header.next_offset)
+        if messages:
+            self._on_found(inflight)
+
+    def _decode(self, body: bytes) -> list[Received]:
+        messages = []
+        for record in decode_records(body):
+            for stored in unwrap(record):
+                if not self._is_wanted(stored):
+                    continue
+                try:
+                    messages.append(Received(inflate(stored), self._inflight))
+                except ProtocolError as problem:
+                    # Nobody can read it; to stop here would hold up its queue for ever.
+                    log.error(
+                        "message skipped queue=%s id=%s problem=%s", self._inflight.queue, stored.message_id, problem
+                    )
+        return messages
+
+    async def _address(self) -> str:
+        """Where the last answer sent us; if that is gone, any of its name: reading goes on without a master."""
+        queue, instance = self._inflight.queue, self._instance
+        return instance.address(queue.broker_name, self._inflight.broker_id) or await instance.found_address(
+            queue.topic, queue.broker_name
+        )
+
+    def _command(self) -> Command:
+        inflight, rules = self._inflight, self._rules
+        commit_offset = inflight.commit_offset if self._commits and inflight.broker_id == 0 else 0
+        header = PullMessageRequest(
+            consumer_group=self._group,
+            topic=inflight.queue.topic,
+            queue_id=inflight.queue.queue_id,
+            queue_offset=QueueOffset(inflight.next_offset),
+            message_count_max=rules.batch_count,
+            sys_flag=_SUSPEND | _SUBSCRIPTION | (_COMMIT if commit_offset > 0 else 0),
+            commit_offset=QueueOffset(commit_offset),
+            suspend_timeout_ms=int(rules.suspend_s * 1000),
+            # With the expression in it a request is right also while the broker has not heard our heartbeat yet.
+            subscription=self._subscription.sub_string,
+            subscription_version=self._subscription.sub_version,
+            expression_type=self._subscription.expression_type,
+            answer_size_max=rules.batch_size,
+        )
+        return Command(RequestCode.PULL_MESSAGE, fields=header.encode())

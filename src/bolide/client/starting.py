@@ -1,0 +1,63 @@
+"""Where a group begins in a queue of which it has no progress yet."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from bolide.client.instance import Instance
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import RETRY_PREFIX
+from bolide.protocol.bodies import ConsumeFrom
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.consume import GetMaxOffsetRequest, OffsetAnswer, SearchOffsetRequest
+
+
+@dataclass(frozen=True, slots=True)
+class StartFrom:
+    """The newest message, the oldest, or those from a time on."""
+
+    where: ConsumeFrom
+    time_ms: int = 0
+
+    @classmethod
+    def newest(cls) -> Self:
+        """Only messages that come after the group has begun. RocketMQ's default.
+
+        A broker that still has a queue's first message answers 0 for a group it does not know, whatever is asked here:
+        on a young topic a new group gets everything.
+        """
+        return cls(ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
+
+    @classmethod
+    def oldest(cls) -> Self:
+        """Everything the brokers still have."""
+        return cls(ConsumeFrom.CONSUME_FROM_FIRST_OFFSET)
+
+    @classmethod
+    def time(cls, time_ms: int) -> Self:
+        """What was stored at that time, in milliseconds of the epoch, or later."""
+        return cls(ConsumeFrom.CONSUME_FROM_TIMESTAMP, time_ms)
+
+
+async def start_offset(instance: Instance, queue: MessageQueue, start: StartFrom) -> int:
+    """The offset to begin at; a retry topic is read from its beginning, for what lies there was already promised."""
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if start.where is ConsumeFrom.CONSUME_FROM_FIRST_OFFSET:
+        return 0
+    if start.where is ConsumeFrom.CONSUME_FROM_TIMESTAMP and not is_retry:
+        header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=start.time_ms)
+        return await _ask(instance, queue, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=header.encode()))
+    if start.where is ConsumeFrom.CONSUME_FROM_LAST_OFFSET and is_retry:
+        return 0
+    return await max_offset(instance, queue)
+
+
+async def max_offset(instance: Instance, queue: MessageQueue) -> int:
+    """The offset the next message of a queue will get."""
+    header = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+    return await _ask(instance, queue, Command(RequestCode.GET_MAX_OFFSET, fields=header.encode()))
+
+
+async def _ask(instance: Instance, queue: MessageQueue, command: Command) -> int:
+    address = await instance.found_address(queue.topic, queue.broker_name)
+    return OffsetAnswer.decode((await instance.ask(address, command)).fields).offset

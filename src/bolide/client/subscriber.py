@@ -1,0 +1,409 @@
+"""A member of a consumer group: shares the queues with the others, keeps its own pulled, tells how far it has come.
+
+What a user holds stands on this: an iterating consumer, functions that are called, a puller. Here is no thread and no
+lock; `receive` gives messages out, the verdicts on them come back through `decide`.
+
+Queues change hands while members come and go. Each member computes its share alone, so for a moment two may own a
+queue, or nobody; at-least-once absorbs the first and the next round the second. A queue that is given up is dropped
+first and its progress told after, so nothing settled late can move it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bolide.client.config import ClientConfig
+from bolide.client.inflight import InFlight
+from bolide.client.instance import Instance, open_instance
+from bolide.client.locking import QueueLocks, renew_forever
+from bolide.client.positions import BrokerPositions, FilePositions
+from bolide.client.pulling import PullRules, QueuePull
+from bolide.client.received import Decide, Received, Verdict
+from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
+from bolide.client.starting import StartFrom, start_offset
+from bolide.client.subscriptions import EVERYTHING, subscription_of
+from bolide.clock import Clock
+from bolide.errors import BolideError, ClientError
+from bolide.model.allocation import Strategy, allocate, averagely
+from bolide.model.names import group_problem
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import retry_topic
+from bolide.protocol.bodies import ConsumerList, ConsumerMember, ConsumeType, MessageModel
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.consume import GetConsumerListRequest
+from bolide.remoting.guests import Guests
+
+REBALANCE_INTERVAL_S = 20.0
+SUSPEND_S = 1.0
+LOCAL_RETRY_S = 5.0
+_SPACING_S = 1.0
+_DEFAULT_GROUP = "DEFAULT_CONSUMER"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberRules:
+    """How a member consumes."""
+
+    is_broadcasting: bool = False
+    is_ordered: bool = False
+    start_from: StartFrom = field(default_factory=StartFrom.newest)
+    strategy: Strategy = averagely
+    pull: PullRules = field(default_factory=PullRules)
+    retry_count_max: int | None = None
+    local_directory: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+
+
+class Subscriber:
+    """One member. `topics` is topic → tag expression."""
+
+    def __init__(
+        self, group: str, topics: Mapping[str, str], config: ClientConfig, clock: Clock, rules: SubscriberRules
+    ) -> None:
+        problem = group_problem(group)
+        if problem is None and group == _DEFAULT_GROUP:
+            problem = f"group {_DEFAULT_GROUP} is RocketMQ's example of a name; choose one of your own"
+        if problem is None and not topics:
+            problem = f"group {group} subscribes to nothing; name at least one topic"
+        if problem is not None:
+            raise ClientError(problem)
+        self.group = group
+        self.rules = rules
+        self.owned: dict[MessageQueue, InFlight] = {}
+        self._config = config
+        self._clock = clock
+        version_ms = clock.now_ms()
+        subscribed = dict(topics)
+        if not rules.is_broadcasting:
+            subscribed.setdefault(retry_topic(group), EVERYTHING)
+        self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
+        self._ready: deque[InFlight] = deque()  # queues that have something to hand out, each once
+        self._arrival = asyncio.Event()
+        self._change = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self._guests = Guests()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._instance: Instance | None = None
+        self.is_closed = False
+        # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
+        self.on_verdict: Decide = self.carry_out
+        self.collect: Callable[[], None] = _nothing
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group: routes, heartbeat, the first share of queues."""
+        instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+        try:
+            await self._join(instance)
+        except BaseException:
+            instance.consumers.pop(self.group, None)
+            await self._stack.aclose()
+            raise
+
+    async def _join(self, instance: Instance) -> None:
+        if self.group in instance.consumers:
+            raise ClientError(
+                f"consumer group {self.group} is open already in instance {instance.client_id}; "
+                "give this consumer another instance_name, or none"
+            )
+        for topic in self.subscriptions:
+            if not topic.startswith("%"):
+                await instance.route(topic)
+        self._instance = instance
+        self._positions = (
+            FilePositions(self.rules.local_directory, instance.client_id, self.group)
+            if self.rules.is_broadcasting
+            else BrokerPositions(instance, self.group)
+        )
+        self._locks = QueueLocks(instance, self.group)
+        self._send_back = SendBack(instance, self.group, self.rules.retry_count_max)
+        instance.consumers[self.group] = self
+        await instance.heartbeat()
+        await self._stack.enter_async_context(self._guests)
+        await self._rebalance()
+        self._start_task(self._rebalance_forever(), "rebalance")
+        self._start_task(self._tell_forever(), "progress")
+        if self.rules.is_ordered and not self.rules.is_broadcasting:
+            self._start_task(renew_forever(self._locks, self.owned), "locks")
+
+    def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(self._guests.invite(coroutine, name=f"consumer.{self.group}.{name}"))
+
+    async def close(self) -> None:
+        """Leave: hand out nothing more, tell the progress, let others have the queues."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._arrival.set()
+        for task in self._tasks:
+            task.cancel()
+        instance = self._instance
+        if instance is not None:
+            await self._give_up(list(self.owned.values()))
+            del instance.consumers[self.group]
+            await instance.leave(consumer_group=self.group)
+        await self._stack.aclose()
+
+    # What brokers hear
+
+    def topics(self) -> Iterable[str]:
+        return tuple(self.subscriptions)
+
+    def route_changed(self, topic: str) -> None:
+        self._change.set()
+
+    def members_changed(self) -> None:
+        """Somebody joined or left: share anew."""
+        self._change.set()
+
+    def heartbeat(self) -> ConsumerMember:
+        return ConsumerMember(
+            group_name=self.group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=MessageModel.BROADCASTING if self.rules.is_broadcasting else MessageModel.CLUSTERING,
+            consume_from_where=self.rules.start_from.where,
+            subscription_data_set=list(self.subscriptions.values()),
+        )
+
+    # Sharing
+
+    async def _rebalance_forever(self) -> None:
+        while True:
+            self._change.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REBALANCE_INTERVAL_S):
+                    await self._change.wait()
+            await self._rebalance()
+            await asyncio.sleep(_SPACING_S)
+
+    async def _rebalance(self) -> None:
+        """Compute our share of every topic and make it so; where something is not known, leave things as they are."""
+        is_changed = False
+        for topic in self.subscriptions:
+            try:
+                wanted = await self._share(topic)
+                if wanted is not None:
+                    is_changed |= await self._follow(topic, wanted)
+            except BolideError as problem:
+                log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+        if is_changed and self._instance is not None:
+            log.info("group=%s owns %d queues", self.group, len(self.owned))
+
+    async def _share(self, topic: str) -> set[MessageQueue] | None:
+        instance = self._opened()
+        route = instance.known_route(topic)
+        if route is None:
+            await instance.refresh(topic)
+            route = instance.known_route(topic)
+        if route is None or not route.subscribe:
+            return None
+        if self.rules.is_broadcasting:
+            return set(route.subscribe)
+        members = await self._members(topic)
+        return (
+            None
+            if members is None
+            else set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
+        )
+
+    async def _members(self, topic: str) -> list[str] | None:
+        """Who is in the group, by any broker of the topic; all brokers know the same members."""
+        instance = self._opened()
+        route = instance.known_route(topic)
+        names = list(route.addresses) if route is not None else []
+        instance.chance.shuffle(names)
+        header = GetConsumerListRequest(consumer_group=self.group)
+        for name in names:
+            address = instance.address(name, is_exact=False)
+            if address is None:
+                continue
+            try:
+                command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=header.encode())
+                answer = await instance.ask(address, command)
+                return ConsumerList.decode(answer.body).consumer_id_list
+            except BolideError as problem:
+                log.debug("members not told broker=%s problem=%s", name, problem)
+        return None
+
+    async def _follow(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        owned = {queue for queue in self.owned if queue.topic == topic}
+        await self._give_up([self.owned[queue] for queue in owned - wanted])
+        fresh = wanted - owned
+        if self.rules.is_ordered and not self.rules.is_broadcasting and fresh:
+            fresh = await self._locks.lock(fresh) & fresh
+        for queue in sorted(fresh):
+            try:
+                await self._take(queue)
+            except BolideError as problem:
+                log.warning("queue not taken, trying again later queue=%s problem=%s", queue, problem)
+        return bool(fresh or owned - wanted)
+
+    async def _take(self, queue: MessageQueue) -> None:
+        offset = await self._positions.read(queue)
+        if offset is None:
+            offset = await start_offset(self._opened(), queue, self.rules.start_from)
+        self._begin(queue, offset)
+
+    def _begin(self, queue: MessageQueue, offset: int) -> None:
+        """Own a queue from an offset on."""
+        inflight = InFlight(queue, offset, self.on_verdict, is_serial=self.rules.is_ordered)
+        needs_lock = self.rules.is_ordered and not self.rules.is_broadcasting
+        inflight.is_locked = needs_lock
+        inflight.locked_s = self._clock.monotonic_s()
+        self.owned[queue] = inflight
+        pull = QueuePull(
+            self._opened(),
+            self.group,
+            inflight,
+            self.subscriptions[queue.topic],
+            self.rules.pull,
+            commits=not self.rules.is_broadcasting,
+            needs_lock=needs_lock,
+            on_found=self._found,
+            on_moved=self._moved,
+        )
+        task = self._guests.invite(pull.run(), name=f"consumer.{self.group}.{queue.topic}.{queue.queue_id}")
+        inflight.on_drop = task.cancel  # a pull that waits at the broker need not be waited for
+        log.debug("queue taken queue=%s offset=%d", queue, offset)
+
+    async def _give_up(self, leaving: list[InFlight]) -> None:
+        self.collect()
+        progress = {inflight.queue: inflight.commit_offset for inflight in leaving}
+        for inflight in leaving:
+            inflight.drop()
+            self.owned.pop(inflight.queue, None)
+        await self._positions.write(progress)
+        for queue in progress:
+            self._positions.forget(queue)
+        if self.rules.is_ordered and not self.rules.is_broadcasting and progress:
+            await self._locks.unlock(progress)
+
+    def _moved(self, inflight: InFlight, offset: int) -> None:
+        """The broker has other offsets than we thought, or was told to reset ours: begin anew where it says."""
+        log.warning("offset moved queue=%s from=%d to=%d", inflight.queue, inflight.next_offset, offset)
+        self.seek(inflight.queue, offset)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on elsewhere in an owned queue; what was handed out of it before counts for nothing."""
+        before = self.owned.get(queue)
+        if before is None:
+            raise ClientError(f"{queue} is not owned by this consumer now")
+        before.drop()
+        self._begin(queue, offset)
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An administrator moved the group: go on there, and keep it at once."""
+        moved = {queue: offset for queue, offset in offsets.items() if queue in self.owned}
+        for queue, offset in moved.items():
+            log.warning("offset reset queue=%s to=%d", queue, offset)
+            self.seek(queue, offset)
+        await self._positions.write(moved)
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """How far the owned queues of a topic are settled."""
+        return {queue: inflight.commit_offset for queue, inflight in self.owned.items() if queue.topic == topic}
+
+    # Handing out
+
+    def _found(self, inflight: InFlight) -> None:
+        self._ready.append(inflight)
+        self._arrival.set()
+
+    def take_ready(self, count_max: int) -> list[Received]:
+        """Messages at hand, at most so many; of several queues in turn, of each in order."""
+        taken: list[Received] = []
+        for _ in range(len(self._ready)):
+            if len(taken) >= count_max:
+                break
+            inflight = self._ready.popleft()
+            while len(taken) < count_max and inflight.has_ready and not inflight.is_paused:
+                taken.append(inflight.take())
+            if inflight.has_ready and not inflight.is_paused:
+                self._ready.append(inflight)
+        return taken
+
+    async def receive(self, count_max: int = 1) -> list[Received]:
+        """Wait for messages; an empty list once the consumer is closed."""
+        while not self.is_closed:
+            taken = self.take_ready(count_max)
+            if taken:
+                return taken
+            self._arrival.clear()
+            await self._arrival.wait()
+        return []
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Neither pull nor hand out, until `resume`."""
+        for queue in queues if queues is not None else list(self.owned):
+            self.owned[queue].is_paused = True
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on where it was paused."""
+        for queue in queues if queues is not None else list(self.owned):
+            inflight = self.owned[queue]
+            inflight.is_paused = False
+            inflight.wake()
+            self._found(inflight)
+
+    # Verdicts
+
+    def carry_out(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+        """Do what a user said of a message."""
+        home = self.owned.get(message.queue)
+        if home is not message.home or home is None:
+            return  # the queue went to another member, who gets the message again
+        if verdict is Verdict.ACK:
+            self._settle(home, message)
+        elif self.rules.is_broadcasting:
+            log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
+            self._settle(home, message)
+        elif self.rules.is_ordered and verdict is Verdict.NACK:
+            self._guests.invite(self._again_later(home, message, delay_s or SUSPEND_S), name="consumer.suspended")
+        else:
+            level = DEAD_LEVEL if verdict is Verdict.DEAD else delay_level(delay_s)
+            self._guests.invite(self._return(home, message, level, delay_s), name="consumer.sendback")
+
+    def _settle(self, home: InFlight, message: Received) -> None:
+        home.settle(message)
+        if home.has_ready and self.rules.is_ordered:
+            self._found(home)
+
+    async def _return(self, home: InFlight, message: Received, level: int, delay_s: float | None) -> None:
+        if await self._send_back.send(message, level):
+            self._settle(home, message)
+        else:
+            await self._again_later(home, message, delay_s or LOCAL_RETRY_S)
+
+    async def _again_later(self, home: InFlight, message: Received, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if not home.is_dropped:
+            home.put_back(message)
+            self._found(home)
+
+    # Progress
+
+    async def _tell_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.offset_interval_s)
+            await self.tell_progress()
+
+    async def tell_progress(self) -> None:
+        """Keep how far every owned queue is settled."""
+        self.collect()
+        await self._positions.write({queue: inflight.commit_offset for queue, inflight in self.owned.items()})
+
+    def _opened(self) -> Instance:
+        if self._instance is None or self.is_closed:
+            raise ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
+        return self._instance
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,871 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: embedsignature=True
+"""plain_sends.py with types: the same function. That file has the meaning.
+
+No object is made for a message: headers are scanned where they lie, and records, keys and answers grow in three buffers.
+A header that cannot be scanned here is shown to the plain reader, which says whether it is a send at all; if it is, it
+is left, and so are the sends behind it.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcmp, memcpy
+
+from bolide.kernel import plain
+from bolide.kernel.plain_records import key_hash, tag_hash
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+include "scan.pxi"
+include "record_parts.pxi"
+
+cdef enum:
+    SEND = 10
+    SEND_SHORT = 310
+    SEND_BATCH = 320
+    RESPONSE_FLAG = 1
+    ONEWAY_FLAG = 2
+    JSON_CODEC = 0
+    BINARY_CODEC = 1
+    BINARY_FIXED_SIZE = 17
+    PYTHON = 3
+    MAGIC_V1 = 0xDAA320A7
+    IPV6_BORN = 0x10
+    IPV6_STORE = 0x20
+    NEEDS_THOUGHT = 0x8C  # system flag: a transaction or an inner batch
+    PROPERTIES_SIZE_MAX = 0x7FFF
+    ITEM_SIZE_MIN = 22
+    LEFT_TOPICS_MAX = 16
+    # places of the fields, the long names SLOT_COUNT behind the short ones
+    SLOT_COUNT = 13
+    TOPIC = 1
+    QUEUE_COUNT = 3
+    QUEUE = 4
+    SYS_FLAG = 5
+    BORN = 6
+    FLAG = 7
+    PROPERTIES = 8
+    TIMES = 9
+    TIMES_MAX = 11
+    BATCH = 12
+    REQUIRED = 0xFF
+    # what a frame is
+    OTHER = 0
+    SENT = 1
+    IRREGULAR = 2
+
+assert plain.LANGUAGES[PYTHON] == "PYTHON"
+
+
+cdef struct Send:
+    int64_t code
+    int64_t opaque
+    int64_t flag
+    uint32_t found  # a bit for each slot
+    Text slots[26]
+
+
+cdef struct Judged:  # what the properties of a message say
+    Wanted wanted
+    bint is_apart
+    bint is_half
+    bint is_rewritten
+    bint is_unwaited
+
+
+cdef struct Item:  # one message about to be laid
+    Span body
+    Span properties
+    int32_t flag
+
+
+cdef struct Placed:
+    int32_t run
+    int32_t size
+    int64_t physical_offset
+    int64_t tag
+
+
+cdef struct Queue:
+    PyObject* known  # the topic's entry in the table
+    int32_t queue_id
+    int64_t first
+    int64_t count
+    uint8_t* entry
+
+
+cdef struct Tally:
+    PyObject* known
+    int64_t count
+    int64_t size
+
+
+# Reading headers.
+
+cdef int slot_of(const Text* key) noexcept nogil:
+    """The place of a field, -1 for one that nobody here asks for."""
+    cdef const char* name = key.at
+    if key.size == 1:
+        return name[0] - 97 if 97 <= name[0] < 97 + SLOT_COUNT else -1
+    if key.size == 4:
+        return SLOT_COUNT + FLAG if memcmp(name, b"flag", 4) == 0 else -1
+    if key.size == 5:
+        if memcmp(name, b"topic", 5) == 0:
+            return SLOT_COUNT + TOPIC
+        return SLOT_COUNT + BATCH if memcmp(name, b"batch", 5) == 0 else -1
+    if key.size == 7:
+        if memcmp(name, b"queueId", 7) == 0:
+            return SLOT_COUNT + QUEUE
+        return SLOT_COUNT + SYS_FLAG if memcmp(name, b"sysFlag", 7) == 0 else -1
+    if key.size == 8:
+        return SLOT_COUNT + 10 if memcmp(name, b"unitMode", 8) == 0 else -1
+    if key.size == 10:
+        return SLOT_COUNT + PROPERTIES if memcmp(name, b"properties", 10) == 0 else -1
+    if key.size == 12:
+        return SLOT_COUNT + 2 if memcmp(name, b"defaultTopic", 12) == 0 else -1
+    if key.size == 13:
+        if memcmp(name, b"producerGroup", 13) == 0:
+            return SLOT_COUNT
+        return SLOT_COUNT + BORN if memcmp(name, b"bornTimestamp", 13) == 0 else -1
+    if key.size == 14:
+        return SLOT_COUNT + TIMES if memcmp(name, b"reconsumeTimes", 14) == 0 else -1
+    if key.size == 17:
+        return SLOT_COUNT + TIMES_MAX if memcmp(name, b"maxReconsumeTimes", 17) == 0 else -1
+    if key.size == 21:
+        return SLOT_COUNT + QUEUE_COUNT if memcmp(name, b"defaultTopicQueueNums", 21) == 0 else -1
+    return -1
+
+
+cdef inline bint put_slot(Send* send, int slot, const Text* text) noexcept nogil:
+    """False for a text that is not plain where only plain ones are taken."""
+    if (text.is_escaped or not text.is_ascii) and slot != PROPERTIES and slot != SLOT_COUNT + PROPERTIES:
+        return False
+    send.slots[slot] = text[0]
+    send.found |= <uint32_t>1 << slot
+    return True
+
+
+cdef const char* scan_fields(const char* at, const char* end, Send* send) noexcept nogil:
+    """The object behind extFields; `at` is its opening brace."""
+    cdef Text key, text
+    cdef int64_t number
+    cdef bint is_last
+    cdef int slot
+    at = skip_blanks(at + 1, end)
+    if at < end and at[0] == 125:
+        return at + 1
+    while True:
+        at = scan_key(at, end, &key)
+        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
+            return NULL
+        slot = slot_of(&key)
+        if slot < 0:
+            at = skip_scalar(at, end)
+        else:
+            text.at = at
+            text.is_escaped = False
+            text.is_ascii = True
+            if at[0] == 34:
+                at = scan_text(at, end, &text)
+            elif at[0] == 45 or 48 <= at[0] <= 57:
+                at = scan_integer(at, end, &text, &number)
+            elif at[0] == 116:
+                at = scan_word(at, end, b"true", 4)
+                text.size = 4
+            else:
+                at = scan_word(at, end, b"false", 5)
+                text.size = 5
+            if at == NULL or not put_slot(send, slot, &text):
+                return NULL
+        if at == NULL:
+            return NULL
+        at = next_member(at, end, &is_last)
+        if at == NULL or is_last:
+            return at
+
+
+cdef bint scan_json(const char* at, const char* end, Send* send) noexcept nogil:
+    """Read a JSON header; false if anything about it is irregular."""
+    cdef Text key, text
+    cdef int64_t number
+    cdef bint is_last, has_fields = False
+    at = skip_blanks(at, end)
+    if at >= end or at[0] != 123:
+        return False
+    at = skip_blanks(at + 1, end)
+    while True:
+        at = scan_key(at, end, &key)
+        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
+            return False
+        if is_text(&key, b"extFields", 9):
+            if at[0] != 123 or has_fields:
+                return False
+            has_fields = True
+            at = scan_fields(at, end, send)
+        elif is_text(&key, b"code", 4) or is_text(&key, b"opaque", 6) or is_text(&key, b"flag", 4) or is_text(&key, b"version", 7):
+            at = scan_integer(at, end, &text, &number)
+            if at == NULL or not INT32_MIN <= number <= INT32_MAX:
+                return False
+            if key.at[0] == 99:
+                send.code = number
+            elif key.at[0] == 111:
+                send.opaque = number
+            elif key.at[0] == 102:
+                send.flag = number
+        elif is_text(&key, b"remark", 6) or is_text(&key, b"language", 8):
+            at = scan_text(at, end, &text)
+            if at == NULL or text.is_escaped or not text.is_ascii:
+                return False
+        else:
+            at = skip_scalar(at, end)
+        if at == NULL:
+            return False
+        at = next_member(at, end, &is_last)
+        if at == NULL:
+            return False
+        if is_last:
+            return skip_blanks(at, end) == end
+
+
+cdef inline bint is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    cdef uint8_t seen = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        seen |= at[i]
+    return seen < 0x80
+
+
+cdef bint scan_binary(const uint8_t* header, Py_ssize_t size, Send* send) noexcept nogil:
+    """Read a binary header; false if anything about it is irregular."""
+    cdef Py_ssize_t at, value_at
+    cdef int32_t remark_size, key_size, value_size
+    cdef Text key, text
+    cdef int slot
+    if size < BINARY_FIXED_SIZE + 4:
+        return False
+    send.code = <int16_t>get16(header)
+    send.opaque = <int32_t>get32(header + 5)
+    send.flag = <int32_t>get32(header + 9)
+    remark_size = <int32_t>get32(header + 13)
+    if remark_size < 0 or remark_size > size - BINARY_FIXED_SIZE - 4:
+        return False
+    at = BINARY_FIXED_SIZE + remark_size
+    if not is_ascii(header + BINARY_FIXED_SIZE, remark_size) or <int32_t>get32(header + at) != size - at - 4:
+        return False
+    at += 4
+    while at < size:
+        if size - at < 6:
+            return False
+        key_size = <int16_t>get16(header + at)
+        value_at = at + 2 + key_size + 4
+        if key_size < 0 or value_at > size:
+            return False
+        value_size = <int32_t>get32(header + value_at - 4)
+        if value_size < 0 or value_size > size - value_at or not is_ascii(header + at + 2, key_size):
+            return False
+        key.at = <const char*>header + at + 2
+        key.size = key_size
+        text.at = <const char*>header + value_at
+        text.size = value_size
+        text.is_escaped = False
+        text.is_ascii = is_ascii(header + value_at, value_size)
+        slot = slot_of(&key)
+        if slot < 0:
+            if not text.is_ascii:
+                return False
+        elif value_size and not put_slot(send, slot, &text):
+            return False
+        at = value_at + value_size
+    return True
+
+
+cdef int read_frame(const uint8_t* frame, Py_ssize_t size, Py_ssize_t* body_at, Send* send) noexcept nogil:
+    """What a frame is; for a send, its fields."""
+    cdef Py_ssize_t header_end = 4 + (get32(frame) & 0xFFFFFF)
+    cdef bint is_regular
+    send.code = send.opaque = send.flag = 0
+    send.found = 0
+    body_at[0] = header_end
+    if header_end > size:
+        return IRREGULAR
+    if frame[0] == BINARY_CODEC:
+        is_regular = scan_binary(frame + 4, header_end - 4, send)
+    else:
+        is_regular = frame[0] == JSON_CODEC and scan_json(<const char*>frame + 4, <const char*>frame + header_end, send)
+    if not is_regular:
+        return IRREGULAR
+    if send.flag & RESPONSE_FLAG or (send.code != SEND and send.code != SEND_SHORT and send.code != SEND_BATCH):
+        return OTHER
+    return SENT
+
+
+cdef inline bint read_number(const Send* send, int slot, int64_t low, int64_t high, int64_t* value) noexcept nogil:
+    """A plain number of at most 18 digits within its bounds; what is missing and may be is 0."""
+    cdef const Text* text = &send.slots[slot]
+    cdef const char* at = text.at
+    cdef const char* end
+    cdef bint is_negative
+    cdef int64_t number = 0
+    value[0] = 0
+    if not send.found >> slot & 1:
+        return True
+    end = at + text.size
+    is_negative = at < end and at[0] == 45
+    if is_negative:
+        at += 1
+    if at == end or end - at > DIGITS_MAX:
+        return False
+    while at < end:
+        if not 48 <= at[0] <= 57:
+            return False
+        number = number * 10 + (at[0] - 48)
+        at += 1
+    value[0] = -number if is_negative else number
+    return low <= value[0] <= high
+
+
+cdef inline bint is_true(const char* at, Py_ssize_t size) noexcept nogil:
+    return size == 4 and at[0] | 32 == 116 and at[1] | 32 == 114 and at[2] | 32 == 117 and at[3] | 32 == 101
+
+
+# Judging properties.
+
+cdef void judge_name(const uint8_t* name, Py_ssize_t size, Span value, Judged* judged) noexcept nogil:
+    if size == 4:
+        if memcmp(name, b"TAGS", 4) == 0:
+            judged.wanted.tags = value
+        elif memcmp(name, b"KEYS", 4) == 0:
+            judged.wanted.keys = value
+        elif memcmp(name, b"WAIT", 4) == 0:
+            judged.is_unwaited = not is_true(<const char*>value.at, value.size)
+    elif size == 8:
+        if memcmp(name, b"UNIQ_KEY", 8) == 0:
+            judged.wanted.unique_key = value
+        elif memcmp(name, b"TRAN_MSG", 8) == 0:
+            judged.is_half = True
+        elif memcmp(name, b"TRACE_ON", 8) == 0:
+            judged.is_rewritten = True
+    elif size == 5:
+        judged.is_apart |= memcmp(name, b"DELAY", 5) == 0
+    elif size == 6:
+        judged.is_rewritten |= memcmp(name, b"POP_CK", 6) == 0
+    elif size == 7:
+        judged.is_rewritten |= memcmp(name, b"CLUSTER", 7) == 0
+    elif size == 9:
+        judged.is_apart |= memcmp(name, b"INNER_NUM", 9) == 0
+    elif size == 10:
+        judged.is_rewritten |= memcmp(name, b"MSG_REGION", 10) == 0
+    if size >= 6 and memcmp(name, b"TIMER_", 6) == 0:
+        judged.is_apart = True
+
+
+cdef void judge(const uint8_t* at, Py_ssize_t size, Judged* judged) noexcept nogil:
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* name
+    cdef Py_ssize_t name_size
+    cdef Span value
+    judged.wanted.tags.size = judged.wanted.keys.size = judged.wanted.unique_key.size = 0
+    judged.is_half = judged.is_rewritten = judged.is_unwaited = False
+    # Recovery takes a zero at the end of a text for a lost one, so none is let in.
+    judged.is_apart = size > 0 and memchr(at, 0, size) != NULL
+    while at < end:
+        name = at
+        while at < end and at[0] > 2:
+            at += 1
+        if at == end or at[0] != 1:
+            at += 1
+            continue
+        name_size = at - name
+        at += 1
+        value.at = at
+        while at < end and at[0] != 2:
+            at += 1
+        value.size = at - value.at
+        at += 1
+        if name_size and value.size:
+            judge_name(name, name_size, value, judged)
+
+
+cdef bint is_writable_text(Span text) noexcept nogil:
+    """Whether a JSON text holds it as it is."""
+    cdef Py_ssize_t i
+    for i in range(text.size):
+        if text.at[i] < 32 or text.at[i] == 34 or text.at[i] == 92:
+            return False
+    return True
+
+
+cdef bint read_item(const uint8_t* at, Py_ssize_t left, Item* item, Py_ssize_t* size) noexcept nogil:
+    """One message of a batch, its lengths checked against each other; false if they do not add up."""
+    cdef int32_t total, body_size
+    if left < ITEM_SIZE_MIN:
+        return False
+    total = <int32_t>get32(at)
+    body_size = <int32_t>get32(at + 16)
+    if total < ITEM_SIZE_MIN or total > left or body_size < 0 or body_size > total - ITEM_SIZE_MIN:
+        return False
+    item.flag = <int32_t>get32(at + 12)
+    item.body.at = at + 20
+    item.body.size = body_size
+    item.properties.at = at + 22 + body_size
+    item.properties.size = <int16_t>get16(at + 20 + body_size)
+    size[0] = total
+    return item.properties.size == total - ITEM_SIZE_MIN - body_size
+
+
+cdef bint is_plain_batch(const uint8_t* body, Py_ssize_t size) noexcept nogil:
+    cdef Item item
+    cdef Judged judged
+    cdef Py_ssize_t at = 0, item_size
+    while at < size:
+        if not read_item(body + at, size - at, &item, &item_size):
+            return False
+        judge(item.properties.at, item.properties.size, &judged)
+        if judged.is_apart:
+            return False
+        at += item_size
+    return True
+
+
+# Writing answers.
+
+cdef inline uint8_t* put_text(uint8_t* at, const char* text, Py_ssize_t size) noexcept nogil:
+    memcpy(at, text, size)
+    return at + size
+
+
+cdef inline uint8_t* put_decimal(uint8_t* at, int64_t value) noexcept nogil:
+    cdef uint8_t digits[20]
+    cdef int count = 0
+    if value < 0:
+        at[0] = 45
+        at += 1
+        value = -value  # an opaque has 32 bits, so this one has a positive twin
+    while True:
+        digits[count] = <uint8_t>(48 + value % 10)
+        count += 1
+        value = value // 10
+        if value == 0:
+            break
+    while count:
+        count -= 1
+        at[0] = digits[count]
+        at += 1
+    return at
+
+
+cdef const char* HEX = b"0123456789ABCDEF"
+
+
+cdef inline uint8_t* put_hex(uint8_t* at, const uint8_t* source, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(size):
+        at[0] = HEX[source[i] >> 4]
+        at[1] = HEX[source[i] & 15]
+        at += 2
+    return at
+
+
+cdef inline uint8_t* put_sized(uint8_t* at, const char* name, Py_ssize_t name_size, uint8_t** size_at) noexcept nogil:
+    """A binary ext entry up to its value, whose size is to be put at size_at."""
+    put16(at, <uint16_t>name_size)
+    memcpy(at + 2, name, name_size)
+    size_at[0] = at + 2 + name_size
+    return at + 6 + name_size
+
+
+cdef class _Batch:
+    """Everything that grows during one call, freed however it ends."""
+
+    cdef Blob records, keys, answers, given, placed, queues, tallies
+    cdef Text left_topics[LEFT_TOPICS_MAX]
+    cdef int left_count
+    cdef bint is_blind
+    cdef int64_t physical_offset, store_ms, body_size_max, version
+    cdef bint is_sync
+    cdef bytes store_host, born_host, added, json_head, binary_head
+    cdef object next_offsets
+    cdef PyObject* known
+    cdef Text known_as  # the topic text that `known` was found by
+
+    def __dealloc__(self):
+        free(self.records.data)
+        free(self.keys.data)
+        free(self.answers.data)
+        free(self.given.data)
+        free(self.placed.data)
+        free(self.queues.data)
+        free(self.tallies.data)
+
+    cdef void leave(self, const Text* topic) noexcept:
+        """Later sends of this topic are left too."""
+        if self.left_count == LEFT_TOPICS_MAX:
+            self.is_blind = True
+        else:
+            self.left_topics[self.left_count] = topic[0]
+            self.left_count += 1
+
+    cdef bint is_left(self, const Text* topic) noexcept:
+        cdef int i
+        for i in range(self.left_count):
+            if is_text(topic, self.left_topics[i].at, self.left_topics[i].size):
+                return True
+        return self.is_blind
+
+    cdef int find(self, const Text* topic, dict topics) except -1:
+        """Look the topic up, unless it is that of the send before."""
+        if self.known != NULL and is_text(topic, self.known_as.at, self.known_as.size):
+            return 0
+        self.known = PyDict_GetItemWithError(topics, PyBytes_FromStringAndSize(topic.at, topic.size))
+        self.known_as = topic[0]
+        return 0
+
+    cdef int32_t queue_for(self, int32_t queue_id) except -1:
+        cdef Queue* queues = <Queue*>self.queues.data
+        cdef int32_t count = <int32_t>(self.queues.size // <Py_ssize_t>sizeof(Queue)), i
+        cdef PyObject* found
+        cdef Queue* queue
+        for i in range(count):
+            if queues[i].known == self.known and queues[i].queue_id == queue_id:
+                return i
+        found = PyDict_GetItemWithError(self.next_offsets, ((<tuple>self.known)[0], queue_id))
+        queue = <Queue*>grow(&self.queues, sizeof(Queue))
+        queue.known = self.known
+        queue.queue_id = queue_id
+        queue.first = 0 if found == NULL else <int64_t><object>found
+        queue.count = 0
+        return count
+
+    cdef int count_in(self, int64_t size) except -1:
+        cdef Tally* tallies = <Tally*>self.tallies.data
+        cdef Py_ssize_t count = self.tallies.size // <Py_ssize_t>sizeof(Tally), i
+        cdef Tally* tally = NULL
+        for i in range(count):
+            if tallies[i].known == self.known:
+                tally = &tallies[i]
+        if tally == NULL:
+            tally = <Tally*>grow(&self.tallies, sizeof(Tally))
+            tally.known = self.known
+            tally.count = tally.size = 0
+        tally.count += 1
+        tally.size += size
+        return 0
+
+    cdef int take(self, const Send* send, const uint8_t* body, Py_ssize_t body_size, int codec) except -1:
+        """Lay out one send; 0 if it needs thought, and then nothing was laid."""
+        cdef int base = SLOT_COUNT if send.code == SEND else 0
+        cdef const Text* flagged = &send.slots[base + BATCH]
+        cdef int64_t unused, queue_id, sys_flag, born_ms, flag, times
+        cdef bint is_batch, is_taken
+        cdef Item item
+        cdef Judged judged, inner
+        cdef Py_ssize_t at = 0, size = 0
+        if self.known == NULL or (send.found >> base) & REQUIRED != REQUIRED:
+            return 0
+        is_taken = (
+            read_number(send, base + QUEUE_COUNT, INT32_MIN, INT32_MAX, &unused)
+            and read_number(send, base + QUEUE, 0, <int64_t>(<tuple>self.known)[1] - 1, &queue_id)
+            and read_number(send, base + SYS_FLAG, INT32_MIN, INT32_MAX, &sys_flag)
+            and read_number(send, base + BORN, -1000000000000000000, 1000000000000000000, &born_ms)
+            and read_number(send, base + FLAG, INT32_MIN, INT32_MAX, &flag)
+            and read_number(send, base + TIMES, INT32_MIN, INT32_MAX, &times)
+            and read_number(send, base + TIMES_MAX, INT32_MIN, INT32_MAX, &unused)
+        )
+        if not is_taken or sys_flag & NEEDS_THOUGHT or body_size == 0 or body_size > self.body_size_max:
+            return 0
+        is_batch = send.found >> base + BATCH & 1 and is_true(flagged.at, flagged.size)
+        if not self.read_given(send, base + PROPERTIES, &item.properties):
+            return 0
+        judge(item.properties.at, item.properties.size, &judged)
+        if judged.is_apart or judged.is_half or (judged.is_unwaited and self.is_sync):
+            return 0
+        if not is_writable_text(judged.wanted.unique_key):
+            return 0
+        if is_batch:
+            if not is_plain_batch(body, body_size):
+                return 0
+        elif judged.is_rewritten or judged.wanted.unique_key.size == 0 or (
+            item.properties.size + (item.properties.at[item.properties.size - 1] != 2) + PyBytes_GET_SIZE(self.added)
+            > PROPERTIES_SIZE_MAX
+        ):
+            return 0
+        cdef int32_t run = self.queue_for(<int32_t>queue_id)
+        cdef int64_t queue_offset = (<Queue*>self.queues.data)[run].first + (<Queue*>self.queues.data)[run].count
+        cdef Py_ssize_t first = self.placed.size
+        if is_batch:
+            while at < body_size:
+                read_item(body + at, body_size - at, &item, &size)
+                judge(item.properties.at, item.properties.size, &inner)
+                self.put_record(run, &item, &inner.wanted, None, sys_flag, born_ms, times)
+                at += size
+        else:
+            item.body.at = body
+            item.body.size = body_size
+            item.flag = <int32_t>flag
+            self.put_record(run, &item, &judged.wanted, self.added, sys_flag, born_ms, times)
+        if not send.flag & ONEWAY_FLAG:
+            self.put_answer(codec, send.opaque, first, queue_id, queue_offset, judged.wanted.unique_key)
+        return 1
+
+    cdef int read_given(self, const Send* send, int slot, Span* properties) except -1:
+        """The properties as they will lie in the record; 0 for escapes beyond ASCII."""
+        cdef const Text* text = &send.slots[slot]
+        cdef Py_ssize_t size
+        properties.at = <const uint8_t*>text.at
+        properties.size = text.size if send.found >> slot & 1 else 0
+        if properties.size and text.is_escaped:
+            self.given.size = 0
+            grow(&self.given, text.size)
+            size = unescape(text, <char*>self.given.data)
+            if size < 0:
+                return 0
+            properties.at = self.given.data
+            properties.size = size
+        return 1
+
+    cdef int put_record(
+        self, int32_t run, const Item* item, Wanted* wanted, bytes added, int64_t sys_flag, int64_t born_ms, int64_t times
+    ) except -1:
+        """One record, its entry and its keys. `added` goes behind the properties."""
+        cdef Queue* queue = &(<Queue*>self.queues.data)[run]
+        cdef Span topic
+        cdef int64_t place = self.physical_offset + self.records.size
+        cdef Py_ssize_t born_size = PyBytes_GET_SIZE(self.born_host), store_size = PyBytes_GET_SIZE(self.store_host)
+        cdef bint is_open_ended = added is not None and item.properties.at[item.properties.size - 1] != 2
+        cdef Py_ssize_t properties_size = item.properties.size + is_open_ended
+        cdef Py_ssize_t size
+        cdef Placed* placed
+        cdef uint8_t* at
+        topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize((<tuple>self.known)[0], &topic.size)
+        if added is not None:
+            properties_size += PyBytes_GET_SIZE(added)
+        size = 75 + born_size + store_size + item.body.size + topic.size + properties_size
+        placed = <Placed*>grow(&self.placed, sizeof(Placed))
+        placed.run = run
+        placed.size = <int32_t>size
+        placed.physical_offset = place
+        placed.tag = hash_tags(topic, wanted.tags, item.properties.at, item.properties.size, self.store_ms, ())
+        put_all_keys(&self.keys, topic, wanted, place, self.store_ms)
+        sys_flag &= ~<int64_t>(IPV6_BORN | IPV6_STORE)
+        sys_flag |= (IPV6_BORN if born_size == 20 else 0) | (IPV6_STORE if store_size == 20 else 0)
+        at = grow(&self.records, size)
+        put32(at, <uint32_t>size)
+        put32(at + 4, <uint32_t>MAGIC_V1)
+        put32(at + 8, crc32_of(item.body.at, item.body.size) & 0x7FFFFFFF)
+        put32(at + 12, queue.queue_id)
+        put32(at + 16, item.flag)
+        put64(at + 20, queue.first + queue.count)
+        put64(at + 28, place)
+        put32(at + 36, <uint32_t>sys_flag)
+        put64(at + 40, born_ms)
+        at = put_text(at + 48, PyBytes_AS_STRING(self.born_host), born_size)
+        put64(at, self.store_ms)
+        at = put_text(at + 8, PyBytes_AS_STRING(self.store_host), store_size)
+        put32(at, <uint32_t>times)
+        put64(at + 4, 0)
+        put32(at + 12, <uint32_t>item.body.size)
+        at = put_text(at + 16, <const char*>item.body.at, item.body.size)
+        at[0] = <uint8_t>topic.size
+        at = put_text(at + 1, <const char*>topic.at, topic.size)
+        put16(at, <uint16_t>properties_size)
+        at = put_text(at + 2, <const char*>item.properties.at, item.properties.size)
+        if is_open_ended:
+            at[0] = 2
+            at += 1
+        if added is not None:
+            put_text(at, PyBytes_AS_STRING(added), PyBytes_GET_SIZE(added))
+        queue.count += 1
+        self.count_in(size)
+        return 0
+
+    cdef uint8_t* put_ids(self, uint8_t* at, Py_ssize_t first) noexcept:
+        """The offset ids of the records placed since, joined by commas."""
+        cdef const Placed* placed
+        cdef Py_ssize_t position = first
+        cdef uint8_t offset[8]
+        while position < self.placed.size:
+            placed = <const Placed*>(self.placed.data + position)
+            if position > first:
+                at[0] = 44
+                at += 1
+            at = put_hex(at, <const uint8_t*>PyBytes_AS_STRING(self.store_host), PyBytes_GET_SIZE(self.store_host))
+            put64(offset, placed.physical_offset)
+            at = put_hex(at, offset, 8)
+            position += sizeof(Placed)
+        return at
+
+    cdef int put_answer(self, int codec, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) except -1:
+        cdef Py_ssize_t count = (self.placed.size - first) // <Py_ssize_t>sizeof(Placed)
+        cdef bytes head = self.binary_head if codec == BINARY_CODEC else self.json_head
+        cdef Py_ssize_t start = self.answers.size
+        cdef Py_ssize_t room = 320 + PyBytes_GET_SIZE(head) + unique_key.size
+        room += count * (2 * PyBytes_GET_SIZE(self.store_host) + 17)
+        cdef uint8_t* frame = grow(&self.answers, room)
+        cdef uint8_t* at
+        if codec == BINARY_CODEC:
+            at = self.put_binary(frame + 8, opaque, first, queue_id, queue_offset, unique_key)
+        else:
+            at = self.put_json(frame + 8, opaque, first, queue_id, queue_offset, unique_key)
+        put32(frame, <uint32_t>(at - frame - 4))
+        put32(frame + 4, (<uint32_t>codec << 24) | <uint32_t>(at - frame - 8))
+        self.answers.size = start + (at - frame)
+        return 0
+
+    cdef uint8_t* put_json(self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) noexcept:
+        at = put_text(at, PyBytes_AS_STRING(self.json_head), PyBytes_GET_SIZE(self.json_head))
+        at = self.put_ids(at, first)
+        at = put_text(at, b'","queueId":"', 13)
+        at = put_decimal(at, queue_id)
+        at = put_text(at, b'","queueOffset":"', 17)
+        at = put_decimal(at, queue_offset)
+        if unique_key.size:
+            at = put_text(at, b'","transactionId":"', 19)
+            at = put_text(at, <const char*>unique_key.at, unique_key.size)
+        at = put_text(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)
+        at = put_decimal(at, opaque)
+        at = put_text(at, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+        at = put_decimal(at, self.version)
+        at[0] = 125
+        return at + 1
+
+    cdef uint8_t* put_binary(self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) noexcept:
+        cdef uint8_t* ext_size_at = at + BINARY_FIXED_SIZE
+        cdef uint8_t* size_at = NULL
+        cdef uint8_t* value
+        put16(at, 0)
+        at[2] = PYTHON
+        put16(at + 3, <uint16_t>self.version)
+        put32(at + 5, <uint32_t>opaque)
+        put32(at + 9, RESPONSE_FLAG)
+        put32(at + 13, 0)
+        at = put_text(ext_size_at + 4, PyBytes_AS_STRING(self.binary_head), PyBytes_GET_SIZE(self.binary_head))
+        value = put_sized(at, b"msgId", 5, &size_at)
+        at = self.put_ids(value, first)
+        put32(size_at, <uint32_t>(at - value))
+        value = put_sized(at, b"queueId", 7, &size_at)
+        at = put_decimal(value, queue_id)
+        put32(size_at, <uint32_t>(at - value))
+        value = put_sized(at, b"queueOffset", 11, &size_at)
+        at = put_decimal(value, queue_offset)
+        put32(size_at, <uint32_t>(at - value))
+        if unique_key.size:
+            value = put_sized(at, b"transactionId", 13, &size_at)
+            at = put_text(value, <const char*>unique_key.at, unique_key.size)
+            put32(size_at, <uint32_t>(at - value))
+        put32(ext_size_at, <uint32_t>(at - ext_size_at - 4))
+        return at
+
+    cdef list runs(self):
+        cdef Queue* queues = <Queue*>self.queues.data
+        cdef Py_ssize_t count = self.queues.size // <Py_ssize_t>sizeof(Queue), i
+        cdef const Placed* placed = <const Placed*>self.placed.data
+        cdef bytes entries
+        cdef list runs = []
+        for i in range(count):
+            entries = PyBytes_FromStringAndSize(NULL, queues[i].count * ENTRY)
+            queues[i].entry = <uint8_t*>PyBytes_AS_STRING(entries)
+            runs.append(((<tuple>queues[i].known)[0], queues[i].queue_id, queues[i].first, entries))
+        for i in range(self.placed.size // <Py_ssize_t>sizeof(Placed)):
+            put_entry(queues[placed[i].run].entry, placed[i].physical_offset, placed[i].size, placed[i].tag)
+            queues[placed[i].run].entry += ENTRY
+        return runs
+
+    cdef list counted(self):
+        cdef const Tally* tallies = <const Tally*>self.tallies.data
+        cdef Py_ssize_t i
+        cdef list counted = []
+        for i in range(self.tallies.size // <Py_ssize_t>sizeof(Tally)):
+            counted.append(((<tuple>tallies[i].known)[0], tallies[i].count, tallies[i].size))
+        return counted
+
+
+cdef int is_unicode(const Text* text) except -1:
+    """Whether properties beyond ASCII are text at all; other fields were checked while scanning."""
+    if text.is_ascii:
+        return 1
+    try:
+        PyUnicode_DecodeUTF8(text.at, text.size, NULL)
+    except UnicodeDecodeError:
+        return 0
+    return 1
+
+
+cdef int may_be_send(stream, Py_ssize_t start, Py_ssize_t end) except -1:
+    """What the plain reader says of a header that could not be scanned here."""
+    header = plain.read_headers(stream, [start, end])[0]
+    return header is None or (header[1] in (SEND, SEND_SHORT, SEND_BATCH) and not header[5] & RESPONSE_FLAG)
+
+
+cdef int is_text_throughout(const Send* send) except -1:
+    if send.found >> PROPERTIES & 1 and not is_unicode(&send.slots[PROPERTIES]):
+        return 0
+    return not send.found >> (SLOT_COUNT + PROPERTIES) & 1 or is_unicode(&send.slots[SLOT_COUNT + PROPERTIES])
+
+
+cdef _Batch new_batch(tuple rules, bytes born_host, int64_t physical_offset, int64_t store_ms, dict next_offsets):
+    cdef _Batch batch = _Batch()
+    batch.store_host = <bytes?>rules[0]
+    batch.added = <bytes?>rules[1]
+    batch.json_head = <bytes?>rules[2]
+    batch.binary_head = <bytes?>rules[3]
+    batch.version = rules[4]
+    batch.body_size_max = rules[5]
+    batch.is_sync = rules[6]
+    batch.born_host = born_host
+    batch.physical_offset = physical_offset
+    batch.store_ms = store_ms
+    batch.next_offsets = next_offsets
+    for host in (batch.store_host, born_host):
+        if len(host) != 8 and len(host) != 20:
+            raise ValueError(f"a host of {len(host)} bytes, it has 8 (IPv4) or 20 (IPv6)")
+    return batch
+
+
+def lay_sends(stream, bounds, topics, rules, born_host, physical_offset, store_ms, next_offsets):
+    cdef Py_buffer buffer
+    cdef list places = <list?>bounds
+    cdef dict known = <dict?>topics
+    cdef list left = []
+    cdef Send send
+    cdef Py_ssize_t i, start, end, body_at = 0
+    cdef const uint8_t* data
+    cdef int kind, slot
+    cdef bint is_taken
+    if not isinstance(rules, tuple) or len(rules) != 7:
+        raise TypeError("the rules are a tuple of seven")
+    cdef _Batch batch = new_batch(<tuple>rules, <bytes?>born_host, physical_offset, store_ms, <dict?>next_offsets)
+    if len(places) & 1:
+        raise ValueError(f"{len(places)} bounds, they come in pairs")
+    PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
+    try:
+        data = <const uint8_t*>buffer.buf
+        for i in range(0, len(places), 2):
+            start = places[i]
+            end = places[i + 1]
+            if not 0 <= start <= end - 4 <= buffer.len - 4:
+                raise ValueError(f"a frame from {start} to {end} is outside a stream of {buffer.len} bytes")
+            kind = read_frame(data + start, end - start, &body_at, &send)
+            is_taken = False
+            if kind == IRREGULAR or (kind == SENT and not is_text_throughout(&send)):
+                batch.is_blind = batch.is_blind or may_be_send(stream, start, end)
+            elif kind == SENT:
+                slot = SLOT_COUNT + TOPIC if send.code == SEND else TOPIC
+                if not send.found >> slot & 1:
+                    batch.is_blind = True
+                elif not batch.is_left(&send.slots[slot]):
+                    batch.find(&send.slots[slot], known)
+                    is_taken = batch.take(&send, data + start + body_at, end - start - body_at, data[start])
+                    if not is_taken:
+                        batch.leave(&send.slots[slot])
+            if not is_taken:
+                left.append(places[i])
+                left.append(places[i + 1])
+        return taken(&batch.records), batch.runs(), taken(&batch.keys), (taken(&batch.answers), left, batch.counted())
+    finally:
+        PyBuffer_Release(&buffer)

@@ -1,0 +1,259 @@
+"""The sending part of the plain kernel: all frames of one read in, records, queue entries, keys and answers out.
+
+A send is taken when nothing about it needs thought: its topic is in the table, its queue is there, its properties name
+nothing that the broker treats apart, its numbers are plain, its body has a legal size. Everything else is left, by its
+bounds, for the broker's plain path, which knows all rules and every sentence. Order holds all the same: once a send was
+left, later ones of its topic are left too, and all of them after a frame that could not be read.
+
+What is stored of a message is what came, with `added` behind its properties; of a batch, each message as it came. An
+answer is what `write_frames` would write with these ext fields: region and trace switch (ready in the rules), then
+msgId, queueId, queueOffset and, where there is one, the unique key as transactionId.
+
+The compiled twin makes no object for a message. It may leave more (text with escapes beyond ASCII, odd JSON), but what
+both take becomes the same bytes.
+"""
+
+import re
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bolide.kernel.plain import BINARY_CODEC, LANGUAGES, Buffer, Header, read_headers
+from bolide.kernel.plain_records import PROPERTIES_SIZE_MAX, Draft, Run, lay_records
+
+SEND, SEND_SHORT, SEND_BATCH = 10, 310, 320
+
+# group, topic, default topic, its queue count, queue, system flag, born, flag; then what may be missing: properties,
+# reconsume times, unit mode, limit of reconsume times, batch
+LONG_NAMES = (
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+)
+SHORT_NAMES = tuple("abcdefghijklm")
+_REQUIRED_COUNT = 8
+
+_RESPONSE_FLAG = 1
+_ONEWAY_FLAG = 2
+_PYTHON = LANGUAGES.index("PYTHON")
+_TRANSACTION = 0xC
+_INNER_BATCH = 0x80
+_ITEM = struct.Struct(">iiiii")  # of a batch: total size, magic, CRC, flag, body size
+_ITEM_SIZE_MIN = 22
+# A message with one of these is not what it seems; in a single one the second kind has to be rewritten.
+_APART = frozenset([b"DELAY", b"INNER_NUM"])
+_APART_ALONE = frozenset([b"TRAN_MSG"])
+_REWRITTEN = frozenset([b"CLUSTER", b"MSG_REGION", b"POP_CK", b"TRACE_ON"])
+_is_plain_number = re.compile("-?[0-9]{1,18}").fullmatch
+_needs_escape = re.compile(rb'[\x00-\x1f"\\]').search
+
+
+class SendRules(NamedTuple):
+    """What holds for every send until the broker's settings change.
+
+    `json_head` begins an answer up to the text of msgId; `binary_head` is the ext entries before it.
+    """
+
+    store_host: bytes
+    added: bytes
+    json_head: bytes
+    binary_head: bytes
+    version: int
+    body_size_max: int
+    is_sync: bool
+
+
+# codec, opaque, is answered, queue id, how many messages, unique key
+_Taken = tuple[int, int, bool, int, int, bytes | None]
+# answers, bounds of what is left, messages and bytes of each topic
+Sent = tuple[bytes, list[int], list[tuple[str, int, int]]]
+
+
+def lay_sends(
+    stream: Buffer,
+    bounds: list[int],
+    topics: Mapping[bytes, tuple[str, int]],
+    rules: SendRules,
+    born_host: bytes,
+    physical_offset: int,
+    store_ms: int,
+    next_offsets: Mapping[tuple[str, int], int],
+) -> tuple[bytes, list[Run], bytes, Sent]:
+    """Take the plain sends of one read; topics is name → name and number of queues."""
+    drafts: list[Draft] = []
+    taken: list[_Taken] = []
+    left: list[int] = []
+    left_topics: set[str] = set()
+    is_blind = False
+    for i, header in enumerate(read_headers(stream, bounds)):
+        found = None
+        if header is None:
+            is_blind = True
+        elif header[1] in (SEND, SEND_SHORT, SEND_BATCH) and not header[5] & _RESPONSE_FLAG:
+            topic = header[7].get("topic" if header[1] == SEND else "b")
+            if topic is None:
+                is_blind = True
+            elif not is_blind and topic not in left_topics:
+                found = _read_send(header, stream[header[8] : bounds[2 * i + 1]], topics, rules, born_host)
+            if found is None and topic is not None:
+                left_topics.add(topic)
+        if found is None:
+            left += bounds[2 * i : 2 * i + 2]
+        else:
+            drafts += found[0]
+            taken.append(found[1])
+    laid = lay_records(drafts, physical_offset, store_ms, rules.store_host, next_offsets, (), rules.body_size_max)
+    records, places, queue_offsets, runs, keys = laid
+    answers = _answers(taken, places, queue_offsets, rules)
+    return records, runs, keys, (answers, left, _tallies(drafts, [*places, physical_offset + len(records)]))
+
+
+def _read_send(
+    header: Header, body: Buffer, topics: Mapping[bytes, tuple[str, int]], rules: SendRules, born_host: bytes
+) -> tuple[list[Draft], _Taken] | None:
+    """The drafts of one send and what its answer needs; None if it needs thought."""
+    codec, code, _, _, opaque, flag, _, fields, _ = header
+    texts = [fields.get(name) for name in (LONG_NAMES if code == SEND else SHORT_NAMES)]
+    if None in texts[:_REQUIRED_COUNT]:
+        return None
+    _, topic, _, queues, queue, system, born, own, properties, times, _, times_max, batch = texts
+    numbers = [_number(text, bits) for text, bits in ((queues, 32), (queue, 32), (system, 32), (born, 64), (own, 32))]
+    limits = [_number(text, 32) for text in (times or "0", times_max or "0")]
+    try:
+        "".join(fields.values()).encode()
+        given = (properties or "").encode()
+    except UnicodeEncodeError:
+        return None
+    known = topics.get((topic or "").encode())
+    if known is None or None in numbers or None in limits or times == "" or times_max == "":
+        return None
+    _, queue_id, sys_flag, born_ms, user_flag = (number or 0 for number in numbers)
+    if not 0 <= queue_id < known[1] or sys_flag & (_TRANSACTION | _INNER_BATCH):
+        return None
+    if not 0 < len(body) <= rules.body_size_max:
+        return None
+    is_batch = (batch or "").lower() == "true"
+    judged = _judge(given, rules, is_batch)
+    if judged is None:
+        return None
+    stored, unique_key = judged
+    items = _split(body) if is_batch else [(user_flag, body, stored)]
+    if items is None:
+        return None
+    name, reconsume_times = known[0], limits[0] or 0
+    drafts: list[Draft] = [
+        (name, queue_id, content, text, item_flag, sys_flag, born_ms, born_host, reconsume_times, 0)
+        for item_flag, content, text in items
+    ]
+    return drafts, (codec, opaque, not flag & _ONEWAY_FLAG, queue_id, len(drafts), unique_key)
+
+
+def _number(text: str | None, bits: int) -> int | None:
+    if text is None or not _is_plain_number(text):
+        return None
+    number = int(text)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def _judge(given: bytes, rules: SendRules, is_batch: bool) -> tuple[bytes, bytes | None] | None:
+    """The properties to store and the unique key; None if one of them needs thought."""
+    found = _properties(given)
+    if found is None or not found.keys().isdisjoint(_APART_ALONE):
+        return None
+    if rules.is_sync and found.get(b"WAIT", b"true").lower() != b"true":
+        return None
+    unique_key = found.get(b"UNIQ_KEY")
+    if unique_key is not None and _needs_escape(unique_key):
+        return None
+    if is_batch:
+        return b"", unique_key
+    if unique_key is None or not found.keys().isdisjoint(_REWRITTEN):
+        return None
+    stored = given + (b"" if given.endswith(b"\x02") else b"\x02") + rules.added
+    return (stored, unique_key) if len(stored) <= PROPERTIES_SIZE_MAX else None
+
+
+def _properties(given: bytes) -> dict[bytes, bytes] | None:
+    """Name → value, as readers of the record will see them; None if one sets the message apart."""
+    if 0 in given:
+        return None
+    pairs = (pair.partition(b"\x01") for pair in given.split(b"\x02"))
+    found = {name: value for name, _, value in pairs if name and value}
+    if not found.keys().isdisjoint(_APART) or any(name.startswith(b"TIMER_") for name in found):
+        return None
+    return found
+
+
+def _split(body: Buffer) -> list[tuple[int, Buffer, bytes]] | None:
+    """Flag, body and properties of each message of a batch; None if anything about it is wrong or needs thought."""
+    items: list[tuple[int, Buffer, bytes]] = []
+    at = 0
+    while at < len(body):
+        if len(body) - at < _ITEM_SIZE_MIN:
+            return None
+        size, _, _, flag, body_size = _ITEM.unpack_from(body, at)
+        if not _ITEM_SIZE_MIN <= size <= len(body) - at or not 0 <= body_size <= size - _ITEM_SIZE_MIN:
+            return None
+        content = at + _ITEM.size
+        text = content + body_size + 2
+        if int.from_bytes(body[text - 2 : text], "big", signed=True) != at + size - text:
+            return None
+        properties = bytes(body[text : at + size])
+        if _properties(properties) is None:
+            return None
+        items.append((flag, body[content : content + body_size], properties))
+        at += size
+    return items
+
+
+def _tallies(drafts: list[Draft], places: list[int]) -> list[tuple[str, int, int]]:
+    tallies: dict[str, tuple[int, int]] = {}
+    for i, draft in enumerate(drafts):
+        count, size = tallies.get(draft[0], (0, 0))
+        tallies[draft[0]] = count + 1, size + places[i + 1] - places[i]
+    return [(topic, count, size) for topic, (count, size) in tallies.items()]
+
+
+def _answers(taken: list[_Taken], places: Sequence[int], queue_offsets: Sequence[int], rules: SendRules) -> bytes:
+    answers: list[bytes] = []
+    first = 0
+    for codec, opaque, is_answered, queue_id, count, unique_key in taken:
+        if is_answered:
+            ids = [rules.store_host + place.to_bytes(8, "big") for place in places[first : first + count]]
+            texts = [b",".join([each.hex().upper().encode() for each in ids]), b"%d" % queue_id]
+            texts.append(b"%d" % queue_offsets[first])
+            if unique_key is not None:
+                texts.append(unique_key)
+            write = _binary_answer if codec == BINARY_CODEC else _json_answer
+            header = write(opaque, texts, rules)
+            answers.append(struct.pack(">ii", 4 + len(header), codec << 24 | len(header)) + header)
+        first += count
+    return b"".join(answers)
+
+
+_ANSWER_NAMES = (b"msgId", b"queueId", b"queueOffset", b"transactionId")
+
+
+def _json_answer(opaque: int, texts: list[bytes], rules: SendRules) -> bytes:
+    rest = [b',"%s":"%s"' % pair for pair in zip(_ANSWER_NAMES[1:], texts[1:], strict=False)]
+    tail = b'},"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+    return b"".join((rules.json_head, texts[0], b'"', *rest, tail % (opaque, rules.version)))
+
+
+def _binary_answer(opaque: int, texts: list[bytes], rules: SendRules) -> bytes:
+    entries = [
+        struct.pack(">h", len(name)) + name + struct.pack(">i", len(text)) + text
+        for name, text in zip(_ANSWER_NAMES, texts, strict=False)
+    ]
+    ext = rules.binary_head + b"".join(entries)
+    return struct.pack(">hBhiiii", 0, _PYTHON, rules.version, opaque, _RESPONSE_FLAG, 0, len(ext)) + ext

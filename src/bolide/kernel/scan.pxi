@@ -1,0 +1,176 @@
+"""Scanning JSON in place, for the kernel's modules that include this: no object is made, no byte behind `end` is read.
+
+Each step returns where it stopped, or NULL for anything irregular.
+"""
+
+
+cdef enum:
+    DIGITS_MAX = 18
+
+
+cdef struct Text:
+    const char* at
+    Py_ssize_t size
+    bint is_escaped
+    bint is_ascii
+
+
+cdef inline const char* skip_blanks(const char* at, const char* end) noexcept nogil:
+    while at < end and (at[0] == 32 or at[0] == 10 or at[0] == 13 or at[0] == 9):
+        at += 1
+    return at
+
+
+cdef const char* scan_text(const char* at, const char* end, Text* text) noexcept nogil:
+    """`at` is the opening quote; the result is behind the closing one."""
+    cdef uint8_t byte
+    if at >= end or at[0] != 34:
+        return NULL
+    at += 1
+    text.at = at
+    text.is_escaped = False
+    text.is_ascii = True
+    while at < end:
+        byte = <uint8_t>at[0]
+        if byte == 34:
+            text.size = at - text.at
+            return at + 1
+        if byte < 32:
+            return NULL
+        if byte == 92:
+            text.is_escaped = True
+            at += 1
+            if at >= end:
+                return NULL
+        elif byte >= 128:
+            text.is_ascii = False
+        at += 1
+    return NULL
+
+
+cdef const char* scan_integer(const char* at, const char* end, Text* text, int64_t* value) noexcept nogil:
+    """A JSON integer of at most 18 digits; a fraction, an exponent, -0 and leading zeros are irregular."""
+    cdef bint is_negative = False
+    cdef int64_t number = 0
+    cdef const char* first
+    text.at = at
+    if at < end and at[0] == 45:
+        is_negative = True
+        at += 1
+    first = at
+    while at < end and 48 <= at[0] <= 57:
+        number = number * 10 + (at[0] - 48)
+        at += 1
+        if at - first > DIGITS_MAX:
+            return NULL
+    if at == first or (first[0] == 48 and (at - first > 1 or is_negative)):
+        return NULL
+    if at < end and (at[0] == 46 or at[0] == 101 or at[0] == 69):
+        return NULL
+    text.size = at - text.at
+    value[0] = -number if is_negative else number
+    return at
+
+
+cdef inline const char* scan_word(const char* at, const char* end, const char* word, Py_ssize_t size) noexcept nogil:
+    if end - at < size or memcmp(at, word, size) != 0:
+        return NULL
+    return at + size
+
+
+cdef inline bint is_text(const Text* text, const char* word, Py_ssize_t size) noexcept nogil:
+    return text.size == size and not text.is_escaped and memcmp(text.at, word, size) == 0
+
+
+cdef const char* skip_scalar(const char* at, const char* end) noexcept nogil:
+    """Steps over a value nobody asked for; what could hide bytes that are not UTF-8 is irregular."""
+    cdef Text text
+    cdef int64_t number
+    if at >= end:
+        return NULL
+    if at[0] == 34:
+        at = scan_text(at, end, &text)
+        if at == NULL or text.is_escaped or not text.is_ascii:
+            return NULL
+        return at
+    if at[0] == 45 or 48 <= at[0] <= 57:
+        return scan_integer(at, end, &text, &number)
+    if at[0] == 116:
+        return scan_word(at, end, b"true", 4)
+    if at[0] == 102:
+        return scan_word(at, end, b"false", 5)
+    return scan_word(at, end, b"null", 4)
+
+
+cdef const char* next_member(const char* at, const char* end, bint* is_last) noexcept nogil:
+    """Behind a value: steps to the next key, or behind the closing brace."""
+    is_last[0] = False
+    at = skip_blanks(at, end)
+    if at >= end:
+        return NULL
+    if at[0] == 125:
+        is_last[0] = True
+        return at + 1
+    if at[0] != 44:
+        return NULL
+    return skip_blanks(at + 1, end)
+
+
+cdef const char* scan_key(const char* at, const char* end, Text* key) noexcept nogil:
+    """A key and its colon; the result is at the value."""
+    at = scan_text(at, end, key)
+    if at == NULL:
+        return NULL
+    at = skip_blanks(at, end)
+    if at >= end or at[0] != 58:
+        return NULL
+    return skip_blanks(at + 1, end)
+
+
+cdef inline int hex_digit(char digit) noexcept nogil:
+    if 48 <= digit <= 57:
+        return digit - 48
+    if 97 <= digit <= 102:
+        return digit - 87
+    if 65 <= digit <= 70:
+        return digit - 55
+    return -1
+
+
+cdef Py_ssize_t unescape(const Text* text, char* target) noexcept nogil:
+    """Resolves escapes of ASCII characters into target; -1 for any other."""
+    cdef const char* at = text.at
+    cdef const char* end = text.at + text.size
+    cdef Py_ssize_t size = 0
+    cdef int high, low
+    cdef char byte
+    while at < end:
+        byte = at[0]
+        at += 1
+        if byte == 92:
+            byte = at[0]
+            at += 1
+            if byte == 117:
+                if end - at < 4 or at[0] != 48 or at[1] != 48:
+                    return -1
+                high = hex_digit(at[2])
+                low = hex_digit(at[3])
+                if high < 0 or high > 7 or low < 0:
+                    return -1
+                byte = <char>(high * 16 + low)
+                at += 4
+            elif byte == 110:
+                byte = 10
+            elif byte == 116:
+                byte = 9
+            elif byte == 114:
+                byte = 13
+            elif byte == 98:
+                byte = 8
+            elif byte == 102:
+                byte = 12
+            elif byte != 34 and byte != 92 and byte != 47:
+                return -1
+        target[size] = byte
+        size += 1
+    return size

@@ -1,0 +1,199 @@
+"""A broker that can be sent to and pulled from: real tables, a real store, a real port."""
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.groups import Groups
+from bolide.broker.longpoll import ParkedPulls
+from bolide.broker.members import Members
+from bolide.broker.offsets import Offsets
+from bolide.broker.processors.pull import Pulls
+from bolide.broker.stats import Stats
+from bolide.broker.topics import Topics
+from bolide.clock import Clock, SystemClock
+from bolide.filter.tags import parse_tags
+from bolide.kernel import java_hash
+from bolide.protocol.bodies import (
+    ConsumeFrom,
+    ConsumerMember,
+    ConsumeType,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+    TopicConfig,
+)
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
+from bolide.protocol.records import decode_records
+from bolide.remoting.handlers import Handlers
+from bolide.remoting.owner import Reply, Request
+from bolide.remoting.server import Server, listen
+from bolide.remoting.session import Session
+from bolide.store.store import Store
+from tests.broker.tables import tables
+from tests.remoting.ends import Peer
+from tests.store.given import draft
+
+TOPIC, GROUP = "T", "G"
+SMALL = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": "6000",
+    "maxHashSlotNum": "64",
+    "maxIndexNum": "4096",
+    "diskMaxUsedSpaceRatio": "100",
+    "diskSpaceCleanForciblyRatio": "100",
+    "diskSpaceWarningLevelRatio": "100",
+}
+
+
+@dataclass
+class Rig:
+    """The rooms a pull goes through. It is the owner of its sessions too, with the hot path or without."""
+
+    is_hot: ClassVar[bool] = True
+
+    current: CurrentConfig
+    topics: Topics
+    groups: Groups
+    members: Members
+    offsets: Offsets
+    stats: Stats
+    store: Store
+    parked: ParkedPulls
+    pulls: Pulls
+    server: Server | None = None
+
+    def __post_init__(self) -> None:
+        self.handlers = Handlers(self.pulls.handlers())
+        self.sessions: list[Session] = []
+        self.taken_count = 0
+
+    @property
+    def port(self) -> int:
+        assert self.server is not None
+        return self.server.port
+
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        if not Rig.is_hot:
+            return b"", bounds
+        replies, left = self.pulls.take(session, stream, bounds)
+        self.taken_count += (len(bounds) - len(left)) // 2
+        return replies, left
+
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        if request.session not in self.sessions:
+            self.sessions.append(request.session)
+        if request.command.code == RequestCode.HEART_BEAT:
+            self.members.heard(request.session, Heartbeat.decode(request.command.body), 0, 0)
+            return request.command.answer(0)
+        return self.handlers.serve(request)
+
+    def closed(self, session: Session, why: str) -> None:
+        self.parked.left(session)
+        self.members.disconnected(session)
+
+    def put(self, *bodies: bytes, topic: str = TOPIC, queue_id: int = 0, **properties: str) -> None:
+        self.store.append([draft(body, topic, queue_id, 0, **properties) for body in bodies])
+
+
+def topic_of(name: str = TOPIC, queue_count: int = 4, perm: int = 6) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm)
+
+
+@asynccontextmanager
+async def pulling(root: Path, clock: Clock | None = None, **settings: str) -> AsyncIterator[Rig]:
+    """A rig that listens, with topic T of four queues."""
+    clock = clock or SystemClock()
+    async with tables(root, clock, **SMALL | settings) as kept:
+        config = kept.current.config
+        members = Members(kept.current, kept.groups, kept.topics, clock)
+        offsets = Offsets(config.directory, kept.keeper, clock)
+        stats, parked = Stats(clock), ParkedPulls(kept.current, clock)
+        with Store.open(config.store, clock) as store:
+            pulls = Pulls(kept.topics, kept.groups, members, offsets, store, parked, kept.current, stats, clock)
+            store.listen(parked.on_arrival)
+            kept.topics.update(topic_of())
+            rig = Rig(kept.current, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls)
+            async with listen(config.listen, rig, clock) as server:
+                rig.server = server
+                yield rig
+
+
+def pull_of(offset: int = 0, *, opaque: int = 1, codec: int = 0, code: int = 11, **changes: Any) -> Command:
+    """A pull of 32 from queue 0 of T by G that says what it wants; `changes` are fields of its header."""
+    fields: dict[str, Any] = {
+        "consumer_group": GROUP,
+        "topic": TOPIC,
+        "queue_id": 0,
+        "queue_offset": offset,
+        "message_count_max": 32,
+        "sys_flag": 4,
+        "commit_offset": 0,
+        "suspend_timeout_ms": 15_000,
+        "subscription": "*",
+        "subscription_version": 0,
+        "expression_type": "TAG",
+    }
+    header = PullMessageRequest(**fields | changes)
+    return Command(code, opaque=opaque, codec=codec, fields=header.encode())
+
+
+def heartbeat_of(
+    expression: str = "*",
+    *,
+    version: int = 0,
+    topic: str = TOPIC,
+    group: str = GROUP,
+    expression_type: str = "TAG",
+    model: MessageModel = MessageModel.CLUSTERING,
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
+) -> Command:
+    """What a consumer says of itself before it pulls."""
+    tags = parse_tags(expression) if expression_type == "TAG" else []
+    subscription = Subscription(
+        topic=topic,
+        sub_string=expression,
+        sub_version=version,
+        tags_set=tags or [],
+        code_set=[java_hash(tag) for tag in tags or []],
+        expression_type=expression_type,
+    )
+    member = ConsumerMember(
+        group_name=group,
+        consume_type=consume_type,
+        message_model=model,
+        consume_from_where=ConsumeFrom.CONSUME_FROM_LAST_OFFSET,
+        subscription_data_set=[subscription],
+    )
+    body = Heartbeat(client_id="c", consumer_data_set=[member]).encode()
+    return Command(RequestCode.HEART_BEAT, opaque=99, body=body)
+
+
+def bodies_of(answer: Command) -> list[bytes]:
+    return [message.body for message in decode_records(answer.body)]
+
+
+def place_of(answer: Command) -> PullMessageAnswer:
+    return PullMessageAnswer.decode(answer.fields)
+
+
+async def connected(rig: Rig, **heartbeat: Any) -> Peer:
+    """A consumer that has said its heartbeat."""
+    peer = await Peer.connect(rig.port)
+    assert (await peer.ask(heartbeat_of(**heartbeat))).code == 0
+    return peer
+
+
+both_paths = pytest.fixture(autouse=True, params=[True, False], ids=["hot", "plain"])
+
+
+def choose_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an autouse fixture (`both_paths(choose_path)`): every test of a module runs on both paths."""
+    monkeypatch.setattr(Rig, "is_hot", request.param)

@@ -1,0 +1,236 @@
+"""Pulls in both kernels: what is read, what is left to others, and answers that are the same bytes as any frame's."""
+
+import importlib
+import inspect
+import json
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bolide.kernel import plain
+from bolide.kernel.plain_pulls import answer_pull, read_pulls
+from bolide.kernel.plain_records import select_entries
+
+FIELDS = {
+    "consumerGroup": "G",
+    "topic": "T",
+    "queueId": "3",
+    "queueOffset": "123456789012",
+    "maxMsgNums": "32",
+    "sysFlag": "3",
+    "commitOffset": "-1",
+    "suspendTimeoutMillis": "15000",
+    "subVersion": "1700000000000",
+}
+MORE = {"subscription": "A || B", "expressionType": "TAG", "maxMsgBytes": "262144", "bname": "broker-a", "lo": "false"}
+PULL = ("G", "T", 3, 123456789012, 32, 0, 3, -1, 15000, 1700000000000, None, None)
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def pulls(request: pytest.FixtureRequest, compiled: Any) -> Any:
+    return importlib.import_module(f"bolide.kernel.{request.param}_pulls")
+
+
+@pytest.fixture(scope="session")
+def twin(compiled: Any) -> Any:
+    return importlib.import_module("bolide.kernel.compiled_pulls")
+
+
+def frame_of(fields: dict[str, str], code: int = 11, codec: int = 0, flag: int = 0, opaque: int = 7) -> bytes:
+    return plain.write_frames([(codec, code, 0, 479, opaque, flag, None, fields, b"")])
+
+
+def bounds_of(stream: bytes) -> list[int]:
+    return plain.cut_frames(stream, len(stream), 1 << 24)[0]
+
+
+def test_both_have_the_same_functions_and_parameters(twin: Any) -> None:
+    for function in (read_pulls, answer_pull):
+        other = getattr(twin, function.__name__)
+        assert list(inspect.signature(function).parameters) == list(inspect.signature(other).parameters)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("code", [11, 361])
+def test_a_pull_is_read_in_either_codec_and_others_are_left(pulls: Any, codec: int, code: int) -> None:
+    stream = (
+        frame_of(FIELDS, 310, codec)
+        + frame_of(FIELDS, code, codec, opaque=-5)
+        + frame_of({"topic": "T"}, 105, codec)
+        + frame_of(FIELDS | MORE, code, codec)
+    )
+    whole = (*PULL[:5], 262144, *PULL[6:10], "A || B", "TAG")
+    assert pulls.read_pulls(stream, bounds_of(stream)) == [None, (codec, code, -5, PULL), None, (codec, code, 7, whole)]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("missing", FIELDS)
+def test_a_pull_without_a_required_field_is_left_to_who_can_say_so(pulls: Any, codec: int, missing: str) -> None:
+    stream = frame_of({key: text for key, text in FIELDS.items() if key != missing}, codec=codec)
+    assert pulls.read_pulls(stream, bounds_of(stream)) == [None]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("queueId", "2147483648"),
+        ("queueId", "x"),
+        ("queueOffset", "9223372036854775808"),
+        ("queueOffset", "-"),
+        ("queueOffset", "1.0"),
+        ("sysFlag", "４"),
+        ("requestSource", "1"),
+    ],
+)
+def test_a_number_that_is_none_and_a_proxys_pull_are_left(pulls: Any, codec: int, key: str, text: str) -> None:
+    stream = frame_of(FIELDS | {key: text}, codec=codec)
+    assert pulls.read_pulls(stream, bounds_of(stream)) == [None]
+
+
+@pytest.mark.parametrize("flag", [1, 2, 3])
+def test_answers_and_one_way_pulls_are_left(pulls: Any, flag: int) -> None:
+    for codec in (0, 1):
+        stream = frame_of(FIELDS, codec=codec, flag=flag)
+        assert pulls.read_pulls(stream, bounds_of(stream)) == [None]
+
+
+def test_what_other_clients_write_is_read_alike(pulls: Any) -> None:
+    document = {
+        "flag": 0,
+        "extFields": FIELDS | {"queueId": 3, "queueOffset": 123456789012, "OnsChannel": "", "sysFlag": 3},
+        "opaque": 7,
+        "remark": "",
+        "version": 333,
+        "language": "CPP",
+        "code": 11,
+    }
+    for separators in ((",", ":"), (" ,\n", " : ")):
+        header = json.dumps(document, separators=separators).encode()
+        stream = struct.pack(">ii", 4 + len(header), len(header)) + header
+        assert pulls.read_pulls(stream, bounds_of(stream)) == [(0, 11, 7, PULL)]
+    for text, number in (
+        ("+5", 5),
+        ("007", 7),
+        ("-9223372036854775808", -(1 << 63)),
+        ("9223372036854775807", 2**63 - 1),
+    ):
+        stream = frame_of(FIELDS | {"queueOffset": text})
+        [read] = pulls.read_pulls(stream, bounds_of(stream))
+        assert read[3][3] == number
+
+
+def test_names_in_any_script_and_half_characters_are_treated_alike(pulls: Any) -> None:
+    stream = frame_of(FIELDS | {"topic": "主题", "subscription": 'A"\\'})
+    [read] = pulls.read_pulls(stream, bounds_of(stream))
+    assert (read[3][1], read[3][10]) == ("主题", 'A"\\')
+    header = frame_of(FIELDS)[8:].replace(b'"topic":"T"', b'"topic":"\\ud83d"')
+    stream = struct.pack(">ii", 4 + len(header), len(header)) + header
+    assert pulls.read_pulls(stream, bounds_of(stream)) == [None]
+
+
+def test_bounds_outside_the_stream_are_an_error(pulls: Any) -> None:
+    stream = frame_of(FIELDS)
+    for bounds in ([4], [4, len(stream) + 1], [-1, 8], [8, 9]):
+        with pytest.raises(ValueError, match=r"bounds|outside"):
+            pulls.read_pulls(stream, bounds)
+
+
+values = st.one_of(
+    st.sampled_from(
+        ["", "1", "-1", "+1", "x", "2147483647", "2147483648", "9" * 18, "9" * 19, "9" * 30, "é", "\ud800"]
+    ),
+    st.text(max_size=5),
+)
+keys = st.sampled_from([*FIELDS, *MORE, "requestSource", "other", "ключ", ""])
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    changes=st.dictionaries(keys, values, max_size=4),
+    dropped=st.sets(st.sampled_from(list(FIELDS)), max_size=1),
+    code=st.sampled_from([11, 361, 310, 0]),
+    codec=st.sampled_from([0, 1]),
+    cut=st.integers(0, 400),
+    noise=st.lists(st.tuples(st.integers(8, 500), st.integers(0, 255)), max_size=2),
+)
+def test_both_read_the_same_from_the_same_bytes(twin: Any, changes, dropped, code, codec, cut, noise) -> None:
+    fields = {key: text for key, text in (FIELDS | changes).items() if key not in dropped}
+    frame = bytearray(frame_of(fields, code, codec))
+    for at, byte in noise:
+        if at < len(frame):
+            frame[at] = byte
+    stream = bytes(frame)
+    bounds = bounds_of(stream)
+    assert twin.read_pulls(stream, bounds) == read_pulls(stream, bounds)
+
+
+def test_numbers_and_nested_values_in_json_are_read_the_same(twin: Any) -> None:
+    odd: list[Any] = [None, 1, -1, 0, 1.5, True, [], {}, "1", 10**18, 10**19, "a\u0001b", "\\", "é"]
+    for key in [*FIELDS, *MORE, "requestSource", "other"]:
+        for value in odd:
+            for outer in ({}, {"remark": value}, {"language": value}, {"version": value}, {"opaque": value}):
+                document = {"code": 11, "extFields": FIELDS | {key: value}, "opaque": 1, **outer}
+                for text in (json.dumps(document), json.dumps(document, ensure_ascii=False)):
+                    header = text.encode()
+                    stream = struct.pack(">ii", 4 + len(header), len(header)) + header
+                    assert twin.read_pulls(stream, bounds_of(stream)) == read_pulls(stream, bounds_of(stream))
+
+
+# Answers
+
+entry = struct.Struct(">qiq")
+BASE = 1 << 30
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """Some log from BASE on, and entries that point into it, before it, or nowhere."""
+    log = draw(st.binary(min_size=60, max_size=400))
+    entries = []
+    for _ in range(draw(st.integers(0, 12))):
+        at = draw(st.one_of(st.integers(0, len(log)), st.sampled_from([-5, 1000])))
+        size = draw(st.one_of(st.integers(1, 40), st.sampled_from([0, -1, 0x7FFF_FFFF])))
+        tag = draw(st.sampled_from([0, 1, -1, 5, (1 << 32) + 1, -(1 << 40), 2112]))
+        entries.append(entry.pack(BASE + at, size, tag))
+    return log, b"".join(entries)
+
+
+limits = st.tuples(st.integers(0, 200), st.integers(0, 6))
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    queue=queues(),
+    wanted=st.none() | st.frozensets(st.sampled_from([0, 1, -1, 5, 2112])),
+    codec=st.sampled_from([0, 1]),
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    floor=st.integers(-10, 100),
+    near_from=st.integers(0, 400),
+    count_max=st.integers(-1, 8),
+    size_max=st.integers(0, 300),
+    near=limits,
+    far=limits,
+    offset=st.integers(0, 2**62),
+)
+def test_both_answer_with_the_same_bytes(
+    twin: Any, queue, wanted, codec, opaque, floor, near_from, count_max, size_max, near, far, offset
+) -> None:
+    log, entries = queue
+    place = (codec, opaque, 479, 1, offset, -1, offset + 99)
+    choice = (wanted, BASE + floor, BASE + near_from, count_max, size_max, near, far)
+    meant = answer_pull(*place, entries, *choice, log, BASE)
+    assert twin.answer_pull(*place, memoryview(entries), *choice, memoryview(log), BASE) == meant
+    if meant is not None:
+        frame, count, size, scanned = meant
+        chosen, seen = select_entries(entries, *choice)
+        assert (2 * count, scanned, sum(chosen[1::2])) == (len(chosen), seen, size)
+        assert frame[len(frame) - size :] == b"".join(
+            log[at - BASE : at - BASE + length] for at, length in zip(chosen[::2], chosen[1::2], strict=True)
+        )
+        [header] = plain.read_headers(frame, bounds_of(frame))
+        assert header is not None
+        assert header[7]["nextBeginOffset"] == str(offset + scanned)

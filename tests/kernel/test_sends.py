@@ -1,0 +1,206 @@
+"""All sends of one read: both kernels lay out the same bytes, and neither believes a length."""
+
+import importlib
+import os
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bolide.kernel import plain, plain_sends
+from bolide.kernel.plain_records import scan_records
+from bolide.kernel.plain_sends import SendRules
+from tests.kernel.send_frames import READS, bounds_of, encoded, sends
+
+compiled_sends: Any
+try:
+    compiled_sends = importlib.import_module("bolide.kernel.compiled_sends")
+except ImportError:
+    if os.environ.get("BOLIDE_KERNEL") == "compiled":
+        raise
+    compiled_sends = None
+
+available = [plain_sends] if compiled_sends is None else [plain_sends, compiled_sends]
+kernels = pytest.mark.parametrize("kernel", available, ids=lambda kernel: kernel.__name__.rpartition(".")[2])
+twins = pytest.mark.skipif(compiled_sends is None, reason="the compiled kernel was not built; run make build")
+
+HOST = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F])
+RULES = SendRules(
+    store_host=HOST,
+    added=b"MSG_REGION\x01R\x02CLUSTER\x01C\x02",
+    json_head=b'{"code":0,"extFields":{"MSG_REGION":"R","msgId":"',
+    binary_head=b"\0\x0aMSG_REGION\0\0\0\x01R",
+    version=479,
+    body_size_max=4096,
+    is_sync=False,
+)
+TOPICS = {b"Orders": ("Orders", 4), b"Other": ("Other", 2)}
+NEXT = {("Orders", 1): 7, ("Other", 0): 2**40}
+BORN = bytes([127, 0, 0, 1, 0, 0, 0, 9])
+
+
+def lay(kernel: Any, stream: bytes, bounds: list[int] | None = None, rules: SendRules = RULES) -> Any:
+    bounds = bounds_of(stream) if bounds is None else bounds
+    return kernel.lay_sends(stream, bounds, TOPICS, rules, BORN, 4096, 1_700_000_000_000, NEXT)
+
+
+def usual(topic: str = "Orders", queue: int = 0, *, code: int = 310, **changes: str) -> dict[str, str]:
+    names = plain_sends.LONG_NAMES if code == 10 else plain_sends.SHORT_NAMES
+    texts = ["pg", topic, "TBW102", "4", str(queue), "0", "1700000000000", "0", "UNIQ_KEY\x01u\x02TAGS\x01TagA\x02"]
+    return dict(zip(names, texts, strict=False)) | changes
+
+
+def frame(
+    way: str = "json", code: int = 310, opaque: int = 1, flag: int = 0, body: bytes = b"hello", **how: Any
+) -> bytes:
+    return encoded(way, code, opaque, flag, usual(code=code, **how), body)
+
+
+@twins
+@settings(max_examples=400)
+@given(frames=READS, is_sync=st.booleans(), is_ipv6=st.booleans())
+def test_what_both_kernels_take_becomes_the_same_bytes_and_the_compiled_one_only_leaves_more(
+    frames: list[bytes], is_sync: bool, is_ipv6: bool
+) -> None:
+    stream = b"".join(frames)
+    rules = RULES._replace(is_sync=is_sync, store_host=bytes(16) + HOST[4:] if is_ipv6 else HOST)
+    bounds = bounds_of(stream)
+    *found, (answers, left, tallies) = lay(compiled_sends, stream, bounds, rules)
+    pairs, gone = list(zip(bounds[::2], bounds[1::2], strict=True)), set(zip(left[::2], left[1::2], strict=True))
+    kept = [place for pair in pairs if pair not in gone for place in pair]
+    *meant, (meant_answers, meant_left, meant_tallies) = lay(plain_sends, stream, kept, rules)
+    assert meant_left == []
+    assert (found, answers, tallies) == (meant, meant_answers, meant_tallies)
+    *_, (_, all_left, _) = lay(plain_sends, stream, bounds, rules)
+    assert set(all_left) <= set(left)
+
+
+@twins
+@given(st.lists(sends(), max_size=4), st.data())
+def test_no_cut_and_no_wrong_byte_makes_the_kernels_differ(frames: list[bytes], data: st.DataObject) -> None:
+    stream = bytearray(b"".join(frames))
+    if not stream:
+        return
+    for at in data.draw(st.lists(st.integers(0, len(stream) - 1), max_size=6)):
+        stream[at] = data.draw(st.integers(0, 255))
+    bounds, _, _ = plain.cut_frames(stream, len(stream), 1 << 24)
+    *found, (answers, left, _) = lay(compiled_sends, bytes(stream), bounds)
+    gone = set(left)
+    kept = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
+    *meant, (meant_answers, meant_left, _) = lay(plain_sends, bytes(stream), kept)
+    assert (found, answers, meant_left) == (meant, meant_answers, [])
+
+
+@kernels
+@pytest.mark.parametrize("way", ["json", "escaped", "numbers", "binary"])
+@pytest.mark.parametrize("code", [10, 310, 320])
+def test_a_plain_send_of_any_client_is_taken(kernel: Any, way: str, code: int) -> None:
+    stream = frame(way, code) + frame(way, code, opaque=-2, body=b"world")
+    records, runs, keys, (answers, left, tallies) = lay(kernel, stream)
+    assert left == []
+    columns, end, _ = scan_records(bytes(4096) + records, 4096, 4096 + len(records), 0, True)
+    assert (end, list(columns[1])) == (4096 + len(records), [len(records) // 2] * 2)
+    assert [(topic, queue, first, len(entries)) for topic, queue, first, entries in runs] == [("Orders", 0, 0, 40)]
+    assert len(keys) == 2 * 20
+    assert tallies == [("Orders", 2, len(records))]
+    opaques = [header[4] for header in plain.read_headers(answers, bounds_of(answers)) if header is not None]
+    assert opaques == [1, -2]
+
+
+@kernels
+def test_answers_are_what_the_frame_writer_writes(kernel: Any) -> None:
+    stream = frame(queue=1) + frame("binary", opaque=5, queue=1)
+    records, _, _, (answers, _, _) = lay(kernel, stream)
+    fields = {"MSG_REGION": "R", "msgId": f"{HOST.hex().upper()}{4096:016X}", "queueId": "1", "queueOffset": "7"}
+    fields["transactionId"] = "u"
+    second = fields | {"msgId": f"{HOST.hex().upper()}{4096 + len(records) // 2:016X}", "queueOffset": "8"}
+    assert answers == plain.write_frames(
+        [(0, 0, 3, 479, 1, 1, None, fields, b""), (1, 0, 3, 479, 5, 1, None, second, b"")]
+    )
+
+
+@kernels
+def test_a_send_does_not_overtake_an_earlier_one_of_its_topic_that_was_left(kernel: Any) -> None:
+    delayed = frame(opaque=1, i="DELAY\x013\x02UNIQ_KEY\x01u\x02")
+    stream = delayed + frame(opaque=2) + frame(opaque=3, topic="Other") + frame(opaque=4)
+    bounds = bounds_of(stream)
+    *_, (answers, left, _) = lay(kernel, stream)
+    assert left == bounds[:4] + bounds[6:]
+    assert [header[4] for header in plain.read_headers(answers, bounds_of(answers)) if header is not None] == [3]
+
+
+@kernels
+@pytest.mark.parametrize("bad", [b"{'code':310}", b"{\xff}", b'{"code":310,"extFields":{}}'])
+def test_after_a_send_that_names_no_topic_nothing_is_taken_and_before_it_everything(kernel: Any, bad: bytes) -> None:
+    odd = struct.pack(">ii", 4 + len(bad), len(bad)) + bad
+    stream = frame(opaque=1) + odd + frame(opaque=2, topic="Other")
+    *_, (_, left, tallies) = lay(kernel, stream)
+    assert left == bounds_of(stream)[2:]
+    assert [tally[:2] for tally in tallies] == [("Orders", 1)]
+
+
+@kernels
+def test_other_requests_are_left_and_stop_nobody(kernel: Any) -> None:
+    beat = plain.write_frames([(0, 34, 0, 453, 9, 0, None, {"clientID": "客户"}, b"{}")])
+    answer = plain.write_frames([(0, 310, 0, 453, 9, 1, None, usual(), b"x")])
+    stream = beat + frame(opaque=1) + answer + frame(opaque=2)
+    bounds = bounds_of(stream)
+    *_, (_, left, tallies) = lay(kernel, stream)
+    assert left == bounds[:2] + bounds[4:6]
+    assert [tally[:2] for tally in tallies] == [("Orders", 2)]
+
+
+@kernels
+def test_a_one_way_send_is_stored_and_not_answered(kernel: Any) -> None:
+    *_, (answers, left, tallies) = lay(kernel, frame(flag=2))
+    assert (answers, left, tallies[0][1]) == (b"", [], 1)
+
+
+@kernels
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"b": "Absent"},
+        {"e": "4"},
+        {"e": "-1"},
+        {"f": "4"},
+        {"f": "128"},
+        {"g": ""},
+        {"h": "2147483648"},
+        {"i": "TAGS\x01a\x02"},
+        {"i": "UNIQ_KEY\x01u\x02CLUSTER\x01c"},
+        {"i": "UNIQ_KEY\x01u\x02POP_CK\x01c"},
+        {"i": "UNIQ_KEY\x01u\x02TIMER_DELIVER_MS\x011"},
+        {"i": 'UNIQ_KEY\x01"\x02'},
+        {"i": "UNIQ_KEY\x01u\x02a\x01\0"},
+        {"i": "UNIQ_KEY\x01u\x02a\x01" + "x" * 32740},
+        {"m": "true"},
+    ],
+)
+def test_what_needs_thought_is_left(kernel: Any, changes: dict[str, Any]) -> None:
+    stream = frame(**changes)
+    assert lay(kernel, stream) == (b"", [], b"", (b"", bounds_of(stream), []))
+
+
+@kernels
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_who_does_not_wait_for_the_disk_is_left_only_where_others_would(kernel: Any, is_sync: bool) -> None:
+    stream = frame(i="UNIQ_KEY\x01u\x02WAIT\x01false\x02")
+    *_, (_, left, _) = lay(kernel, stream, rules=RULES._replace(is_sync=is_sync))
+    assert bool(left) == is_sync
+
+
+@kernels
+def test_more_left_topics_than_are_remembered_leave_the_rest_too(kernel: Any) -> None:
+    stream = b"".join(frame(opaque=i, topic=f"Unknown{i}") for i in range(40)) + frame(opaque=99, topic="Unknown0")
+    *_, (_, left, _) = lay(kernel, stream)
+    assert left == bounds_of(stream)
+
+
+@kernels
+@pytest.mark.parametrize("bounds", [[-1, 8], [0, 3], [4, 999], [6, 4], [0]])
+def test_bounds_outside_the_stream_are_refused(kernel: Any, bounds: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"outside a stream of 8 bytes|come in pairs"):
+        lay(kernel, b"12345678", bounds)
