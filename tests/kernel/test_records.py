@@ -153,6 +153,23 @@ def test_counting_stops_at_the_first_entry_that_is_empty_out_of_order_or_beyond(
 
 
 @kernels
+def test_a_seal_has_its_digits_backwards_and_covers_the_whole_record(kernel):
+    drafts = [(*DRAFT[:3], b"A\x01b\x02" + plain_records.BLANK_CHECKSUM, *DRAFT[4:]) for _ in range(3)]
+    records, places, *_ = lay(kernel, drafts)
+    sealed = kernel.seal_records(records)
+    assert len(kernel.scan_records(sealed, 0, len(sealed), 0, 2)[0][0]) == 3
+    assert kernel.scan_records(records, 0, len(records), 0, 2)[1:] == (0, plain_records.AT_INVALID)
+    assert len(kernel.scan_records(records, 0, len(records), 0, 1)[0][0]) == 3
+    first = sealed[: places[1]]
+    assert int(first[-11:-1][::-1]) == zlib.crc32(first[:-20]) & 0x7FFF_FFFF
+    assert first[-20:-11] == b"__CRC32#\x01"
+    for at in (16, 40, len(first) - 5):
+        damaged = bytearray(first)
+        damaged[at] ^= 1
+        assert kernel.scan_records(damaged, 0, len(damaged), 0, 2)[1] == 0
+
+
+@kernels
 def test_the_next_record_is_found_by_what_it_says_of_its_place(kernel):
     records, places, *_ = lay(kernel, [DRAFT, DRAFT, DRAFT], at=4096)
     log = b"\xda" * 50 + records + bytes(100)

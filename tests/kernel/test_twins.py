@@ -24,6 +24,7 @@ RECORD_FUNCTIONS = {
     "lay_records",
     "put_keys",
     "scan_records",
+    "seal_records",
     "select_entries",
     "walk_records",
 }

@@ -2,17 +2,20 @@
 
 import os
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
-from bolide.errors import Refusal, StoreError
+from bolide import kernel
+from bolide.errors import ConfigError, Refusal, StoreError
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.settings import dump
 from bolide.store.config import StoreConfig
 from bolide.store.read import PullStatus
 from bolide.store.record import decode
+from bolide.store.verify import findings
 from tests.store.given import BORN_HOST, HOST, START_MS, HeldClock, bodies, crash, draft, opened, read_all, small
 
 
@@ -332,3 +335,44 @@ def test_the_store_says_how_many_bytes_no_reader_finds_yet(tmp_path):
         assert store.append([draft(b"a")]).end == store.dispatch_behind
         store.flush()
         assert store.dispatch_behind == 0
+
+
+def test_a_sealed_record_ends_in_a_checksum_of_all_before_it(tmp_path):
+    config = small(tmp_path, sealed=True)
+    with opened(config) as store:
+        plain, given = draft(b"plain"), draft(b"tagged", TAGS="a", KEYS="k")
+        again = draft(b"again")._replace(properties=b"__CRC32#\x011234567890\x02A\x01b")
+        places = store.append([plain, given, again]).physical_offsets
+        for place, before in zip(places, (b"", given.properties, b"A\x01b"), strict=True):
+            record = bytes(store.record_at(place))
+            digits = b"%010d" % (zlib.crc32(record[:-20]) & 0x7FFF_FFFF)
+            assert record[-20:] == b"__CRC32#\x01" + digits[::-1] + b"\x02"
+            ended = before + b"\x02" if before and not before.endswith(b"\x02") else before
+            assert record[: -20 - len(ended)].endswith((len(ended) + 20).to_bytes(2, "big"))
+            assert record[:-20].endswith(ended)
+        assert store.read(QueueKey("T", 0), 0, 32, frozenset([kernel.java_hash("a")])).next_offset == 3
+        with pytest.raises(Refusal, match="seals"):
+            store.append_laid(lambda *_: (b"", [], b"", None))
+    assert findings(config) == []
+
+
+def test_recovery_that_wants_seals_cuts_where_one_is_wrong_and_refuses_a_log_without(tmp_path):
+    with pytest.raises(ConfigError, match="enabledAppendPropCRC"):
+        small(tmp_path, seal_checked=True)
+    sealed = small(tmp_path / "sealed", sealed=True, seal_checked=True)
+    store = opened(sealed)
+    places = store.append([draft(b"%d" % i) for i in range(3)]).physical_offsets
+    crash(store)
+    log = sealed.log_directory / f"{0:020d}"
+    content = bytearray(log.read_bytes())
+    content[places[2] + 16] ^= 1  # the flag, which the body's checksum does not cover
+    log.write_bytes(content)
+    with opened(sealed) as store:
+        assert bodies(store) == [b"0", b"1"]
+    store = opened(small(tmp_path / "plain"))
+    store.append([draft(b"x")])
+    crash(store)
+    with pytest.raises(StoreError, match="unset forceVerifyPropCRC"):
+        opened(small(tmp_path / "plain", sealed=True, seal_checked=True))
+    with opened(small(tmp_path / "plain")) as store:
+        assert bodies(store) == [b"x"]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import lay_records as lay_records
     from bolide.kernel.plain_records import put_keys as put_keys
     from bolide.kernel.plain_records import scan_records as scan_records
+    from bolide.kernel.plain_records import seal_records as seal_records
     from bolide.kernel.plain_records import select_entries as select_entries
     from bolide.kernel.plain_records import walk_records as walk_records
 
@@ -70,6 +71,7 @@ else:
     lay_records = records.lay_records
     put_keys = records.put_keys
     scan_records = records.scan_records
+    seal_records = records.seal_records
     select_entries = records.select_entries
     walk_records = records.walk_records
 
@@ -91,6 +93,7 @@ __all__ = [
     "read_headers",
     "read_pulls",
     "scan_records",
+    "seal_records",
     "select_entries",
     "walk_records",
     "write_frames",

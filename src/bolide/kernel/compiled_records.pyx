@@ -44,6 +44,8 @@ cdef enum:
     PAGE = 4096
     PRE_BLANK_SIZE = 0x7FFFFFFF
     AHEAD = 12
+    CHECKSUM_SIZE = 20
+    WHOLE_CHECKED = 2
 
 cdef const char* RETRY = b"%RETRY%"
 
@@ -323,6 +325,19 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
     return records, places, queue_offsets, runs, taken(&layout.keys)
 
 
+def seal_records(records):
+    cdef bytes plain = <bytes?>records
+    cdef bytes sealed = PyBytes_FromStringAndSize(PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(sealed)
+    cdef uint8_t* end = at + PyBytes_GET_SIZE(sealed)
+    cdef Py_ssize_t size
+    while at < end:
+        size = get32(at)
+        put_checksum_of(at + size - CHECKSUM_SIZE, at, size - CHECKSUM_SIZE)
+        at += size
+    return sealed
+
+
 cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t physical_base) noexcept nogil:
     cdef int64_t end = position + size
     cdef int64_t edge = position + (-(physical_base + position) & (PAGE - 1))
@@ -335,7 +350,27 @@ cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t ph
     return False
 
 
-cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, bint check, int64_t* row) noexcept nogil:
+cdef void put_checksum_of(uint8_t* at, const uint8_t* record, Py_ssize_t size) noexcept nogil:
+    """The property by which a record vouches for all before it: ten digits, the last one first."""
+    cdef uint32_t crc = crc32_of(record, size) & 0x7FFFFFFF
+    cdef int i
+    memcpy(at, b"__CRC32#\x01", 9)
+    for i in range(10):
+        at[9 + i] = <uint8_t>(48 + crc % 10)
+        crc //= 10
+    at[19] = 2
+
+
+cdef bint is_sealed(const uint8_t* record, const uint8_t* end, const uint8_t* properties) noexcept nogil:
+    cdef uint8_t wanted[CHECKSUM_SIZE]
+    cdef const uint8_t* seal = end - CHECKSUM_SIZE
+    if seal < properties:
+        return False
+    put_checksum_of(wanted, record, seal - record)
+    return memcmp(seal, wanted, CHECKSUM_SIZE) == 0
+
+
+cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row) noexcept nogil:
     """Fill a row of COLUMNS; FOUND, or why there is no record."""
     cdef const uint8_t* at = log + position
     cdef int64_t left = end - position
@@ -377,6 +412,7 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
         crc32_of(log + body, body_size) & 0x7FFFFFFF != get32(at + 8)
         or is_torn(log, topic, topic_size, physical_base)
         or (properties_size and is_torn(log, properties, properties_size, physical_base))
+        or (check == WHOLE_CHECKED and not is_sealed(at, log + record_end, log + properties))
     ):
         return AT_INVALID
     row[1] = size
@@ -536,7 +572,7 @@ cdef inline int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) 
     return 0
 
 
-cdef int64_t walk_on(_Walk walk, const uint8_t* log, int64_t* position, int64_t end, int64_t base, bint check, delays_ms, int* reason) except -2 nogil:
+cdef int64_t walk_on(_Walk walk, const uint8_t* log, int64_t* position, int64_t end, int64_t base, int check, delays_ms, int* reason) except -2 nogil:
     """Derive from record after record; moves position, says why it ended and returns the last store time."""
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t last_store_ms = -1
@@ -557,7 +593,7 @@ def walk_records(log, position, end, physical_base, check, delays_ms):
     cdef _Walk walk = _Walk()
     cdef Py_buffer view
     cdef int64_t at = position, limit = end, base = physical_base, last_store_ms
-    cdef bint checked = check
+    cdef int checked = check
     cdef int reason = AT_END
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
@@ -596,7 +632,7 @@ def scan_records(log, position, end, physical_base, check):
     cdef Blob columns[COLUMN_COUNT]
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t at = position, limit = end, base = physical_base
-    cdef bint checked = check
+    cdef int checked = check
     cdef int reason, i
     for i in range(COLUMN_COUNT):
         columns[i].data = NULL

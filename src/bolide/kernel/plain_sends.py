@@ -15,7 +15,7 @@ both take becomes the same bytes.
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bolide.kernel.plain import BINARY_CODEC, LANGUAGES, Buffer, Header, read_headers

@@ -20,7 +20,16 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import AT_BLANK, AT_END, AT_INNER_BATCH, AT_INVALID, ENTRY_SIZE, Run
+from bolide.kernel.plain_records import (
+    AT_BLANK,
+    AT_END,
+    AT_INNER_BATCH,
+    AT_INVALID,
+    BLANK_CHECKSUM,
+    BODY_CHECKED,
+    ENTRY_SIZE,
+    Run,
+)
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
@@ -152,7 +161,7 @@ class Recovery:
         size = int.from_bytes(segment.view[:4], "big", signed=True)
         if not 0 < size <= segment.size:
             return -1
-        *_, last_store_ms, _, _ = kernel.walk_records(segment.view, 0, size, base, self._config.crc_checked, ())
+        *_, last_store_ms, _, _ = kernel.walk_records(segment.view, 0, size, base, self._config.check_on_recover, ())
         return last_store_ms
 
     def _walk(self, start: int, queues_from: int) -> int:
@@ -172,13 +181,26 @@ class Recovery:
             if reason == AT_BLANK:
                 at = base + self._log.segment_size
             elif reason == AT_INVALID:
+                self._refuse_unsealed(base, at)
                 break
         return at
+
+    def _refuse_unsealed(self, base: int, at: int) -> None:
+        """Under forceVerifyPropCRC a log from before would be cut at its first record."""
+        view = self._log.segments.open(base).view
+        end = _end_of(view, at - base, len(view))
+        if self._config.seal_checked and BLANK_CHECKSUM[:9] not in bytes(view[max(at - base, end - 20) : end]):
+            *_, count, _, _, _ = kernel.walk_records(view, at - base, end, base, BODY_CHECKED, ())
+            if count:
+                raise StoreError(
+                    f"the record at {at} is whole and has no checksum of its own: it was written without "
+                    "enabledAppendPropCRC; unset forceVerifyPropCRC, or it and all after it would be lost"
+                )
 
     def _walk_segment(self, base: int, at: int, limit: int, has_queues: bool) -> tuple[int, int]:
         """Read one segment from at to limit; returns where reading ended and why."""
         view = self._log.segments.open(base).view
-        arguments = (base, self._config.crc_checked, self._delays_ms)
+        arguments = (base, self._config.check_on_recover, self._delays_ms)
         for walk in _walks(self._walker, view, at - base, limit - base, *arguments):
             runs, keys, count, last_store_ms, position, reason = walk
             if count:
@@ -198,7 +220,7 @@ class Recovery:
 
 
 def _walks(
-    walker: Executor, view: memoryview, at: int, limit: int, base: int, is_checked: bool, delays_ms: Sequence[int]
+    walker: Executor, view: memoryview, at: int, limit: int, base: int, check: int, delays_ms: Sequence[int]
 ) -> Iterator[Walk]:
     """Walks that follow each other from at on; the last of them says why the log ends or that limit was reached.
 
@@ -212,7 +234,7 @@ def _walks(
         near = place + stretch
         until = kernel.find_record(view, near, min(near + _SEARCHED, limit), base)
         until = limit if until < 0 else until  # the end of the log is near, or a message is huge
-        walk = walker.submit(kernel.walk_records, view, place, until, base, is_checked, delays_ms)
+        walk = walker.submit(kernel.walk_records, view, place, until, base, check, delays_ms)
         ahead.append((until, walk))
         return until
 
@@ -227,7 +249,7 @@ def _walks(
                 stretch = min(2 * stretch, _STRETCH_MAX)
             if reason == AT_INVALID and until < limit:
                 # The guess may have been wrong, so this record is looked at with all that follows.
-                whole = kernel.walk_records(view, position, _end_of(view, position, limit), base, is_checked, delays_ms)
+                whole = kernel.walk_records(view, position, _end_of(view, position, limit), base, check, delays_ms)
                 if whole[2]:
                     yield walk
                     yield whole

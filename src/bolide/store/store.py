@@ -36,7 +36,7 @@ from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
-from bolide.store.record import Draft, decode, store_ms_of
+from bolide.store.record import Draft, decode, store_ms_of, with_room_for_seal
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
 from bolide.store.segments import allow_many_files
@@ -149,7 +149,9 @@ class Store:
 
     def append(self, drafts: Sequence[Draft]) -> Appended:
         """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
-        (places, queue_offsets), store_ms = self.append_laid(partial(self._lay, drafts))
+        if self.config.sealed:
+            drafts = [with_room_for_seal(draft) for draft in drafts]
+        (places, queue_offsets), store_ms = self._append(partial(self._lay, drafts))
         return Appended(places, queue_offsets, store_ms, self.commitlog.end)
 
     def append_laid(self, lay: Lay[T]) -> tuple[T, int]:
@@ -157,6 +159,11 @@ class Store:
 
         Returns what it gave besides, and the store time. Where it lays out nothing, nothing is written.
         """
+        if self.config.sealed:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "enabledAppendPropCRC: only `append` seals records")
+        return self._append(lay)
+
+    def _append(self, lay: Lay[T]) -> tuple[T, int]:
         self._check_writable()
         store_ms = max(self._clock.now_ms(), self._last_store_ms)  # never back, for searches rely on its order
         commitlog = self.commitlog
@@ -201,6 +208,8 @@ class Store:
             )
         except ValueError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if self.config.sealed:
+            records = kernel.seal_records(records)
         return records, runs, keys, (places, queue_offsets)
 
     def _roll(self, size: int) -> None:
