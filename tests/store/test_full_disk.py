@@ -1,5 +1,6 @@
 """A disk that is really full: a small tmpfs, where this machine lets us mount one."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ def mounted(tmp_path):
 def fill(directory):
     """Leave not a page; returns the file to delete when there shall be room again."""
     ballast = directory / "ballast"
-    with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+    with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4096)):
             pass
     assert os.statvfs(directory).f_bfree == 0
