@@ -95,6 +95,18 @@ class LogFlush:
             self.wanted.set()
         return waiter
 
+    async def is_done(self, end: int, limit_s: float) -> bool:
+        """The same with a limit; false if the log is not durable up to end by then."""
+        waiter = self.wait(end)
+        # A timer of our own: asyncio.timeout costs as much as an append.
+        timer = None if waiter.done() else asyncio.get_running_loop().call_later(limit_s, _give_up, waiter)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return end <= self._progress.flushed
+
     def refusal(self) -> Refusal:
         return Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -112,6 +124,11 @@ class LogFlush:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(self.refusal())
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pages_min: int) -> Callable[[], None]:

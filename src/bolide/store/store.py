@@ -304,12 +304,7 @@ class Store:
 
     async def durable(self, end: int, timeout_s: float | None = None) -> bool:
         """Wait until the log is durable up to end; false if that takes too long (the messages are stored)."""
-        try:
-            async with asyncio.timeout(timeout_s or self.config.sync_flush_timeout_ms / 1000):
-                await self.log_flush.wait(end)
-        except TimeoutError:
-            return False
-        return True
+        return await self.log_flush.is_done(end, timeout_s or self.config.sync_flush_timeout_ms / 1000)
 
     def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:
         """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
