@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from bolide.kernel.plain_records import BLANK_SIZE, MAGIC_BLANK
+from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 from bolide.store.segments import SegmentPool, Segments
@@ -25,15 +26,17 @@ log = logging.getLogger(__name__)
 class CommitLog:
     """Written by one thread at `end`, read by anyone below it."""
 
-    def __init__(self, disk: Disk, directory: Path, segment_size: int, worker: Executor, is_pooled: bool) -> None:
+    def __init__(self, disk: Disk, config: StoreConfig, worker: Executor) -> None:
         self._disk = disk
+        self._config = config
         self._pool = SegmentPool(disk, 1 << 16)  # the map of a log segment costs address space only
-        self.segments = Segments(self._pool, directory, segment_size, is_reserved=True)
-        self.segment_size = segment_size
+        self.segment_size = config.segment_size
+        first, *more = config.log_directories
+        self.segments = Segments(self._pool, first, config.segment_size, is_reserved=True, more_directories=more)
         self.end = 0
         self._worker = worker
         self._next: Future[Segment] | None = None
-        self._is_pooled = is_pooled
+        self._is_pooled = config.pool_enabled
         self._gathered: deque[tuple[Segment, int, bytes]] = deque()
         self._committed: deque[tuple[Segment, int, bytes]] = deque()
         self._commits = threading.Lock()
@@ -131,15 +134,24 @@ class CommitLog:
         return self._make(base)
 
     def _make(self, base: int) -> Segment:
-        self.segments.directory.mkdir(parents=True, exist_ok=True)
-        segment = Segment.create(self._disk, self.segments.directory, base, self.segment_size, self.segment_size)
+        home = self._home_for(base)
+        home.mkdir(parents=True, exist_ok=True)
+        segment = Segment.create(self._disk, home, base, self.segment_size, self.segment_size)
         try:
             self._disk.sync(segment.fd)
-            self._disk.sync_directory(self.segments.directory)
+            self._disk.sync_directory(home)
         except OSError:
             self._abandon(segment)
             raise
         return segment
+
+    def _home_for(self, base: int) -> Path:
+        """Directories take turns, and one on a disk that is too full is left out while others are not."""
+        homes = self.segments.directories
+        if len(homes) > 1:
+            limit = self._config.disk_percent_forcibly
+            homes = tuple(home for home in homes if self._disk.used_percent(home) <= limit) or homes
+        return homes[base // self.segment_size % len(homes)]
 
     def _abandon(self, segment: Segment) -> None:
         segment.close()

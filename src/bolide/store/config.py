@@ -95,8 +95,14 @@ class StoreConfig:
         return WHOLE_CHECKED if self.seal_checked else int(self.crc_checked)
 
     @property
+    def log_directories(self) -> tuple[Path, ...]:
+        """Where the log's files are: one directory, or several in the order in which they take turns."""
+        paths = [path.strip() for path in self.commitlog_path.split(",") if path.strip()]
+        return tuple(Path(path) for path in sorted(set(paths))) or (self.root / "commitlog",)
+
+    @property
     def log_directory(self) -> Path:
-        return Path(self.commitlog_path) if self.commitlog_path else self.root / "commitlog"
+        return self.log_directories[0]
 
     @property
     def queue_file_bytes(self) -> int:
@@ -126,8 +132,6 @@ def _check_refused(config: StoreConfig) -> None:
         raise ConfigError(
             "forceVerifyPropCRC", True, "needs enabledAppendPropCRC=true, or what is written now would be lost later"
         )
-    if "," in config.commitlog_path:
-        raise ConfigError("storePathCommitLog", config.commitlog_path, "several log directories are not supported")
 
 
 def delays_ms_of(levels: str) -> tuple[int, ...]:

@@ -83,7 +83,7 @@ class Store:
         self._lock = StoreLock(config.root / "lock")
         self._abort = AbortFile(disk, config.root / "abort")
         self.checkpoint = Checkpoint(disk, config.root / "checkpoint")
-        self.commitlog = CommitLog(disk, config.log_directory, config.segment_size, self._maker, config.pool_enabled)
+        self.commitlog = CommitLog(disk, config, self._maker)
         self.dispatch = Dispatch(disk, config)
         self.reader = Reader(config, self.commitlog)
         self.disk_percent = 0  # how full the fuller of the two partitions was when last looked at
@@ -105,7 +105,8 @@ class Store:
         """Lock the directory, recover what is in it, and be ready to append."""
         allow_many_files()
         config.root.mkdir(parents=True, exist_ok=True)
-        config.log_directory.mkdir(parents=True, exist_ok=True)
+        for directory in config.log_directories:
+            directory.mkdir(parents=True, exist_ok=True)
         store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk or Disk())
         store._lock.take()
         try:
@@ -407,7 +408,8 @@ class Store:
 
     def look_at_disk(self) -> DiskState:
         """See how full the disk is; one that is too full takes no messages until there is room again."""
-        used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
+        of_log = min(self._disk.used_percent(directory) for directory in self.config.log_directories)
+        used = max(of_log, self._disk.used_percent(self.config.root))
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
             log.error(
@@ -444,7 +446,7 @@ class Store:
         safe = min(self.progress.flushed, self.progress.dispatched)
         ages = []
         for base in segments.bases:
-            written_ms = os.stat(segments.directory / f"{base:020d}").st_mtime_ns // 1_000_000
+            written_ms = os.stat(segments.home(base) / f"{base:020d}").st_mtime_ns // 1_000_000
             ages.append(SegmentAge(base, segments.segment_size, written_ms))
             if base + segments.segment_size > safe:
                 break

@@ -45,7 +45,8 @@ class Verification:
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         self._pool = SegmentPool(Disk(), 256)
-        self._log = Segments(self._pool, config.log_directory, config.segment_size)
+        first, *more = config.log_directories
+        self._log = Segments(self._pool, first, config.segment_size, more_directories=more)
         self._queues: dict[tuple[str, int], Segments] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._keys: set[bytes] = set()
@@ -106,7 +107,7 @@ class Verification:
 
     def _check_tail(self, base: int, at: int) -> Iterator[Finding]:
         """The log ends here: nothing may follow."""
-        file = str(self._config.log_directory / segment_name(base))
+        file = str(self._log.home(base) / segment_name(base))
         view = self._log.open(base).view
         if any(view[at:]):
             yield Finding(file, at, "neither a whole record nor the end of the log")
