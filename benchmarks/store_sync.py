@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import Answer, Work, measure, read_arguments
-from benchmarks.store_limits import limit_s
+from benchmarks.store_limits import limit
 
 QUESTION = "How many messages a second are made durable, each waited for?"
 
@@ -62,14 +62,14 @@ def main(argv: Sequence[str] | None = None) -> Answer:
             elapsed_s = uvloop.new_event_loop().run_until_complete(send(root, SYNC_FLUSH))
             async_s = uvloop.new_event_loop().run_until_complete(send(root, ASYNC_FLUSH))
             syncs = max(options.count // options.senders, 1)
-            c_s = limit_s("sync", root / "limit", syncs)
-            limit = options.senders * syncs / c_s
+            c_s = limit("sync", root / "limit", syncs).seconds
+            highest = options.senders * syncs / c_s
             count = each * options.senders
             rate, async_rate = count / elapsed_s, count / async_s
             facts = {
-                "of_limit": rate / limit,
+                "of_limit": rate / highest,
                 "of_async": rate / async_rate,
-                "of_wanted": rate / min(0.6 * limit, 0.5 * async_rate),
+                "of_wanted": rate / min(0.6 * highest, 0.5 * async_rate),
                 "fdatasync_rate": syncs / c_s,
             }
             return Work(count, "messages", elapsed_s, count, facts)
