@@ -1,6 +1,7 @@
 """What is appended is there: in order, in every queue, after every restart."""
 
 import os
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -302,6 +303,26 @@ def test_a_topic_made_again_after_its_removal_starts_at_0_and_stays_so_after_a_c
         assert bodies(store, "A") == [b"new 0", b"new 1"]
         assert store.append([draft(b"new 2", topic="A")]).queue_offsets == [2]
         assert bodies(store, "B") == [b"b"]
+
+
+def test_verification_does_not_miss_what_was_removed(tmp_path):
+    config = small(tmp_path)
+    with opened(config) as store:
+        for topic in "ABC":
+            store.append([draft(b"old %d" % i, topic=topic) for i in range(30)])
+        store.remove_topic("A")
+        store.remove_topic("B")
+        store.append([draft(b"new", topic="A")])
+    assert {finding.what.split()[0] for finding in findings(config)} == {"entry"}  # nobody says that B was removed
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable": {"A": {}, "C": {}}}')
+    assert findings(config) == []
+    queue_file = tmp_path / "consumequeue" / "A" / "0" / f"{0:020d}"
+    queue_file.write_bytes(bytes(400))
+    shutil.rmtree(tmp_path / "consumequeue" / "C")
+    files = {finding.file for finding in findings(config)}
+    assert str(queue_file) in files
+    assert str(tmp_path / "consumequeue" / "C" / "0" / f"{0:020d}") in files
 
 
 def test_a_topic_may_go_while_its_queues_are_being_synced(tmp_path):
