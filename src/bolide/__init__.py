@@ -21,6 +21,7 @@ from bolide.errors import BolideError
 if TYPE_CHECKING:
     from bolide.client.blocking import Consumer, Producer
     from bolide.client.config import Credentials
+    from bolide.client.handlers import handler, run
     from bolide.client.hooks import SendHook
     from bolide.client.pulling import PullRules
     from bolide.client.receipt import Receipt, SendStatus
@@ -43,6 +44,8 @@ _HOMES = {
     "SendHook": "bolide.client.hooks",
     "SendStatus": "bolide.client.receipt",
     "StartFrom": "bolide.client.starting",
+    "handler": "bolide.client.handlers",
+    "run": "bolide.client.handlers",
 }
 
 __all__ = [
@@ -60,6 +63,8 @@ __all__ = [
     "SendStatus",
     "StartFrom",
     "__version__",
+    "handler",
+    "run",
 ]
 __version__ = "0.1.0"
 

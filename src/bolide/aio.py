@@ -2,6 +2,7 @@
 
 from bolide.client.config import Credentials
 from bolide.client.consumer import Consumer
+from bolide.client.handlers import handler, listening, run_until_stopped
 from bolide.client.hooks import SendHook
 from bolide.client.producer import Producer
 from bolide.client.pulling import PullRules
@@ -30,5 +31,8 @@ __all__ = [
     "StartFrom",
     "by_machine_room",
     "fixed",
+    "handler",
+    "listening",
     "nearby",
+    "run_until_stopped",
 ]

@@ -32,7 +32,7 @@ from bolide.errors import BolideError, ClientError
 from bolide.model.allocation import Strategy, allocate, averagely
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
-from bolide.model.topics import retry_topic
+from bolide.model.topics import RETRY_PREFIX, retry_topic
 from bolide.protocol.bodies import ConsumerList, ConsumerMember, ConsumeType, MessageModel
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
@@ -40,6 +40,7 @@ from bolide.protocol.headers.consume import GetConsumerListRequest
 from bolide.remoting.guests import Guests
 
 REBALANCE_INTERVAL_S = 20.0
+ABSENT_INTERVAL_S = 1.0  # while a topic has no route: a first message, or a first failure, may create it any moment
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
 _SPACING_S = 1.0
@@ -83,6 +84,7 @@ class Subscriber:
         if not rules.is_broadcasting:
             subscribed.setdefault(retry_topic(group), EVERYTHING)
         self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
+        self._absent: set[str] = set()
         self._ready: deque[InFlight] = deque()  # queues that have something to hand out, each once
         self._arrival = asyncio.Event()
         self._change = asyncio.Event()
@@ -90,6 +92,7 @@ class Subscriber:
         self._guests = Guests()
         self._tasks: list[asyncio.Task[None]] = []
         self._instance: Instance | None = None
+        self.is_stopping = False
         self.is_closed = False
         # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
         self.on_verdict: Decide = self.carry_out
@@ -114,8 +117,7 @@ class Subscriber:
                 "give this consumer another instance_name, or none"
             )
         for topic in self.subscriptions:
-            if not topic.startswith("%"):
-                await instance.route(topic)
+            await instance.refresh(topic)  # a topic that is not there yet may come; no name server at all is an error
         self._instance = instance
         self._positions = (
             FilePositions(self.rules.local_directory, instance.client_id, self.group)
@@ -136,12 +138,17 @@ class Subscriber:
     def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(self._guests.invite(coroutine, name=f"consumer.{self.group}.{name}"))
 
+    def stop_handing_out(self) -> None:
+        """Whoever waits for messages gets none any more; what is out may still be settled."""
+        self.is_stopping = True
+        self._arrival.set()
+
     async def close(self) -> None:
         """Leave: hand out nothing more, tell the progress, let others have the queues."""
         if self.is_closed:
             return
         self.is_closed = True
-        self._arrival.set()
+        self.stop_handing_out()
         for task in self._tasks:
             task.cancel()
         instance = self._instance
@@ -177,8 +184,9 @@ class Subscriber:
     async def _rebalance_forever(self) -> None:
         while True:
             self._change.clear()
+            is_waiting = any(self._opened().known_route(topic) is None for topic in self.subscriptions)
             with suppress(TimeoutError):
-                async with asyncio.timeout(REBALANCE_INTERVAL_S):
+                async with asyncio.timeout(ABSENT_INTERVAL_S if is_waiting else REBALANCE_INTERVAL_S):
                     await self._change.wait()
             await self._rebalance()
             await asyncio.sleep(_SPACING_S)
@@ -202,8 +210,13 @@ class Subscriber:
         if route is None:
             await instance.refresh(topic)
             route = instance.known_route(topic)
+            await instance.heartbeat()  # its brokers have not heard of us, and would not count us among the members
         if route is None or not route.subscribe:
+            if topic not in self._absent and not topic.startswith(RETRY_PREFIX):
+                self._absent.add(topic)
+                log.warning("topic has no route, waiting for it: topic=%s group=%s", topic, self.group)
             return None
+        self._absent.discard(topic)
         if self.rules.is_broadcasting:
             return set(route.subscribe)
         members = await self._members(topic)
@@ -331,7 +344,7 @@ class Subscriber:
 
     async def receive(self, count_max: int = 1) -> list[Received]:
         """Wait for messages; an empty list once the consumer is closed."""
-        while not self.is_closed:
+        while not self.is_stopping:
             taken = self.take_ready(count_max)
             if taken:
                 return taken
@@ -365,7 +378,7 @@ class Subscriber:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
             self._settle(home, message)
         elif self.rules.is_ordered and verdict is Verdict.NACK:
-            self._guests.invite(self._again_later(home, message, delay_s or SUSPEND_S), name="consumer.suspended")
+            self._hand_out_later(home, message, delay_s or SUSPEND_S)
         else:
             level = DEAD_LEVEL if verdict is Verdict.DEAD else delay_level(delay_s)
             self._guests.invite(self._return(home, message, level, delay_s), name="consumer.sendback")
@@ -379,11 +392,13 @@ class Subscriber:
         if await self._send_back.send(message, level):
             self._settle(home, message)
         else:
-            await self._again_later(home, message, delay_s or LOCAL_RETRY_S)
+            self._hand_out_later(home, message, delay_s or LOCAL_RETRY_S)
 
-    async def _again_later(self, home: InFlight, message: Received, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        if not home.is_dropped:
+    def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
+
+    def _hand_out_again(self, home: InFlight, message: Received) -> None:
+        if not home.is_dropped:  # at the end all are dropped
             home.put_back(message)
             self._found(home)
 
