@@ -5,6 +5,7 @@ from bolide.client.consumer import Consumer
 from bolide.client.handlers import handler, listening, run_until_stopped
 from bolide.client.hooks import SendHook
 from bolide.client.producer import Producer
+from bolide.client.puller import PullConsumer, Pulled, PullStatus
 from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt, SendStatus
 from bolide.client.received import Received
@@ -23,7 +24,10 @@ __all__ = [
     "Message",
     "MessageQueue",
     "Producer",
+    "PullConsumer",
     "PullRules",
+    "PullStatus",
+    "Pulled",
     "Receipt",
     "Received",
     "SendHook",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
-from bolide.client.received import Received
+from bolide.client.received import Home, Received
 from bolide.client.subscriptions import tag_test
 from bolide.errors import BolideError, ClientError, ProtocolError
+from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueOffset
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import Subscription
@@ -112,25 +113,11 @@ class QueuePull:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         header = PullMessageAnswer.decode(answer.fields)
         inflight.broker_id = header.suggested_broker_id
-        messages = self._decode(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        is_found = answer.code == ResponseCode.SUCCESS
+        messages = decode_pulled(answer.body, inflight, self._is_wanted) if is_found else []
         inflight.add(messages, header.next_offset)
         if messages:
             self._on_found(inflight)
-
-    def _decode(self, body: bytes) -> list[Received]:
-        messages = []
-        for record in decode_records(body):
-            for stored in unwrap(record):
-                if not self._is_wanted(stored):
-                    continue
-                try:
-                    messages.append(Received(inflate(stored), self._inflight))
-                except ProtocolError as problem:
-                    # Nobody can read it; to stop here would hold up its queue for ever.
-                    log.error(
-                        "message skipped queue=%s id=%s problem=%s", self._inflight.queue, stored.message_id, problem
-                    )
-        return messages
 
     async def _address(self) -> str:
         """Where the last answer sent us; if that is gone, any of its name: reading goes on without a master."""
@@ -158,3 +145,18 @@ class QueuePull:
             answer_size_max=rules.batch_size,
         )
         return Command(RequestCode.PULL_MESSAGE, fields=header.encode())
+
+
+def decode_pulled(body: bytes, home: Home, is_wanted: Callable[[StoredMessage], bool]) -> list[Received]:
+    """The messages of an answer that were asked for; one that nobody can read is said in the log and left out."""
+    messages = []
+    for record in decode_records(body):
+        for stored in unwrap(record):
+            if not is_wanted(stored):
+                continue
+            try:
+                messages.append(Received(inflate(stored), home))
+            except ProtocolError as problem:
+                # To stop here would hold up its queue for ever.
+                log.error("message skipped queue=%s id=%s problem=%s", home.queue, stored.message_id, problem)
+    return messages

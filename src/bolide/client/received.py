@@ -30,8 +30,10 @@ class Home(Protocol):
     """The queue a message was read from."""
 
     queue: MessageQueue
-    decide: Decide
     is_dropped: bool
+
+    @property
+    def decide(self) -> Decide: ...
 
 
 class Received:
