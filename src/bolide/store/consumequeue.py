@@ -149,10 +149,13 @@ class ConsumeQueue:
 
     def read(self, queue_offset: int, count_max: int) -> memoryview | None:
         """Entries from queue_offset on, to the end of their file at most; None where that file is not here."""
-        segment = self.segments.find(queue_offset * ENTRY_SIZE)
-        if segment is None:
-            return None
-        position = queue_offset * ENTRY_SIZE - segment.base
+        at = queue_offset * ENTRY_SIZE
+        segment = self._tail  # where most readers are
+        if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
+            segment = self.segments.find(at)
+            if segment is None:
+                return None
+        position = at - segment.base
         count = min(count_max, self.next_offset - queue_offset)
         return segment.view[position : min(position + count * ENTRY_SIZE, segment.size)]
 
