@@ -264,6 +264,7 @@ async def test_one_message_wakes_one_of_many_and_a_batch_as_many_as_it_feeds(tmp
         rig.put(*[b"%d" % n for n in range(6)])
         answers = [(await popper.peer.answers(1))[0] for popper in poppers[1:]]
         assert [len(decode_records(answer.body)) for answer in answers] == [2, 2, 2]
+        assert clock.now_ms() - 1_700_000_000_000 < 1_000  # it was not their time that woke them
         for popper in poppers:
             popper.peer.leave()
 

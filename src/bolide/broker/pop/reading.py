@@ -28,13 +28,10 @@ class Taken(NamedTuple):
     lane: Lane
     start_offset: int
     views: list[memoryview]
+    offsets: list[int]
     next_offset: int
     remaining: int
-    is_skipping: bool = False
-
-    @property
-    def offsets(self) -> list[int]:
-        return [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in self.views]
+    is_skipping: bool
 
 
 class LaneReader:
@@ -76,7 +73,8 @@ class LaneReader:
         if is_skipping and init_mode is not None:
             self._offsets.put(*lane, start if slices.views else next_offset)
         remaining = max(0, slices.max_offset - next_offset)
-        return Taken(lane, start, slices.views, next_offset, remaining, is_skipping)
+        offsets = [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in slices.views]
+        return Taken(lane, start, slices.views, offsets, next_offset, remaining, is_skipping)
 
     def _read(self, lane: Lane, offset: int, count_max: int, tags: frozenset[int] | None) -> Slices:
         return self._store.read(QueueKey(lane.topic, lane.queue_id), offset, count_max, tags)

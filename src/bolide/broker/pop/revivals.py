@@ -255,7 +255,7 @@ class Revivals:
         topic = retry_topic_for(group, checkpoint.key.lane.topic, self._current.config.makes_retry_topics_v2)
         self._topics.ensure(topic, 1)
         if self._offsets.get(group, topic, 0) is None:
-            self._offsets.put(group, topic, 0, 0)  # else a group that starts at the end would miss its first failures
+            self._offsets.put(group, topic, 0, 0)  # so that the group's progress shows what failed
         drafts: list[Draft] = [
             retry_draft(message, checkpoint, topic, self._store.store_host),
             self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms()),
