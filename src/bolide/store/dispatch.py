@@ -52,7 +52,7 @@ class Dispatch:
     def __init__(self, disk: Disk, config: StoreConfig) -> None:
         self._disk = disk
         self._config = config
-        self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), keeps_descriptors=False)
+        self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), is_sparse=True)
         self._directory = config.root / "consumequeue"
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.index = Index(disk, config.root / "index", config.index_slots, config.index_entries_max)

@@ -8,12 +8,14 @@ Left by an error, the store keeps its abort file, so that the next start recover
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
@@ -283,23 +285,29 @@ class Store:
         index_ms = self.dispatch.index.full_ms
         segments, directories = self.dispatch.unsynced(pages_min)
         # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
-        descriptors = [self._disk.open(segment.path) for segment in segments]
+        paths = [segment.path for segment in segments]
 
         def sync() -> None:
-            try:
-                for fd in descriptors:
-                    self._disk.sync(fd)
-                for directory in directories:
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                    self._sync_file(path)
+            for directory in directories:
+                with contextlib.suppress(FileNotFoundError):
                     self._disk.sync_directory(directory)
-            finally:
-                for fd in descriptors:
-                    os.close(fd)
             if is_thorough:
                 self.checkpoint.queue_ms = max(self.checkpoint.queue_ms, store_ms)
             self.checkpoint.index_ms = max(self.checkpoint.index_ms, index_ms)
             self.checkpoint.save()
 
         return sync
+
+    def _sync_file(self, path: Path) -> None:
+        """Queues are many: no more than one descriptor is open for this at a time."""
+        fd = self._disk.open(path)
+        try:
+            self._disk.sync(fd)
+        finally:
+            os.close(fd)
 
     def flush_queues(self) -> None:
         """Make queues durable and note in the checkpoint how far they may be trusted."""
