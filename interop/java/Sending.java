@@ -43,7 +43,8 @@ final class Sending {
     private static List<Message> messages(Options options) {
         List<Message> messages = new ArrayList<>();
         for (int i = 0; i < options.number("count", 1); i++) {
-            byte[] body = bytes(options.text("prefix", "message") + "-" + i);
+            String start = options.text("prefix", "message") + "-" + i;
+            byte[] body = bytes(start + "x".repeat(Math.max(0, options.number("size", 0) - start.length())));
             String key = options.text("key", "key") + "-" + i;
             messages.add(new Message(options.text("topic"), options.text("tag", ""), key, body));
         }
