@@ -13,7 +13,8 @@ from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.bodies.body import read
 from bolide.protocol.headers.poptext import TopicMark
 from bolide.testing import VirtualClock
-from tests.broker.poppers import BROKER, GROUP, REVIVE_TOPIC, TOPIC, Popper, popping
+from tests.broker.poppers import BROKER, REVIVE_TOPIC, Popper, popping
+from tests.broker.pullers import GROUP, TOPIC
 from tests.remoting.loops import virtual_time
 
 POPPED_MS = 1_700_000_000_000

@@ -7,7 +7,8 @@ import pytest
 
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import VirtualClock
-from tests.broker.poppers import GROUP, RETRY_TOPIC, REVIVE_TOPIC, TOPIC, Popped, Popper, Rig, popping
+from tests.broker.poppers import RETRY_TOPIC, REVIVE_TOPIC, Popped, Popper, Rig, popping
+from tests.broker.pullers import GROUP, TOPIC
 from tests.remoting.loops import eventually, virtual_time
 from tests.store.given import START_MS
 
