@@ -7,7 +7,7 @@ is handed out any more, and what is settled late counts for nothing.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from bolide.client.received import Decide, Received
 from bolide.model.queue import MessageQueue
@@ -22,11 +22,12 @@ class InFlight:
         self.decide = decide
         self.is_dropped = False
         self.is_paused = False
-        self.is_locked = False  # ordered consumption: the broker has given this queue to us
+        self.is_locked = True  # ordered consumption: the broker has given this queue to us; others need no lock
         self.locked_s = 0.0
         self.held_size = 0
         self.broker_id = 0  # where the last answer suggested to read
         self.pulled_s = 0.0
+        self.taken_s = 0.0
         self.on_drop: Callable[[], object] | None = None
         self._is_serial = is_serial
         self._out_count = 0
@@ -45,6 +46,11 @@ class InFlight:
         return self._order[-1] - self._order[0] if self._order else 0
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The offsets of the oldest unsettled message and of the newest."""
+        return (self._order[0], self._order[-1]) if self._order else (0, 0)
+
+    @property
     def commit_offset(self) -> int:
         """Everything below is settled."""
         return self._order[0] if self._order else self.next_offset
@@ -52,7 +58,13 @@ class InFlight:
     @property
     def has_ready(self) -> bool:
         """A message can be handed out now."""
-        return bool(self._waiting) and not self.is_dropped and not (self._is_serial and self._out_count)
+        return (
+            bool(self._waiting)
+            and self.is_locked
+            and not self.is_dropped
+            and not self.is_paused
+            and not (self._is_serial and self._out_count)
+        )
 
     def add(self, messages: Iterable[Received], next_offset: int) -> None:
         """What a pull brought, and where the next one goes on."""
@@ -66,6 +78,12 @@ class InFlight:
         """The next message to hand out; `has_ready` must hold."""
         self._out_count += 1
         return self._waiting.popleft()
+
+    def untake(self, messages: Sequence[Received]) -> None:
+        """Messages that were taken, in their order, and not given to anybody."""
+        if not self.is_dropped:
+            self._out_count -= len(messages)
+            self._waiting.extendleft(reversed(messages))
 
     def put_back(self, message: Received) -> None:
         """Hand a message out again, before all that follow it."""

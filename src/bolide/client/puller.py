@@ -64,6 +64,7 @@ class _Nowhere:
 
     queue: MessageQueue
     is_dropped: bool = False
+    is_paused: bool = False
 
     def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         raise ClientError("a pulled message has no verdict: keep the offset yourself, or use commit()")
@@ -136,7 +137,7 @@ class PullConsumer:
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Keep an offset at the broker, under the group's name."""
         await self._routed(queue)
-        await self._positions.write({queue: offset})
+        await self._positions.tell(queue, offset)
 
     async def pull(
         self, queue: MessageQueue, offset: int, count_max: int = 32, expression: str = EVERYTHING, wait_s: float = 0.0
@@ -162,7 +163,7 @@ class PullConsumer:
         address = await instance.found_address(queue.topic, queue.broker_name)
         command = Command(RequestCode.PULL_MESSAGE, fields=header.encode())
         limit_s = wait_s + _ANSWER_LATE_S if wait_s > 0 else self._timeout_s
-        answer = await instance.client.request(address, command, limit_s)
+        answer = await instance.request(address, command, limit_s)
         status = _STATUSES.get(answer.code)
         if status is None:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)

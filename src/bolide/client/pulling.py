@@ -13,7 +13,7 @@ from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
 from bolide.client.received import Home, Received
 from bolide.client.subscriptions import tag_test
-from bolide.errors import BolideError, ClientError, ProtocolError
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueOffset
 from bolide.protocol.batch import unwrap
@@ -81,6 +81,8 @@ class QueuePull:
             try:
                 await self._pull_once()
             except (BolideError, ValueError) as problem:
+                if isinstance(problem, ConnectError | ConnectionLost):
+                    await self._instance.doubt(inflight.queue.topic)
                 if not inflight.is_dropped:
                     log.warning(
                         "pull failed, next in %g s queue=%s problem=%s", self._rules.pause_s, inflight.queue, problem
@@ -100,7 +102,8 @@ class QueuePull:
     async def _pull_once(self) -> None:
         inflight = self._inflight
         address = await self._address()
-        answer = await self._instance.client.request(address, self._command(), self._rules.timeout_s)
+        await self._instance.introduce(address)
+        answer = await self._instance.request(address, self._command(), self._rules.timeout_s)
         if inflight.is_dropped:
             return
         if answer.code == ResponseCode.FLOW_CONTROL:

@@ -31,6 +31,7 @@ class Home(Protocol):
 
     queue: MessageQueue
     is_dropped: bool
+    is_paused: bool
 
     @property
     def decide(self) -> Decide: ...
