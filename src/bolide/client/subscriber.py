@@ -11,12 +11,13 @@ first and its progress told after, so nothing settled late can move it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bolide import __version__
 from bolide.client.config import ClientConfig
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance, open_instance
@@ -26,21 +27,22 @@ from bolide.client.pulling import PullRules, QueuePull
 from bolide.client.received import Decide, Received, Verdict
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
 from bolide.client.starting import StartFrom, start_offset
+from bolide.client.state import queues_at_work, stacks
 from bolide.client.subscriptions import EVERYTHING, subscription_of
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError
+from bolide.errors import BolideError, ClientError, Refusal
 from bolide.model.allocation import Strategy, allocate, averagely
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX, retry_topic
-from bolide.protocol.bodies import ConsumerList, ConsumerMember, ConsumeType, MessageModel
-from bolide.protocol.codes import RequestCode
+from bolide.protocol.bodies import ConsumerList, ConsumerMember, ConsumeType, MessageModel, RunningConsumer
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import GetConsumerListRequest
 from bolide.remoting.guests import Guests
 
 REBALANCE_INTERVAL_S = 20.0
-ABSENT_INTERVAL_S = 1.0  # while a topic has no route: a first message, or a first failure, may create it any moment
+UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message may change, or a queue is not given free
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
 _SPACING_S = 1.0
@@ -78,13 +80,14 @@ class Subscriber:
         self.rules = rules
         self.owned: dict[MessageQueue, InFlight] = {}
         self._config = config
-        self._clock = clock
+        self.clock = clock
         version_ms = clock.now_ms()
         subscribed = dict(topics)
         if not rules.is_broadcasting:
             subscribed.setdefault(retry_topic(group), EVERYTHING)
         self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
         self._absent: set[str] = set()
+        self._is_shared = False  # everything that is our share by the last count is ours
         self._ready: deque[InFlight] = deque()  # queues that have something to hand out, each once
         self._arrival = asyncio.Event()
         self._change = asyncio.Event()
@@ -92,8 +95,13 @@ class Subscriber:
         self._guests = Guests()
         self._tasks: list[asyncio.Task[None]] = []
         self._instance: Instance | None = None
+        self._sharing = asyncio.Lock()
+        self._started_ms = 0
         self.is_stopping = False
         self.is_closed = False
+        # Where a function of the user's is called: how many times at once, and how to do it once by hand.
+        self.concurrency = 1
+        self.consume_once: Callable[[bytes, str], Awaitable[bytes]] | None = None
         # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
         self.on_verdict: Decide = self.carry_out
         self.collect: Callable[[], None] = _nothing
@@ -102,7 +110,7 @@ class Subscriber:
 
     async def start(self) -> None:
         """Join the group: routes, heartbeat, the first share of queues."""
-        instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+        instance = await self._stack.enter_async_context(open_instance(self._config, self.clock))
         try:
             await self._join(instance)
         except BaseException:
@@ -119,6 +127,7 @@ class Subscriber:
         for topic in self.subscriptions:
             await instance.refresh(topic)  # a topic that is not there yet may come; no name server at all is an error
         self._instance = instance
+        self._started_ms = self.clock.now_ms()
         self._positions = (
             FilePositions(self.rules.local_directory, instance.client_id, self.group)
             if self.rules.is_broadcasting
@@ -132,8 +141,8 @@ class Subscriber:
         await self._rebalance()
         self._start_task(self._rebalance_forever(), "rebalance")
         self._start_task(self._tell_forever(), "progress")
-        if self.rules.is_ordered and not self.rules.is_broadcasting:
-            self._start_task(renew_forever(self._locks, self.owned), "locks")
+        if self._needs_lock:
+            self._start_task(renew_forever(self._locks, self.owned, self._regain), "locks")
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(self._guests.invite(coroutine, name=f"consumer.{self.group}.{name}"))
@@ -149,6 +158,10 @@ class Subscriber:
             return
         self.is_closed = True
         self.stop_handing_out()
+        with suppress(TimeoutError):
+            # A queue that is just being handed over is not left half-way: its progress and its lock go to others.
+            async with asyncio.timeout(self._config.request_timeout_s), self._sharing:
+                pass
         for task in self._tasks:
             task.cancel()
         instance = self._instance
@@ -183,25 +196,28 @@ class Subscriber:
 
     async def _rebalance_forever(self) -> None:
         while True:
-            self._change.clear()
-            is_waiting = any(self._opened().known_route(topic) is None for topic in self.subscriptions)
             with suppress(TimeoutError):
-                async with asyncio.timeout(ABSENT_INTERVAL_S if is_waiting else REBALANCE_INTERVAL_S):
+                async with asyncio.timeout(REBALANCE_INTERVAL_S if self._is_shared else UNSHARED_INTERVAL_S):
                     await self._change.wait()
+            self._change.clear()  # a notice that comes from here on is for the next round
             await self._rebalance()
             await asyncio.sleep(_SPACING_S)
 
     async def _rebalance(self) -> None:
         """Compute our share of every topic and make it so; where something is not known, leave things as they are."""
-        is_changed = False
-        for topic in self.subscriptions:
-            try:
-                wanted = await self._share(topic)
-                if wanted is not None:
-                    is_changed |= await self._follow(topic, wanted)
-            except BolideError as problem:
-                log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
-        if is_changed and self._instance is not None:
+        before = set(self.owned)
+        self._is_shared = True
+        async with self._sharing:
+            for topic in self.subscriptions:
+                if self.is_closed:
+                    return
+                try:
+                    wanted = await self._share(topic)
+                    self._is_shared &= wanted is not None and await self._follow(topic, wanted)
+                except BolideError as problem:
+                    self._is_shared = False
+                    log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+        if set(self.owned) != before:
             log.info("group=%s owns %d queues", self.group, len(self.owned))
 
     async def _share(self, topic: str) -> set[MessageQueue] | None:
@@ -210,7 +226,8 @@ class Subscriber:
         if route is None:
             await instance.refresh(topic)
             route = instance.known_route(topic)
-            await instance.heartbeat()  # its brokers have not heard of us, and would not count us among the members
+            if route is not None:
+                await instance.heartbeat()  # its brokers have not heard of us, and would not count us as a member
         if route is None or not route.subscribe:
             if topic not in self._absent and not topic.startswith(RETRY_PREFIX):
                 self._absent.add(topic)
@@ -220,11 +237,12 @@ class Subscriber:
         if self.rules.is_broadcasting:
             return set(route.subscribe)
         members = await self._members(topic)
-        return (
-            None
-            if members is None
-            else set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
-        )
+        if members is not None and instance.client_id not in members:
+            await instance.heartbeat()  # a broker that was started anew has not heard of us yet
+            members = await self._members(topic)
+        if members is None:
+            return None
+        return set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
 
     async def _members(self, topic: str) -> list[str] | None:
         """Who is in the group, by any broker of the topic; all brokers know the same members."""
@@ -246,17 +264,19 @@ class Subscriber:
         return None
 
     async def _follow(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        """Give up what is not wanted and take what is; whether all of it could be taken."""
         owned = {queue for queue in self.owned if queue.topic == topic}
         await self._give_up([self.owned[queue] for queue in owned - wanted])
         fresh = wanted - owned
-        if self.rules.is_ordered and not self.rules.is_broadcasting and fresh:
-            fresh = await self._locks.lock(fresh) & fresh
+        if self._needs_lock and fresh:
+            granted, _ = await self._locks.ask(fresh)
+            fresh &= granted
         for queue in sorted(fresh):
             try:
                 await self._take(queue)
             except BolideError as problem:
                 log.warning("queue not taken, trying again later queue=%s problem=%s", queue, problem)
-        return bool(fresh or owned - wanted)
+        return wanted <= set(self.owned)
 
     async def _take(self, queue: MessageQueue) -> None:
         offset = await self._positions.read(queue)
@@ -267,9 +287,7 @@ class Subscriber:
     def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Own a queue from an offset on."""
         inflight = InFlight(queue, offset, self.on_verdict, is_serial=self.rules.is_ordered)
-        needs_lock = self.rules.is_ordered and not self.rules.is_broadcasting
-        inflight.is_locked = needs_lock
-        inflight.locked_s = self._clock.monotonic_s()
+        inflight.locked_s = self.clock.monotonic_s()
         self.owned[queue] = inflight
         pull = QueuePull(
             self._opened(),
@@ -278,7 +296,7 @@ class Subscriber:
             self.subscriptions[queue.topic],
             self.rules.pull,
             commits=not self.rules.is_broadcasting,
-            needs_lock=needs_lock,
+            needs_lock=self._needs_lock,
             on_found=self._found,
             on_moved=self._moved,
         )
@@ -288,15 +306,25 @@ class Subscriber:
 
     async def _give_up(self, leaving: list[InFlight]) -> None:
         self.collect()
-        progress = {inflight.queue: inflight.commit_offset for inflight in leaving}
+        progress = _progress(leaving)
         for inflight in leaving:
             inflight.drop()
             self.owned.pop(inflight.queue, None)
         await self._positions.write(progress)
-        for queue in progress:
-            self._positions.forget(queue)
-        if self.rules.is_ordered and not self.rules.is_broadcasting and progress:
+        if self._needs_lock and progress:
             await self._locks.unlock(progress)
+
+    async def _regain(self, inflight: InFlight) -> None:
+        """A queue is locked for us again: go on, but not behind what another may have done in between."""
+        offset = await self._positions.read(inflight.queue)
+        if self.owned.get(inflight.queue) is not inflight:
+            return
+        inflight.is_locked = True
+        if offset is not None and offset > inflight.commit_offset:
+            self.seek(inflight.queue, offset)
+        else:
+            inflight.wake()
+            self._found(inflight)
 
     def _moved(self, inflight: InFlight, offset: int) -> None:
         """The broker has other offsets than we thought, or was told to reset ours: begin anew where it says."""
@@ -305,11 +333,17 @@ class Subscriber:
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on elsewhere in an owned queue; what was handed out of it before counts for nothing."""
-        before = self.owned.get(queue)
-        if before is None:
-            raise ClientError(f"{queue} is not owned by this consumer now")
+        before = self._owned(queue)
         before.drop()
         self._begin(queue, offset)
+        self.owned[queue].is_paused = before.is_paused
+        self.owned[queue].is_locked = before.is_locked
+
+    def _owned(self, queue: MessageQueue) -> InFlight:
+        inflight = self.owned.get(queue)
+        if inflight is None:
+            raise ClientError(f"{queue} is not owned by this consumer now")
+        return inflight
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An administrator moved the group: go on there, and keep it at once."""
@@ -332,13 +366,15 @@ class Subscriber:
     def take_ready(self, count_max: int) -> list[Received]:
         """Messages at hand, at most so many; of several queues in turn, of each in order."""
         taken: list[Received] = []
+        now_s = self.clock.monotonic_s()
         for _ in range(len(self._ready)):
             if len(taken) >= count_max:
                 break
             inflight = self._ready.popleft()
-            while len(taken) < count_max and inflight.has_ready and not inflight.is_paused:
+            while len(taken) < count_max and inflight.has_ready:
                 taken.append(inflight.take())
-            if inflight.has_ready and not inflight.is_paused:
+            inflight.taken_s = now_s
+            if inflight.has_ready:
                 self._ready.append(inflight)
         return taken
 
@@ -355,12 +391,12 @@ class Subscriber:
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Neither pull nor hand out, until `resume`."""
         for queue in queues if queues is not None else list(self.owned):
-            self.owned[queue].is_paused = True
+            self._owned(queue).is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on where it was paused."""
         for queue in queues if queues is not None else list(self.owned):
-            inflight = self.owned[queue]
+            inflight = self._owned(queue)
             inflight.is_paused = False
             inflight.wake()
             self._found(inflight)
@@ -377,11 +413,16 @@ class Subscriber:
         elif self.rules.is_broadcasting:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
             self._settle(home, message)
-        elif self.rules.is_ordered and verdict is Verdict.NACK:
-            self._hand_out_later(home, message, delay_s or SUSPEND_S)
+        elif self.rules.is_ordered and verdict is Verdict.NACK and not self._is_given_up(message):
+            self._hand_out_later(home, message, SUSPEND_S if delay_s is None else delay_s)
         else:
-            level = DEAD_LEVEL if verdict is Verdict.DEAD else delay_level(delay_s)
+            is_dead = verdict is Verdict.DEAD or self.rules.is_ordered
+            level = DEAD_LEVEL if is_dead else delay_level(delay_s)
             self._guests.invite(self._return(home, message, level, delay_s), name="consumer.sendback")
+
+    def _is_given_up(self, message: Received) -> bool:
+        """In an ordered group a message is tried again here, without an end unless one was asked for."""
+        return self.rules.retry_count_max is not None and message.attempt > self.rules.retry_count_max
 
     def _settle(self, home: InFlight, message: Received) -> None:
         home.settle(message)
@@ -392,7 +433,7 @@ class Subscriber:
         if await self._send_back.send(message, level):
             self._settle(home, message)
         else:
-            self._hand_out_later(home, message, delay_s or LOCAL_RETRY_S)
+            self._hand_out_later(home, message, LOCAL_RETRY_S if delay_s is None else delay_s)
 
     def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
         asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
@@ -412,12 +453,45 @@ class Subscriber:
     async def tell_progress(self) -> None:
         """Keep how far every owned queue is settled."""
         self.collect()
-        await self._positions.write({queue: inflight.commit_offset for queue, inflight in self.owned.items()})
+        await self._positions.write(_progress(self.owned.values()))
+
+    # What an administrator may ask
+
+    def running(self, *, with_stacks: bool) -> RunningConsumer:
+        """Everything about this member."""
+        return RunningConsumer(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self._config.namesrv),
+                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
+                "PROP_CLIENT_VERSION": f"Bolide {__version__}",
+                "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
+                "PROP_CONSUMEORDERLY": str(self.rules.is_ordered).lower(),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            },
+            subscription_set=list(self.subscriptions.values()),
+            mq_table=queues_at_work(self.owned.values(), self._needs_lock, self.clock),
+            jstack=stacks() if with_stacks else None,
+        )
+
+    async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes:
+        """Give one message to the user's function, without any progress."""
+        if self.consume_once is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"consumer {self.group} iterates: it has no function to call")
+        return await self.consume_once(body, broker_name)
+
+    @property
+    def _needs_lock(self) -> bool:
+        return self.rules.is_ordered and not self.rules.is_broadcasting
 
     def _opened(self) -> Instance:
         if self._instance is None or self.is_closed:
             raise ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
         return self._instance
+
+
+def _progress(owned: Iterable[InFlight]) -> dict[MessageQueue, int]:
+    """How far queues are settled; of one whose lock was lost another member may know better."""
+    return {inflight.queue: inflight.commit_offset for inflight in owned if inflight.is_locked}
 
 
 def _nothing() -> None:
