@@ -369,6 +369,62 @@ async def test_a_start_reads_only_what_is_not_settled(tmp_path, monkeypatch) -> 
 
 
 @virtual_time
+async def test_one_that_is_put_off_for_long_does_not_make_a_start_read_all_that_came_after(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("bolide.broker.pop.revivals._BEHIND_MIN", 10)
+    clock = VirtualClock()
+
+    def behind(rig: Rig) -> int:
+        """Records that a start would read."""
+        settled = [rig.offsets.get("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, queue_id) for queue_id in range(8)]
+        ends = [len(rig.records(REVIVE_TOPIC, queue_id)) for queue_id in range(8)]
+        return sum(end - 1 - (-1 if last is None else last) for end, last in zip(ends, settled, strict=True))
+
+    async with popping(tmp_path, clock) as rig:
+        rig.put(b"done", b"long", b"longer", queue_id=1)
+        popper = await Popper.connect(rig)
+        done, *long = await popper.pop(invisible_ms=90_000)
+        await popper.ack(done)
+        for n in range(240):
+            rig.put(b"%d" % n)
+            for each in await popper.pop():
+                await popper.ack(each)
+            if n % 40 == 0:
+                await pass_by(1)
+        await pass_by(1)
+        assert len(rig.revive_records()) > 480
+        assert behind(rig) <= 8 * 14
+        assert await popper.ack(long[0]) == 0  # by the handle it always had
+        popper.peer.leave()
+    async with popping(tmp_path, clock) as rig:
+        assert rig.room.revivals.out_count == 1
+        popper = await Popper.connect(rig)
+        await pass_by(80)
+        assert await popper.bodies() == [b"longer"]
+        popper.peer.leave()
+
+
+@virtual_time
+async def test_a_message_that_came_again_can_be_kept_for_longer_too(tmp_path) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        rig.put(b"x")
+        popper = await Popper.connect(rig)
+        await popper.pop(invisible_ms=1_000)
+        await pass_by(1)
+        (again,) = await popper.pop(invisible_ms=1_000)
+        kept = await popper.change(again, 20_000)
+        assert isinstance(kept, Popped)
+        await pass_by(10)
+        assert await popper.pop() == []
+        await pass_by(10)
+        (third,) = await popper.pop()
+        assert third.message.reconsume_times == 2
+        popper.peer.leave()
+
+
+@virtual_time
 async def test_synchronous_flush_answers_when_the_checkpoint_is_on_disk(tmp_path) -> None:
     clock = VirtualClock()
     async with popping(tmp_path, clock, flushDiskType="SYNC_FLUSH") as rig:

@@ -129,6 +129,11 @@ class Checkpoint:
         self.left &= ~bit
         return True
 
+    def narrow(self) -> None:
+        """Forget what is settled."""
+        self.distances = tuple(distance for i, distance in enumerate(self.distances) if self.left >> i & 1)
+        self.left = (1 << len(self.distances)) - 1
+
     def _bit(self, offset: int) -> int:
         try:
             return 1 << self.distances.index(offset - self.key.start_offset)
