@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bolide import kernel
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
 from bolide.client.received import Home, Received
-from bolide.client.subscriptions import tag_test
+from bolide.client.subscriptions import Labelled, tag_test
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
-from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueOffset
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import Subscription
@@ -63,7 +63,7 @@ class QueuePull:
         self._group = group
         self._inflight = inflight
         self._subscription = subscription
-        self._is_wanted = tag_test(subscription)
+        self._is_wanted = tag_test(subscription) if subscription.tags_set else None
         self._rules = rules
         self._commits = commits
         self._needs_lock = needs_lock
@@ -150,15 +150,24 @@ class QueuePull:
         return Command(RequestCode.PULL_MESSAGE, fields=header.encode())
 
 
-def decode_pulled(body: bytes, home: Home, is_wanted: Callable[[StoredMessage], bool]) -> list[Received]:
-    """The messages of an answer that were asked for; one that nobody can read is said in the log and left out."""
+def decode_pulled(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] | None) -> list[Received]:
+    """The messages of an answer that were asked for; without `is_wanted` all were."""
+    rows = kernel.cut_records(body)
+    if rows is None:
+        return _decode_odd(body, home, is_wanted)
+    messages = [Received(home, row, body) for row in rows]
+    return messages if is_wanted is None else list(filter(is_wanted, messages))
+
+
+def _decode_odd(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] | None) -> list[Received]:
+    """Records of every kind; one that nobody can read is said in the log and left out."""
     messages = []
     for record in decode_records(body):
         for stored in unwrap(record):
-            if not is_wanted(stored):
+            if is_wanted is not None and not is_wanted(stored):
                 continue
             try:
-                messages.append(Received(inflate(stored), home))
+                messages.append(Received.of(inflate(stored), home))
             except ProtocolError as problem:
                 # To stop here would hold up its queue for ever.
                 log.error("message skipped queue=%s id=%s problem=%s", home.queue, stored.message_id, problem)
