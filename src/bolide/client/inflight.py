@@ -7,7 +7,7 @@ is handed out any more, and what is settled late counts for nothing.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from bolide.client.received import Decide, Received
 from bolide.model.queue import MessageQueue
@@ -66,18 +66,19 @@ class InFlight:
             and not (self._is_serial and self._out_count)
         )
 
-    def add(self, messages: Iterable[Received], next_offset: int) -> None:
+    def add(self, messages: Sequence[Received], next_offset: int) -> None:
         """What a pull brought, and where the next one goes on."""
-        for message in messages:
-            self._waiting.append(message)
-            self._order.append(message.queue_offset)
-            self.held_size += len(message.body)
+        self._waiting.extend(messages)
+        self._order.extend([message.queue_offset for message in messages])
+        self.held_size += sum([len(message.body) for message in messages])
         self.next_offset = next_offset
 
-    def take(self) -> Received:
-        """The next message to hand out; `has_ready` must hold."""
-        self._out_count += 1
-        return self._waiting.popleft()
+    def take(self, count_max: int) -> list[Received]:
+        """The next messages to hand out, at most so many; one if each has to wait for the one before."""
+        count = min(count_max, 1 if self._is_serial else len(self._waiting)) if self.has_ready else 0
+        self._out_count += count
+        waiting = self._waiting
+        return [waiting.popleft() for _ in range(count)]
 
     def untake(self, messages: Sequence[Received]) -> None:
         """Messages that were taken, in their order, and not given to anybody."""
@@ -95,14 +96,17 @@ class InFlight:
 
     def settle(self, message: Received) -> None:
         """A message is done with, for good or by having been sent back."""
-        offset = message.queue_offset
-        if self.is_dropped or not self._order or offset < self._order[0] or offset in self._settled:
+        offset, order, settled = message.queue_offset, self._order, self._settled
+        if self.is_dropped or not order or offset < order[0] or offset in settled:
             return
         self._out_count -= 1
-        self._settled.add(offset)
         self.held_size -= len(message.body)
-        while self._order and self._order[0] in self._settled:
-            self._settled.discard(self._order.popleft())
+        if offset == order[0]:
+            order.popleft()
+            while settled and order[0] in settled:
+                settled.discard(order.popleft())
+        else:
+            settled.add(offset)
         self._room.set()
 
     def drop(self) -> None:

@@ -128,7 +128,7 @@ class Listener:
         begun_s = self._subscriber.clock.monotonic_s()
         remark = None
         try:
-            await self._call(Received(stored, home))
+            await self._call(Received.of(stored, home))
             result = ConsumeResult.CR_SUCCESS if home.verdict in (None, Verdict.ACK) else ConsumeResult.CR_LATER
         except Exception as problem:
             result, remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"

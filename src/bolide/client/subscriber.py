@@ -11,7 +11,7 @@ first and its progress told after, so nothing settled late can move it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from bolide.client.instance import Instance, open_instance
 from bolide.client.locking import QueueLocks, renew_forever
 from bolide.client.positions import BrokerPositions, FilePositions
 from bolide.client.pulling import PullRules, QueuePull
-from bolide.client.received import Decide, Received, Verdict
+from bolide.client.received import Decide, Home, Received, Verdict
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
 from bolide.client.starting import StartFrom, start_offset
 from bolide.client.state import queues_at_work, stacks
@@ -45,6 +45,7 @@ REBALANCE_INTERVAL_S = 20.0
 UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message may change, or a queue is not given free
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
+LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
 _SPACING_S = 1.0
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class SubscriberRules:
     strategy: Strategy = averagely
     pull: PullRules = field(default_factory=PullRules)
     retry_count_max: int | None = None
-    local_directory: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+    local_directory: Path = LOCAL_DIRECTORY
 
 
 class Subscriber:
@@ -129,7 +130,7 @@ class Subscriber:
         self._instance = instance
         self._started_ms = self.clock.now_ms()
         self._positions = (
-            FilePositions(self.rules.local_directory, instance.client_id, self.group)
+            FilePositions(self.rules.local_directory.expanduser(), instance.client_id, self.group)
             if self.rules.is_broadcasting
             else BrokerPositions(instance, self.group)
         )
@@ -371,12 +372,17 @@ class Subscriber:
             if len(taken) >= count_max:
                 break
             inflight = self._ready.popleft()
-            while len(taken) < count_max and inflight.has_ready:
-                taken.append(inflight.take())
+            taken += inflight.take(count_max - len(taken))
             inflight.taken_s = now_s
             if inflight.has_ready:
                 self._ready.append(inflight)
         return taken
+
+    def untake(self, home: Home, messages: Sequence[Received]) -> None:
+        """Messages that were taken, and given to nobody."""
+        inflight = self.owned.get(home.queue)
+        if inflight is home and inflight is not None:
+            inflight.untake(messages)
 
     async def receive(self, count_max: int = 1) -> list[Received]:
         """Wait for messages; an empty list once the consumer is closed."""
