@@ -291,6 +291,24 @@ async def test_a_waiting_pop_whose_connection_ended_takes_nothing(tmp_path) -> N
         there.peer.leave()
 
 
+@virtual_time
+async def test_who_does_not_take_what_is_sent_is_passed_over_and_the_message_stays(tmp_path, monkeypatch) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        popper = await Popper.connect(rig)
+        popper.peer.send(popper.pop_request(poll_ms=60_000))
+        await eventually(lambda: rig.room.parked.count == 1)
+        monkeypatch.setattr("bolide.broker.pop.parked._UNSENT_SIZE_MAX", -1)
+        rig.put(b"0")
+        await asyncio.sleep(1)  # virtual
+        assert (rig.room.parked.count, rig.offsets.get(GROUP, TOPIC, 0)) == (1, 0)
+        monkeypatch.undo()
+        rig.put(b"1")
+        (answer,) = await popper.peer.answers(1)
+        assert [message.body for message in decode_records(answer.body)] == [b"0", b"1"]
+        popper.peer.leave()
+
+
 # The retry topic
 
 
