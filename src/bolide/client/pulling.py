@@ -15,7 +15,7 @@ from bolide.client.instance import Instance
 from bolide.client.received import Home, Received
 from bolide.client.subscriptions import Labelled, tag_test
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
-from bolide.model.queue import QueueOffset
+from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -24,6 +24,7 @@ from bolide.protocol.headers.consume import PullMessageAnswer, PullMessageReques
 from bolide.protocol.records import decode_records, inflate
 
 _COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+_COMMITTING = str(_COMMIT | _SUSPEND | _SUBSCRIPTION)
 _FLOW_CONTROL_PAUSE_S = 0.02
 _GOES_ON = frozenset((ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
 log = logging.getLogger(__name__)
@@ -60,9 +61,8 @@ class QueuePull:
         on_moved: Callable[[InFlight, int], None],
     ) -> None:
         self._instance = instance
-        self._group = group
+        self._fields = _unchanging_fields(group, inflight.queue, subscription, rules)
         self._inflight = inflight
-        self._subscription = subscription
         self._is_wanted = tag_test(subscription) if subscription.tags_set else None
         self._rules = rules
         self._commits = commits
@@ -130,24 +130,33 @@ class QueuePull:
         )
 
     def _command(self) -> Command:
-        inflight, rules = self._inflight, self._rules
+        inflight = self._inflight
         commit_offset = inflight.commit_offset if self._commits and inflight.broker_id == 0 else 0
-        header = PullMessageRequest(
-            consumer_group=self._group,
-            topic=inflight.queue.topic,
-            queue_id=inflight.queue.queue_id,
-            queue_offset=QueueOffset(inflight.next_offset),
-            message_count_max=rules.batch_count,
-            sys_flag=_SUSPEND | _SUBSCRIPTION | (_COMMIT if commit_offset > 0 else 0),
-            commit_offset=QueueOffset(commit_offset),
-            suspend_timeout_ms=int(rules.suspend_s * 1000),
-            # With the expression in it a request is right also while the broker has not heard our heartbeat yet.
-            subscription=self._subscription.sub_string,
-            subscription_version=self._subscription.sub_version,
-            expression_type=self._subscription.expression_type,
-            answer_size_max=rules.batch_size,
-        )
-        return Command(RequestCode.PULL_MESSAGE, fields=header.encode())
+        fields = self._fields.copy()
+        fields["queueOffset"] = str(inflight.next_offset)
+        if commit_offset > 0:
+            fields["commitOffset"] = str(commit_offset)
+            fields["sysFlag"] = _COMMITTING
+        return Command(RequestCode.PULL_MESSAGE, fields=fields)
+
+
+def _unchanging_fields(group: str, queue: MessageQueue, subscription: Subscription, rules: PullRules) -> dict[str, str]:
+    """A pull of one queue, but for where it begins and what it commits: those alone differ from one to the next."""
+    return PullMessageRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=QueueOffset(0),
+        message_count_max=rules.batch_count,
+        sys_flag=_SUSPEND | _SUBSCRIPTION,
+        commit_offset=QueueOffset(0),
+        suspend_timeout_ms=int(rules.suspend_s * 1000),
+        # With the expression in it a request is right also while the broker has not heard our heartbeat yet.
+        subscription=subscription.sub_string,
+        subscription_version=subscription.sub_version,
+        expression_type=subscription.expression_type,
+        answer_size_max=rules.batch_size,
+    ).encode()
 
 
 def decode_pulled(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] | None) -> list[Received]:

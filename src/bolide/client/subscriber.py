@@ -22,6 +22,7 @@ from bolide.client.config import ClientConfig
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance, open_instance
 from bolide.client.locking import QueueLocks, renew_forever
+from bolide.client.membership import members_of
 from bolide.client.positions import BrokerPositions, FilePositions
 from bolide.client.pulling import PullRules, QueuePull
 from bolide.client.received import Decide, Home, Received, Verdict
@@ -35,10 +36,8 @@ from bolide.model.allocation import Strategy, allocate, averagely
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX, retry_topic
-from bolide.protocol.bodies import ConsumerList, ConsumerMember, ConsumeType, MessageModel, RunningConsumer
-from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import GetConsumerListRequest
+from bolide.protocol.bodies import ConsumerMember, ConsumeType, MessageModel, RunningConsumer
+from bolide.protocol.codes import ResponseCode
 from bolide.remoting.guests import Guests
 
 REBALANCE_INTERVAL_S = 20.0
@@ -237,32 +236,13 @@ class Subscriber:
         self._absent.discard(topic)
         if self.rules.is_broadcasting:
             return set(route.subscribe)
-        members = await self._members(topic)
+        members = await members_of(instance, self.group, route)
         if members is not None and instance.client_id not in members:
             await instance.heartbeat()  # a broker that was started anew has not heard of us yet
-            members = await self._members(topic)
+            members = await members_of(instance, self.group, route)
         if members is None:
             return None
         return set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
-
-    async def _members(self, topic: str) -> list[str] | None:
-        """Who is in the group, by any broker of the topic; all brokers know the same members."""
-        instance = self._opened()
-        route = instance.known_route(topic)
-        names = list(route.addresses) if route is not None else []
-        instance.chance.shuffle(names)
-        header = GetConsumerListRequest(consumer_group=self.group)
-        for name in names:
-            address = instance.address(name, is_exact=False)
-            if address is None:
-                continue
-            try:
-                command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=header.encode())
-                answer = await instance.ask(address, command)
-                return ConsumerList.decode(answer.body).consumer_id_list
-            except BolideError as problem:
-                log.debug("members not told broker=%s problem=%s", name, problem)
-        return None
 
     async def _follow(self, topic: str, wanted: set[MessageQueue]) -> bool:
         """Give up what is not wanted and take what is; whether all of it could be taken."""
@@ -411,8 +391,8 @@ class Subscriber:
 
     def carry_out(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         """Do what a user said of a message."""
-        home = self.owned.get(message.queue)
-        if home is not message.home or home is None:
+        home = message.home
+        if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again
         if verdict is Verdict.ACK:
             self._settle(home, message)
@@ -432,7 +412,7 @@ class Subscriber:
 
     def _settle(self, home: InFlight, message: Received) -> None:
         home.settle(message)
-        if home.has_ready and self.rules.is_ordered:
+        if self.rules.is_ordered and home.has_ready:
             self._found(home)
 
     async def _return(self, home: InFlight, message: Received, level: int, delay_s: float | None) -> None:
