@@ -1,9 +1,11 @@
-"""The client for asyncio: producers, consumers, and what they give and take."""
+"""The client for asyncio: producers, consumers, an administrator, and what they give and take."""
 
+from bolide.admin.admin import Admin
 from bolide.client.config import Credentials
 from bolide.client.consumer import Consumer
-from bolide.client.handlers import handler, listening, run_until_stopped
+from bolide.client.handlers import Handler, handler, listening, run_until_stopped
 from bolide.client.hooks import SendHook
+from bolide.client.listener import ConsumeHook
 from bolide.client.producer import Producer
 from bolide.client.puller import PullConsumer, Pulled, PullStatus
 from bolide.client.pulling import PullRules
@@ -17,10 +19,13 @@ from bolide.model.queue import MessageQueue
 
 __all__ = [
     "STRATEGIES",
+    "Admin",
     "BolideError",
     "ClientError",
+    "ConsumeHook",
     "Consumer",
     "Credentials",
+    "Handler",
     "Message",
     "MessageQueue",
     "Producer",

@@ -20,6 +20,7 @@ from bolide.client.instance import Instance, open_instance
 from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
+from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.names import topic_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, retry_topic
@@ -37,13 +38,17 @@ from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import ResetOffsetRequest
+from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
 from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnectionsRequest, GetConsumeStatsRequest
 from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
 from bolide.protocol.headers.topics import DeleteTopicRequest, GetTopicStatsRequest, UpdateTopicRequest
+from bolide.protocol.records import decode_record, decode_records, inflate
 from bolide.remoting.config import ConnectConfig
 
 READ_WRITE = 6
-_LATEST_MS = -1
+LATEST_MS = -1
+EVER_MS = (1 << 63) - 1
+_SENT_AGAIN_MAX = 32
 _SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
 _BUILT_IN_GROUPS = frozenset(("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "__MONITOR_CONSUMER"))
 _BUILT_IN_PREFIXES = ("CID_ONSAPI_", "CID_ONS-HTTP-PROXY", "CID_RMQ_SYS_", "CID_DefaultHeartBeatSyncerTopic")
@@ -253,6 +258,54 @@ class Admin:
                 rows.append(TopicQueueRow(queue, span.min_offset, span.max_offset, span.last_update_timestamp))
         return sorted(rows, key=lambda row: row.queue)
 
+    # Messages
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int = EVER_MS
+    ) -> list[StoredMessage]:
+        """The messages of a topic that were sent with a key, oldest first; times are those of storing."""
+        found = await self._query(topic, key, count_max, begin_ms, end_ms, is_unique_key=False)
+        # Brokers compare hashes, and two keys may share one.
+        return [message for message in found if key in message.keys]
+
+    async def messages_by_id(self, topic: str, msg_id: str) -> list[StoredMessage]:
+        """The messages with an id that a producer gave: one, or several if it was sent again."""
+        found = await self._query(topic, msg_id, _SENT_AGAIN_MAX, 0, EVER_MS, is_unique_key=True)
+        return [message for message in found if message.message_id == msg_id]
+
+    async def message_at(self, offset_id: str) -> StoredMessage:
+        """The message under an id that a broker gave (`Receipt.offset_id`), which says where it lies."""
+        place = parse_offset_id(offset_id)
+        if place is None:
+            raise ClientError(
+                f"{offset_id!r} is no id that a broker gave; one that a producer gave is found by messages_by_id"
+            )
+        fields = ViewMessageRequest(physical_offset=place.physical_offset).encode()
+        answer = await self._ask(str(place.host), Command(RequestCode.VIEW_MESSAGE_BY_ID, fields=fields))
+        return inflate(decode_record(answer.body))
+
+    async def _query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, is_unique_key: bool
+    ) -> list[StoredMessage]:
+        header = QueryMessageRequest(
+            topic=topic,
+            key=key,
+            message_count_max=count_max,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            is_unique_key=is_unique_key,
+        )
+        found: list[StoredMessage] = []
+        for data in (await self.route(topic)).broker_datas:
+            address = data.broker_addrs[min(data.broker_addrs)]
+            command = Command(RequestCode.QUERY_MESSAGE, fields=header.encode())
+            answer = await self._opened().request(address, command, self._timeout_s)
+            if answer.code == ResponseCode.SUCCESS:
+                found += [inflate(message) for message in decode_records(answer.body)]
+            elif answer.code != ResponseCode.QUERY_NOT_FOUND:
+                raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        return sorted((message for message in found if message.topic == topic), key=lambda message: message.stored_at)
+
     # Groups
 
     async def groups(self) -> list[str]:
@@ -293,7 +346,7 @@ class Admin:
                 rows.append(ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp))
         return sorted(rows, key=lambda row: row.queue)
 
-    async def reset_group(self, group: str, topic: str, time_ms: int = _LATEST_MS) -> dict[MessageQueue, int]:
+    async def reset_group(self, group: str, topic: str, time_ms: int = LATEST_MS) -> dict[MessageQueue, int]:
         """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not."""
         header = ResetOffsetRequest(topic=topic, group=group, timestamp_ms=time_ms, is_forced=True)
         moved: dict[MessageQueue, int] = {}

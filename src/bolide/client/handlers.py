@@ -11,15 +11,18 @@ The decorator leaves the function as it is, so that it can be called and tested 
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+from bolide.client.background import background_loop
 from bolide.client.config import Credentials, client_config
 from bolide.client.listener import CONSUME_TIMEOUT_S, ConsumeHook, Function, Listener
 from bolide.client.starting import StartFrom
-from bolide.client.subscriber import Subscriber, SubscriberRules
+from bolide.client.subscriber import LOCAL_DIRECTORY, Subscriber, SubscriberRules
 from bolide.client.subscriptions import parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
@@ -42,6 +45,8 @@ class Handler:
     start_from: StartFrom | None = None
     timeout_s: float = CONSUME_TIMEOUT_S
     hooks: tuple[ConsumeHook, ...] = ()
+    retry_count_max: int | None = None
+    offsets_directory: Path = LOCAL_DIRECTORY
 
 
 registered: list[Handler] = []
@@ -57,6 +62,8 @@ def handler(
     start_from: StartFrom | None = None,
     timeout_s: float = CONSUME_TIMEOUT_S,
     hooks: Sequence[ConsumeHook] = (),
+    retry_count_max: int | None = None,
+    offsets_directory: Path = LOCAL_DIRECTORY,
 ) -> Callable[[F], F]:
     """Have a function called for each message of these topics, once `run` has begun; it may be async."""
 
@@ -72,6 +79,8 @@ def handler(
                 start_from=start_from,
                 timeout_s=timeout_s,
                 hooks=tuple(hooks),
+                retry_count_max=retry_count_max,
+                offsets_directory=offsets_directory,
             )
         )
         return function
@@ -115,11 +124,45 @@ async def listening(
                 subscriber.stop_handing_out()
 
 
+@contextmanager
+def listening_in_background(
+    namesrv: str | None = None,
+    handlers: Iterable[Handler] | None = None,
+    *,
+    credentials: Credentials | None = None,
+    clock: Clock | None = None,
+) -> Iterator[None]:
+    """The same for callers without a loop: the block goes on at once, and its end waits for the calls under way."""
+    background = background_loop()
+    ended = asyncio.Event()
+    started: Future[None] = Future()
+
+    async def listen() -> None:
+        try:
+            async with listening(namesrv, handlers, credentials=credentials, clock=clock):
+                started.set_result(None)
+                await ended.wait()
+        except BaseException as problem:
+            if not started.done():
+                started.set_exception(problem)
+            raise
+
+    listener = background.submit(listen())
+    started.result()
+    try:
+        yield
+    finally:
+        background.loop.call_soon_threadsafe(ended.set)
+        listener.result()
+
+
 def _subscriber(item: Handler, namesrv: str | None, credentials: Credentials | None, clock: Clock) -> Subscriber:
     rules = SubscriberRules(
         is_broadcasting=item.broadcasting,
         is_ordered=item.ordered,
         start_from=item.start_from or StartFrom.newest(),
+        retry_count_max=item.retry_count_max,
+        local_directory=item.offsets_directory,
     )
     name = "DEFAULT" if item.broadcasting else ""
     config = client_config(namesrv, instance_name=name, credentials=credentials)
