@@ -23,7 +23,7 @@ from bolide.client.nameservers import NameServers
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.signing import Signing
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError
+from bolide.errors import BolideError, ClientError, ConnectError
 from bolide.model.topics import AUTO_CREATE_TOPIC
 from bolide.protocol.bodies import ConsumerMember, Heartbeat, ProducerMember
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -299,6 +299,14 @@ class Instance:
         while True:
             await self.heartbeat()
             await asyncio.sleep(self.config.heartbeat_interval_s)
+
+
+def unreachable(broker_name: str, problem: ConnectError) -> ConnectError:
+    """The same with what it means: the name server told an address that does not answer here."""
+    return ConnectError(
+        f"broker {broker_name} cannot be reached at the address it gave to the name server: {problem}; if it runs, let "
+        "it give one that is reached from here (brokerIP1, `bolide up --host`)"
+    )
 
 
 def client_id_of(config: ClientConfig) -> str:
