@@ -194,6 +194,21 @@ async def test_an_empty_batch_is_refused(tmp_path) -> None:
         popper.peer.leave()
 
 
+@virtual_time
+async def test_a_batch_without_measure_is_refused_whole(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("bolide.broker.processors.acks._BATCH_MAX", 2)
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        rig.put(*[b"x"] * 3)
+        popper = await Popper.connect(rig)
+        popped = [(await popper.pop(message_count_max=1))[0] for _ in range(3)]
+        assert await popper.ack_many(popped) == ResponseCode.MESSAGE_ILLEGAL
+        assert rig.room.revivals.out_count == 3
+        assert await popper.ack_many(popped[:2]) == 0
+        assert rig.room.revivals.out_count == 1
+        popper.peer.leave()
+
+
 @pytest.mark.parametrize(
     ("field", "value", "code"),
     [

@@ -61,6 +61,9 @@ class LaneReader:
     def read(self, lane: Lane, count_max: int, tags: frozenset[int] | None, init_mode: int | None) -> Taken:
         """The next messages, without taking them; what nobody could take is passed over, with an init mode for good."""
         start = self.position(lane, init_mode)
+        queue = self._queue(lane)
+        if queue is None or start == queue.next_offset:
+            return Taken(lane, start, [], [], start, 0, False)  # a topic may have a thousand queues that are read out
         slices = self._read(lane, start, count_max, tags)
         is_skipping = False
         if slices.status in _ELSEWHERE:
@@ -80,7 +83,7 @@ class LaneReader:
         return self._store.read(QueueKey(lane.topic, lane.queue_id), offset, count_max, tags)
 
     def _queue(self, lane: Lane) -> ConsumeQueue | None:
-        return self._store.queue(QueueKey(lane.topic, lane.queue_id))
+        return self._store.dispatch.queues.get((lane.topic, lane.queue_id))
 
     def _first(self, lane: Lane, init_mode: int) -> int:
         queue = self._queue(lane)
