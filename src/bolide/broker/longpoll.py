@@ -147,9 +147,13 @@ class ParkedPulls:
         self._woken.append(parked)
 
     def _answer_woken(self) -> None:
+        sessions: dict[Session, None] = {}
         for _ in range(min(len(self._woken), _SLICE_COUNT)):
             parked = self._woken.popleft()
             parked.request.session.answer(parked.request, parked.resume)
+            sessions[parked.request.session] = None
+        for session in sessions:
+            session.flush()  # a turn of the loop sooner than by itself: somebody waits for just this
         if self._woken:
             asyncio.get_running_loop().call_soon(self._answer_woken)
 

@@ -133,6 +133,15 @@ class Session(asyncio.BufferedProtocol):
         if not self._gone.done():
             self._push(frames)
 
+    def flush(self) -> None:
+        """Write now what would leave with the next write: for who knows that no more will come in this turn."""
+        self._flush()
+
+    @property
+    def asked(self) -> Asked:
+        """Our own requests that wait for an answer."""
+        return self._asked
+
     def hold(self, count: int) -> None:
         """So many requests of the peer were begun and will be answered through `push` or `answer`."""
         self._held_count += count
@@ -157,6 +166,11 @@ class Session(asyncio.BufferedProtocol):
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the connection has ended, also if that was before."""
         self._gone.add_done_callback(lambda _: callback())
+
+    @property
+    def is_writable(self) -> bool:
+        """The peer takes what was written before."""
+        return self._writable is None or self._writable.is_set()
 
     async def writable(self) -> None:
         """Wait until the peer takes what was written before."""
@@ -401,7 +415,7 @@ class Session(asyncio.BufferedProtocol):
     async def _acquire(self, timeout_s: float) -> None:
         """A place among the requests in flight, and a peer that takes bytes."""
         places = self._asked.places
-        if not places.locked() and (self._writable is None or self._writable.is_set()):
+        if not places.locked() and self.is_writable:
             await places.acquire()  # does not wait
             return
         has_place = False
@@ -432,7 +446,10 @@ class Session(asyncio.BufferedProtocol):
 
     def _give_up(self, opaque: int, code: int, timeout_s: float) -> None:
         text = f"{self.peer} did not answer request {code} within {timeout_s:g} s"
-        read_count = self._asked.fail(opaque, RequestTimeout(text))
+        self.note_silence(self._asked.fail(opaque, RequestTimeout(text)), text)
+
+    def note_silence(self, read_count: int, text: str) -> None:
+        """Nothing was read since a request that got no answer in time: then nothing will be."""
         if self._config.is_silence_fatal and read_count == self.read_count:
             log.warning("connection closed: %s, nor send anything else", text)
             self.abort("half-open")
