@@ -150,9 +150,14 @@ def answer_of(fields: dict[str, str], code: int = 0, flag: int = 1, codec: int =
 def test_a_receipt_is_read_in_either_codec_and_others_are_left(client: Any, codec: int) -> None:
     first, other = answer_of(FIELDS, codec=codec), answer_of({"nextBeginOffset": "7"}, codec=codec)
     stream = first + other + first
-    rows, left = client.read_receipts(stream, bounds_of(stream))
+    rows, left = client.read_receipts(stream, bounds_of(stream), {-7})
     assert rows == [(-7, 3, 123456789012, FIELDS["msgId"])] * 2
     assert left == bounds_of(stream)[2:4]
+
+
+def test_a_receipt_that_another_expects_is_left_to_him(client: Any) -> None:
+    frame = answer_of(FIELDS)
+    assert client.read_receipts(frame, bounds_of(frame), {7}) == ([], bounds_of(frame))
 
 
 @pytest.mark.parametrize(
@@ -169,12 +174,12 @@ def test_a_receipt_is_read_in_either_codec_and_others_are_left(client: Any, code
     ],
 )
 def test_what_is_no_plain_receipt_is_left(client: Any, frame: bytes) -> None:
-    assert client.read_receipts(frame, bounds_of(frame)) == ([], bounds_of(frame))
+    assert client.read_receipts(frame, bounds_of(frame), {-7}) == ([], bounds_of(frame))
 
 
 def test_a_remark_of_a_java_broker_does_not_hide_a_receipt(client: Any) -> None:
     frame = answer_of(FIELDS | {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}, remark='said "é"')
-    assert client.read_receipts(frame, bounds_of(frame))[0] == [(-7, 3, 123456789012, FIELDS["msgId"])]
+    assert client.read_receipts(frame, bounds_of(frame), {-7})[0] == [(-7, 3, 123456789012, FIELDS["msgId"])]
 
 
 @given(
@@ -190,7 +195,7 @@ def test_reading_receipts_agrees_on_any_answer(
     header = json.dumps(document, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     stream = struct.pack(">ii", 4 + len(header), len(header)) + header
     bounds = [4, len(stream)]
-    assert twin.read_receipts(stream, bounds) == plain_client.read_receipts(stream, bounds)
+    assert twin.read_receipts(stream, bounds, {1, 3}) == plain_client.read_receipts(stream, bounds, {1, 3})
 
 
 @given(st.binary(max_size=60))
@@ -200,13 +205,13 @@ def test_reading_receipts_agrees_on_any_answer(
 def test_reading_receipts_agrees_on_any_header(twin: Any, header: bytes) -> None:
     stream = struct.pack(">ii", 4 + len(header), len(header)) + header
     bounds = [4, len(stream)]
-    assert twin.read_receipts(stream, bounds) == plain_client.read_receipts(stream, bounds)
+    assert twin.read_receipts(stream, bounds, {1, 3}) == plain_client.read_receipts(stream, bounds, {1, 3})
 
 
 @pytest.mark.parametrize("bounds", [[-1, 8], [0, 3], [4, 999], [6, 4]])
 def test_bounds_outside_the_stream_are_refused(client: Any, bounds: list[int]) -> None:
     with pytest.raises(ValueError, match="is outside a stream of 8 bytes"):
-        client.read_receipts(b"12345678", bounds)
+        client.read_receipts(b"12345678", bounds, {})
 
 
 # Records

@@ -314,7 +314,7 @@ cdef int read_answer(const char* at, const char* end, Answer* answer) noexcept n
     return RECEIPT if answer.has_ids and answer.has_queue_id and answer.has_queue_offset else OTHERS
 
 
-def read_receipts(stream, bounds):
+def read_receipts(stream, bounds, expected):
     cdef Py_buffer view
     cdef Py_ssize_t i, start, end, header_end
     cdef const uint8_t* bytes_
@@ -336,14 +336,14 @@ def read_receipts(stream, bounds):
                 answer.has_ids = answer.has_queue_id = answer.has_queue_offset = False
                 answer.opaque = answer.queue_id = answer.queue_offset = 0
                 became = read_answer(<const char*>bytes_ + start + 4, <const char*>bytes_ + header_end, &answer)
-            if became == RECEIPT:
+            if became == RECEIPT and answer.opaque in expected:
                 rows.append((
                     answer.opaque, answer.queue_id, answer.queue_offset,
                     PyUnicode_DecodeASCII(answer.ids.at, answer.ids.size, NULL),
                 ))
                 continue
             if became == IRREGULAR:
-                row = plain_client.read_receipts(stream, [start, end])[0]
+                row = plain_client.read_receipts(stream, [start, end], expected)[0]
                 if row:
                     rows += row
                     continue

@@ -13,6 +13,7 @@ from behind the opaque number on:
 """
 
 import struct
+from collections.abc import Container
 from json.encoder import encode_basestring
 
 from bolide.kernel.plain import Buffer, Header, read_headers
@@ -75,13 +76,13 @@ def _properties(extra: bytes, unique_id: str) -> bytes:
     return properties
 
 
-def read_receipts(stream: Buffer, bounds: list[int]) -> tuple[list[ReceiptRow], list[int]]:
-    """The plain receipts among the frames of one read, and the bounds of all other frames."""
+def read_receipts(stream: Buffer, bounds: list[int], expected: Container[int]) -> tuple[list[ReceiptRow], list[int]]:
+    """The plain receipts for the opaque numbers that are expected, and the bounds of all other frames of one read."""
     rows: list[ReceiptRow] = []
     left: list[int] = []
     for i, header in enumerate(read_headers(stream, bounds)):
         row = None if header is None else _receipt(header)
-        if row is None:
+        if row is None or row[0] not in expected:
             left += bounds[2 * i : 2 * i + 2]
         else:
             rows.append(row)
