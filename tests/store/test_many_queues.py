@@ -55,3 +55,20 @@ def flags_of_map(directory: Path) -> list[str]:
         elif is_there and line.startswith("VmFlags:"):
             return line.split()[1:]
     raise AssertionError(f"no file of {directory} is mapped")
+
+
+def test_choosing_what_to_sync_opens_no_file(tmp_path: Path) -> None:
+    with opened(small(tmp_path, segment_size=1 << 20, open_files_max=16)) as store:
+        store.append([draft(b"x", f"T{number}") for number in range(QUEUE_COUNT)])
+        mapped = mapped_files(tmp_path)
+        assert len(mapped) < QUEUE_COUNT
+        sync = store.begin_queue_flush(0)
+        assert mapped_files(tmp_path) == mapped
+        sync()
+        assert not store.dispatch.unsynced(0)[0]
+
+
+def mapped_files(root: Path) -> list[str]:
+    """The queue files that are mapped, in the order of their addresses."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[-1] for line in lines if str(root / "consumequeue") in line]

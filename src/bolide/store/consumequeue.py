@@ -164,13 +164,13 @@ class ConsumeQueue:
             return 0
         return self.next_offset * ENTRY_SIZE // 4096 - self.dirty_from // 4096 + 1
 
-    def unsynced(self) -> list[Segment]:
-        """The segments that are not durable yet; from here on they count as being made so."""
+    def unsynced(self) -> list[int]:
+        """The bases of segments that are not durable yet; from here on they count as being made so."""
         if self.dirty_from is None:
             return []
         start, self.dirty_from = self.dirty_from, None
         first = start - start % self.segments.segment_size
-        return [self.segments.open(base) for base in self.segments.bases if base >= first]
+        return [base for base in self.segments.bases if base >= first]
 
     def raise_min(self, log_start: int) -> None:
         """The log begins at log_start now: entries that point below are not worth reading."""

@@ -39,6 +39,7 @@ from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
 from bolide.store.record import Draft, decode, store_ms_of
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
+from bolide.store.segment import segment_name
 from bolide.store.segments import allow_many_files
 
 log = logging.getLogger(__name__)
@@ -284,13 +285,11 @@ class Store:
         store_ms, is_thorough = self.dispatch.store_ms, pages_min == 0
         index_ms = self.dispatch.index.full_ms
         segments, directories = self.dispatch.unsynced(pages_min)
-        # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
-        paths = [segment.path for segment in segments]
 
         def sync() -> None:
-            for path in paths:
+            for directory, base in segments:
                 with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                    self._sync_file(path)
+                    self._sync_file(directory / segment_name(base))
             for directory in directories:
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.sync_directory(directory)
@@ -302,7 +301,7 @@ class Store:
         return sync
 
     def _sync_file(self, path: Path) -> None:
-        """Queues are many: no more than one descriptor is open for this at a time."""
+        """With a descriptor of our own, for the segment may be closed to make room; one at a time: queues are many."""
         fd = self._disk.open(path)
         try:
             self._disk.sync(fd)
