@@ -32,7 +32,7 @@ final class Consuming {
     }
 
     static Object tell(String consumer, MessageExt message) {
-        String body = new String(message.getBody(), StandardCharsets.UTF_8);
+        String body = new String(message.getBody(), StandardCharsets.UTF_8).split(" ")[0];
         Options.print("event", "received", "consumer", consumer, "body", body, "tags", message.getTags(),
             "keys", message.getKeys(), "id", message.getMsgId(), "broker", message.getBrokerName(),
             "queue", message.getQueueId(), "offset", message.getQueueOffset(), "topic", message.getTopic());

@@ -1,6 +1,7 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -26,6 +27,7 @@ final class Sending {
         producer.setInstanceName("producer-" + System.nanoTime());
         producer.setSendMsgTimeout(options.number("timeoutMs", 10_000));
         producer.setPollNameServerInterval(options.number("pollMs", 30_000));
+        producer.setCompressMsgBodyOverHowmuch(options.number("compressOver", 4096));
         producer.setVipChannelEnabled(options.isSet("vip"));
         producer.start();
     }
@@ -34,8 +36,15 @@ final class Sending {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
+    /** Letters to fill a body of this size. */
+    private static String noise(int size) {
+        StringBuilder letters = new StringBuilder(" ");
+        new Random(size).ints(Math.max(0, size), 'a', 'z').forEach(letter -> letters.append((char) letter));
+        return size > 0 ? letters.toString() : "";
+    }
+
     private static void told(String body, SendResult result) {
-        Options.print("event", "sent", "body", body, "status", result.getSendStatus(), "id", result.getMsgId(),
+        Options.print("event", "sent", "body", body.split(" ")[0], "status", result.getSendStatus(), "id", result.getMsgId(),
             "offsetId", result.getOffsetMsgId(), "broker", result.getMessageQueue().getBrokerName(),
             "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset());
     }
@@ -44,7 +53,7 @@ final class Sending {
         List<Message> messages = new ArrayList<>();
         for (int i = 0; i < options.number("count", 1); i++) {
             String start = options.text("prefix", "message") + "-" + i;
-            byte[] body = bytes(start + "x".repeat(Math.max(0, options.number("size", 0) - start.length())));
+            byte[] body = bytes(start + noise(options.number("size", 0) - start.length()));
             String key = options.text("key", "key") + "-" + i;
             messages.add(new Message(options.text("topic"), options.text("tag", ""), key, body));
         }
