@@ -194,7 +194,7 @@ class Producer:
 
         None and no broker when it could not be tried: the route is not known yet.
         """
-        instance = self._opened()
+        instance = self.instance
         route = instance.known_route(message.topic)
         if route is None or not route.publish or message.topic not in self._topics:
             return None, None
@@ -232,9 +232,9 @@ class Producer:
         command = send_command(message, self._rules, self._clock.now_ms())
         route = await self._route(message.topic)
         chosen = queue or self._choose(route, shard, None)
-        address = await self._opened().found_address(message.topic, chosen.broker_name)
+        address = await self.instance.found_address(message.topic, chosen.broker_name)
         self._tell_before(message, chosen)
-        await self._opened().client.send_oneway(address, to_queue(command, chosen))
+        await self.instance.client.send_oneway(address, to_queue(command, chosen))
 
     async def send_batch(
         self,
@@ -311,7 +311,7 @@ class Producer:
 
     async def _doubted(self, route: Route, failure: ClientError, deadline_s: float) -> Route:
         """The route to go on with; a broker that cannot be reached may have moved, so it is asked for again."""
-        instance = self._opened()
+        instance = self.instance
         if isinstance(failure, ConnectError):
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
@@ -320,7 +320,7 @@ class Producer:
         return newest if newest is not None and newest.publish else route
 
     async def _request(self, command: Command, queue: MessageQueue, left_s: float) -> Command:
-        instance = self._opened()
+        instance = self.instance
         address = instance.address(queue.broker_name, MASTER_ID)
         if address is None:
             await instance.refresh(queue.topic)
@@ -345,7 +345,7 @@ class Producer:
         return self._selection.choose(route.topic, route.publish, self._clock.monotonic_s(), last_broker)
 
     async def _route(self, topic: str) -> Route:
-        instance = self._opened()
+        instance = self.instance
         is_new = topic not in self._topics
         route = await instance.route(topic, self._rules.queue_count)
         if is_new:
@@ -388,7 +388,9 @@ class Producer:
         check_message(message, self._rules.body_size_max)
         return with_id(message, self._ids.next())
 
-    def _opened(self) -> Instance:
+    @property
+    def instance(self) -> Instance:
+        """What it shares with others of its client id; only while it is open."""
         instance = self._instance
         if instance is None:
             raise ClientError(f"producer {self.group} is not open: use it inside its `with` block, or call start()")

@@ -45,7 +45,8 @@ UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message m
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
 LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
-_SPACING_S = 1.0
+HAND_OVER_S = 0.5
+_SPACING_S = 0.3
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Subscriber:
             subscribed.setdefault(retry_topic(group), EVERYTHING)
         self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
         self._absent: set[str] = set()
+        self._has_company = False
         self._is_shared = False  # everything that is our share by the last count is ours
         self._ready: deque[InFlight] = deque()  # queues that have something to hand out, each once
         self._arrival = asyncio.Event()
@@ -114,7 +116,8 @@ class Subscriber:
         try:
             await self._join(instance)
         except BaseException:
-            instance.consumers.pop(self.group, None)
+            if instance.consumers.get(self.group) is self:
+                del instance.consumers[self.group]
             await self._stack.aclose()
             raise
 
@@ -206,22 +209,22 @@ class Subscriber:
     async def _rebalance(self) -> None:
         """Compute our share of every topic and make it so; where something is not known, leave things as they are."""
         before = set(self.owned)
-        self._is_shared = True
         async with self._sharing:
-            for topic in self.subscriptions:
-                if self.is_closed:
-                    return
-                try:
-                    wanted = await self._share(topic)
-                    self._is_shared &= wanted is not None and await self._follow(topic, wanted)
-                except BolideError as problem:
-                    self._is_shared = False
-                    log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+            plan = {topic: await self._tried_share(topic) for topic in self.subscriptions}
+            await self._follow({topic: wanted for topic, wanted in plan.items() if wanted is not None})
+            self._is_shared = all(wanted is not None and wanted <= self.owned.keys() for wanted in plan.values())
         if set(self.owned) != before:
             log.info("group=%s owns %d queues", self.group, len(self.owned))
 
+    async def _tried_share(self, topic: str) -> set[MessageQueue] | None:
+        try:
+            return await self._share(topic)
+        except BolideError as problem:
+            log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+            return None
+
     async def _share(self, topic: str) -> set[MessageQueue] | None:
-        instance = self._opened()
+        instance = self.instance
         route = instance.known_route(topic)
         if route is None:
             await instance.refresh(topic)
@@ -242,13 +245,17 @@ class Subscriber:
             members = await members_of(instance, self.group, route)
         if members is None:
             return None
+        self._has_company = len(members) > 1
         return set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
 
-    async def _follow(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Give up what is not wanted and take what is; whether all of it could be taken."""
-        owned = {queue for queue in self.owned if queue.topic == topic}
-        await self._give_up([self.owned[queue] for queue in owned - wanted])
-        fresh = wanted - owned
+    async def _follow(self, plan: Mapping[str, set[MessageQueue]]) -> None:
+        """Give up what is not wanted any more, and take what is."""
+        wanted = {queue for share in plan.values() for queue in share}
+        await self._give_up([self.owned[q] for q in list(self.owned) if q.topic in plan and q not in wanted])
+        fresh = wanted - self.owned.keys()
+        if fresh and self._has_company:
+            # Who had them hears of it as we do, and tells how far he came: what he settled is not delivered again.
+            await asyncio.sleep(HAND_OVER_S)
         if self._needs_lock and fresh:
             granted, _ = await self._locks.ask(fresh)
             fresh &= granted
@@ -257,21 +264,21 @@ class Subscriber:
                 await self._take(queue)
             except BolideError as problem:
                 log.warning("queue not taken, trying again later queue=%s problem=%s", queue, problem)
-        return wanted <= set(self.owned)
 
     async def _take(self, queue: MessageQueue) -> None:
         offset = await self._positions.read(queue)
         if offset is None:
-            offset = await start_offset(self._opened(), queue, self.rules.start_from)
+            offset = await start_offset(self.instance, queue, self.rules.start_from)
         self._begin(queue, offset)
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Own a queue from an offset on."""
+        instance = self.instance
         inflight = InFlight(queue, offset, self.on_verdict, is_serial=self.rules.is_ordered)
         inflight.locked_s = self.clock.monotonic_s()
         self.owned[queue] = inflight
         pull = QueuePull(
-            self._opened(),
+            instance,
             self.group,
             inflight,
             self.subscriptions[queue.topic],
@@ -466,10 +473,16 @@ class Subscriber:
         return await self.consume_once(body, broker_name)
 
     @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    @property
     def _needs_lock(self) -> bool:
         return self.rules.is_ordered and not self.rules.is_broadcasting
 
-    def _opened(self) -> Instance:
+    @property
+    def instance(self) -> Instance:
+        """What it shares with others of its client id; only while it is open."""
         if self._instance is None or self.is_closed:
             raise ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
         return self._instance
