@@ -10,6 +10,6 @@ compiled = [
         extra_compile_args=["-O3"],
         optional=True,  # a missing compiler is no reason to have no broker
     )
-    for name in ("compiled", "compiled_records", "compiled_sends", "compiled_pulls")
+    for name in ("compiled", "compiled_records", "compiled_sends", "compiled_pulls", "compiled_client")
 ]
 setup(ext_modules=cythonize(compiled, compiler_directives={"language_level": 3}))

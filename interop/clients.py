@@ -1,6 +1,8 @@
 """Java producers and consumers: the programs under `java/`, run on a client of a given release.
 
-They print one JSON object a line; `events` reads them. Arguments are `key=value`, see the sources.
+They print one JSON object a line; `events` reads them. Arguments are `key=value`, see the sources. The agent is a JVM
+that takes one step after the other, with as many consumers as a scenario wants: a start costs two seconds, a step next
+to nothing.
 """
 
 import json
@@ -16,6 +18,7 @@ from interop.release import Role, class_path, compiled_programs
 
 START_TIMEOUT_S = 30.0
 SEND_TIMEOUT_S = 60.0
+STEP_TIMEOUT_S = 60.0
 
 Event = dict[str, Any]
 
@@ -45,11 +48,77 @@ class JavaClient:
         self.program.wait(timeout_s)
 
 
+class JavaAgent(JavaClient):
+    """A JVM that does what it is told, step by step; each step has one answer."""
+
+    def __init__(self, program: Program, release: str, name_servers: str) -> None:
+        super().__init__(program)
+        self.release = release
+        self.name_servers = name_servers
+        self._events: list[Event] = []
+        self._read_size = 0
+        self._answer_count = 0
+
+    def events(self, kind: str) -> list[Event]:
+        """As the parent's, but what was read once is not read again: an agent may say a hundred thousand things."""
+        with self.program.log.open("rb") as log:
+            log.seek(self._read_size)
+            fresh, _, _ = log.read().rpartition(b"\n")
+        self._read_size += len(fresh) + bool(fresh)
+        lines = fresh.decode("utf-8", "replace").splitlines()
+        self._events += [json.loads(line) for line in lines if line.startswith('{"event"')]
+        return [event for event in self._events if event["event"] == kind]
+
+    def do(self, verb: str, **options: object) -> str:
+        """Take one step and return its answer; a step that throws fails the scenario."""
+        return self._step(verb, _words(options))
+
+    def admin(self, *words: str) -> str:
+        """What mqadmin of this release prints, run inside the agent."""
+        return self._step("admin", [words[0], "-n", self.name_servers, *words[1:]])
+
+    def _step(self, verb: str, words: list[str]) -> str:
+        self.program.tell("\t".join((verb, *words)))
+        self._answer_count += 1
+
+        def answers() -> list[Event]:
+            return [event for event in self._events if event["event"] in ("answer", "problem")]
+
+        def probe() -> Event | None:
+            self.events("answer")
+            found = answers()
+            return found[-1] if len(found) == self._answer_count else None
+
+        answer = await_that(f"{verb} is answered in {self.program.log}", probe, STEP_TIMEOUT_S)
+        assert answer["event"] == "answer", answer
+        return str(answer["value"])
+
+    def received(self, consumer: str) -> list[Event]:
+        return [event for event in self.events("received") if event["consumer"] == consumer]
+
+    def await_received(self, consumer: str, count: int, timeout_s: float) -> list[Event]:
+        def probe() -> list[Event] | None:
+            found = self.received(consumer)
+            return found if len(found) >= count else None
+
+        return await_that(f"{count} messages for {consumer} in {self.program.log}", probe, timeout_s)
+
+
+def _words(options: dict[str, object]) -> list[str]:
+    return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()]
+
+
+@contextmanager
+def java_agent(directory: Path, release: str, name_servers: str, **arguments: object) -> Iterator[JavaAgent]:
+    with java_client(directory, release, "Agent", {"namesrv": name_servers, **arguments}) as client:
+        client.program.await_output('"started"', START_TIMEOUT_S)
+        yield JavaAgent(client.program, release, name_servers)
+
+
 @contextmanager
 def java_client(directory: Path, release: str, main_class: str, arguments: dict[str, object]) -> Iterator[JavaClient]:
     home = prepare_home(fresh_directory(directory, f"{main_class.lower()}-{release}"))
-    words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in arguments.items()]
-    command = java_command(release, Role.CLIENT, home, main_class, *words)
+    command = java_command(release, Role.CLIENT, home, main_class, *_words(arguments))
     at = command.index("-cp") + 1
     command[at] = os.pathsep.join((str(compiled_programs(release)), class_path(release, Role.CLIENT)))
     with running(main_class, command, home) as program:

@@ -1,10 +1,12 @@
-"""Servers as real processes: Java name servers and brokers, and our own name server.
+"""Servers as real processes: Java name servers and brokers, and our own.
 
 Each has a home directory of its own under the scenario's temporary directory, with its configuration, store and logs,
 and listens on free ports. A server counts as started when it says so and its port answers. The flags make a JVM start
 fast and stay small; they change no behaviour.
 """
 
+import dataclasses
+import json
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,14 +16,14 @@ from pathlib import Path
 
 from interop.process import Program, await_that, free_port, running
 from interop.release import Role, class_path
-from interop.wire import Address, broker_addresses, call
+from interop.wire import Address, broker_addresses, call, queue_counts
 
 HOST = "127.0.0.1"
 SOURCE = Path(__file__).parents[1] / "src"
 START_TIMEOUT_S = 60.0
 REGISTRATION_TIMEOUT_S = 20.0
 DEFAULT_TOPIC = "TBW102"
-UPDATE_BROKER_CONFIG = 25
+UPDATE_TOPIC, UPDATE_BROKER_CONFIG = 17, 25
 # RocketMQ reaches into the JDK; from version 17 on each door must be opened by name.
 JDK_DOORS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -59,6 +61,36 @@ class NameServer:
 
 
 @dataclass(frozen=True, slots=True)
+class Station:
+    """A broker that accepts messages, ours unless a scenario is examined itself, and where clients find it."""
+
+    program: Program
+    name: str
+    cluster: str
+    endpoint: str
+    name_servers: str
+
+    @property
+    def address(self) -> Address:
+        return _address(self.endpoint)
+
+    @property
+    def namesrv_address(self) -> Address:
+        return _address(self.name_servers)
+
+    def make_topic(self, topic: str, queue_count: int = 4) -> str:
+        """Have the broker make a topic, and wait until it is routed."""
+        counts = {"readQueueNums": str(queue_count), "writeQueueNums": str(queue_count)}
+        fields = {"topic": topic, "defaultTopic": DEFAULT_TOPIC, "perm": "6", "topicFilterType": "SINGLE_TAG", **counts}
+        answer = call(self.address, UPDATE_TOPIC, {**fields, "topicSysFlag": "0", "order": "false"})
+        assert answer.code == 0, answer
+        await_that(
+            f"{topic} is routed", lambda: self.name in queue_counts(self.namesrv_address, topic), REGISTRATION_TIMEOUT_S
+        )
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
 class Broker:
     """A Java broker that has started; whether a name server knows it is for the scenario to see."""
 
@@ -71,8 +103,7 @@ class Broker:
 
     @property
     def address(self) -> Address:
-        host, _, port = self.endpoint.partition(":")
-        return host, int(port)
+        return _address(self.endpoint)
 
     @property
     def ha_endpoint(self) -> str:
@@ -93,6 +124,11 @@ class Broker:
         if self.endpoint not in known_endpoints(server):
             self.register_now()
         await_that(f"{self.name} is known", lambda: self.endpoint in known_endpoints(server), timeout_s)
+
+
+def _address(endpoint: str) -> Address:
+    host, _, port = endpoint.rpartition(":")
+    return host, int(port)
 
 
 def java_command(
@@ -173,6 +209,50 @@ def bolide_name_server(
         yield NameServer("bolide", program, (HOST, port))
 
 
+@contextmanager
+def bolide_up(
+    directory: Path, settings: Mapping[str, object] | None = None, ports: tuple[int, int] | None = None
+) -> Iterator[Station]:
+    """`bolide up`; with its name server's and its broker's port given it can be started again where it was."""
+    namesrv_port, port = ports or (free_port(), free_port(-2))
+    options = ["--namesrv-port", str(namesrv_port), "--port", str(port)]
+    with _bolide(directory / f"bolide-up-{port}", "up", options, settings) as broker:
+        yield broker
+
+
+@contextmanager
+def bolide_broker(
+    directory: Path, name_servers: str, settings: Mapping[str, object] | None = None, port: int | None = None
+) -> Iterator[Station]:
+    """`bolide broker`, registered with the given name servers."""
+    port = port or free_port(-2)
+    options = ["--host", HOST, "--port", str(port), "-n", name_servers]
+    with _bolide(directory / f"bolide-broker-{port}", "broker", options, settings) as broker:
+        yield dataclasses.replace(broker, name_servers=name_servers)
+
+
+@contextmanager
+def _bolide(home: Path, command: str, options: list[str], settings: Mapping[str, object] | None) -> Iterator[Station]:
+    home.mkdir(parents=True, exist_ok=True)
+    ready_file = home / "ready"
+    ready_file.unlink(missing_ok=True)
+    properties = {
+        "brokerName": "broker-b",
+        "brokerClusterName": "InteropCluster",
+        "mappedFileSizeCommitLog": 16 << 20,
+        "diskMaxUsedSpaceRatio": 95,
+        **(settings or {}),
+    }
+    file = write_properties(home / "broker.conf", properties)
+    options = [*options, "--data", str(home / "store"), "-c", str(file), "--ready-file", str(ready_file)]
+    words = [sys.executable, "-c", "from bolide.cli.main import main; main()", command, *options]
+    with running(command, words, home, {"PYTHONPATH": str(SOURCE)}) as program:
+        await_that(f"{program.log} shows a start", lambda: ready_file.exists() or _ended(program), START_TIMEOUT_S)
+        ready = json.loads(ready_file.read_text())
+        name, cluster = str(properties["brokerName"]), str(properties["brokerClusterName"])
+        yield Station(program, name, cluster, ready["broker"], ready.get("namesrv", ""))
+
+
 def name_server(
     directory: Path, kind: str, settings: Mapping[str, object] | None = None, port: int | None = None
 ) -> AbstractContextManager[NameServer]:
@@ -218,6 +298,14 @@ def java_broker(
         program.await_output("boot success", START_TIMEOUT_S)
         await_that(f"port {port} of {name} answers", lambda: is_listening((HOST, port)), START_TIMEOUT_S)
         yield Broker(release, program, name, str(properties["brokerClusterName"]), f"{HOST}:{port}", home)
+
+
+@contextmanager
+def java_station(directory: Path, release: str) -> Iterator[Station]:
+    """A Java name server and broker in the place of `bolide up`."""
+    with java_name_server(directory, release) as server, java_broker(directory, release, server.endpoint) as broker:
+        broker.await_route(server)
+        yield Station(broker.program, broker.name, broker.cluster, broker.endpoint, server.endpoint)
 
 
 def known_endpoints(server: NameServer, topic: str = DEFAULT_TOPIC) -> set[str]:

@@ -1,7 +1,7 @@
-"""What the scenarios share: a name server to start, and a standing cluster of a Java broker behind ours.
+"""What the scenarios share: a name server to start, a standing cluster of a Java broker behind ours, and a `bolide up`.
 
-`--name-server 5.5.0` runs the scenarios against the Java name server of that release instead of ours, which shows that
-they ask for what the original does.
+`--name-server 5.5.0` runs the scenarios against the Java name server of that release instead of ours, `--broker 5.5.0`
+those of `test_broker_*.py` against its broker: this shows that they ask for what the original does.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from interop.cluster import Broker, NameServer, java_broker, name_server
-from interop.release import SERVER_RELEASES, MissingJava, require_java
+from interop.clients import JavaAgent, java_agent
+from interop.cluster import Broker, NameServer, Station, bolide_up, java_broker, java_station, name_server
+from interop.release import CLIENT_RELEASES, SERVER_RELEASES, MissingJava, require_java
 
 StartNameServer = Callable[..., NameServer]
 StartBroker = Callable[..., Broker]
@@ -28,6 +29,7 @@ class Cluster:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--name-server", default="bolide", choices=("bolide", *SERVER_RELEASES), help="who is examined")
+    parser.addoption("--broker", default="bolide", choices=("bolide", *SERVER_RELEASES), help="who is examined")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,3 +80,26 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with name_server(directory, kind) as server, java_broker(directory, request.param, server.endpoint) as broker:
         broker.await_route(server)
         yield Cluster(server, broker)
+
+
+@pytest.fixture(scope="session")
+def broker_kind(pytestconfig: pytest.Config) -> str:
+    """Whose broker is examined."""
+    return str(pytestconfig.getoption("--broker"))
+
+
+@pytest.fixture(scope="session")
+def station(tmp_path_factory: pytest.TempPathFactory, broker_kind: str) -> Iterator[Station]:
+    """A standing `bolide up`, shared by the scenarios that leave it as it was."""
+    directory = tmp_path_factory.mktemp("station")
+    with bolide_up(directory) if broker_kind == "bolide" else java_station(directory, broker_kind) as station:
+        yield station
+
+
+@pytest.fixture(scope="session", params=CLIENT_RELEASES)
+def agent(
+    request: pytest.FixtureRequest, station: Station, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaAgent]:
+    """A JVM with clients of either release, shared as well."""
+    with java_agent(tmp_path_factory.mktemp("agent"), request.param, station.name_servers) as agent:
+        yield agent

@@ -61,8 +61,8 @@ def jars(release: str) -> Path:
 
 
 def compiled_programs(release: str) -> Path:
-    """The class files of our own test programs, compiled against the client of this release."""
-    sources = sorted((HERE / "java").glob("*.java"))
+    """The class files of our own test programs, and of those that only this release can run, compiled against it."""
+    sources = sorted((HERE / "java").glob("*.java")) + sorted((HERE / "java" / release).glob("*.java"))
     content = release.encode() + b"".join(source.read_bytes() for source in sources)
     return _cached(f"programs-{release}", content, lambda directory: _compile(sources, release, directory))
 

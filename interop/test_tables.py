@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ async def our_broker(root: Path, name_servers: str = "", **settings: str) -> Asy
         yield broker
 
 
-def topic(name: str, count: int, **more: dict[str, str]) -> TopicConfig:
+def topic(name: str, count: int, **more: Any) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count, **more)
 
 

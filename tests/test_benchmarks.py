@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import broker, headers, routes
+from benchmarks import broker, headers, routes, send_path
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -40,3 +40,11 @@ def test_the_broker_benchmark_measures_every_row_that_needs_no_java(capsys: pyte
     assert all(row["bolide"]["rate"] > 0 for row in rows.values())
     assert all(row["rate"] > 0 for row in scale.values())
     assert footprint["bolide"]["idle_own_mb"] > 0
+
+
+@pytest.mark.parametrize("batch", ["1", "8"])
+def test_the_send_benchmark_does_the_same_work_in_every_run(capsys: pytest.CaptureFixture[str], batch: str) -> None:
+    send_path.main(["--runs", "2", "--count", "100", "--batch", batch])
+    told = last_line(capsys)
+    assert isinstance(told["facts"], dict)
+    assert told["facts"].keys() == {"us", "plain_us", "kernel_us"}

@@ -3,9 +3,13 @@ import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /** A push consumer that prints what it receives until told to stop. */
 public final class Consume {
@@ -17,7 +21,14 @@ public final class Consume {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setUseTLS(options.isSet("tls"));
         consumer.subscribe(options.text("topic"), options.text("tags", "*"));
-        consumer.registerMessageListener(new Printer());
+        if (options.isSet("broadcast")) {
+            broadcast(consumer);
+        }
+        if (options.isSet("orderly")) {
+            consumer.registerMessageListener(new OrderlyPrinter());
+        } else {
+            consumer.registerMessageListener(new Printer());
+        }
         consumer.start();
         Options.print("event", "started");
         Options.awaitStop();
@@ -25,15 +36,36 @@ public final class Consume {
         Options.print("event", "done");
     }
 
+    /** The enum lies in another package in each release, so it cannot be imported. */
+    private static void broadcast(DefaultMQPushConsumer consumer) throws Exception {
+        for (Object model : consumer.getMessageModel().getClass().getEnumConstants()) {
+            if ("BROADCASTING".equals(model.toString())) {
+                DefaultMQPushConsumer.class.getMethod("setMessageModel", model.getClass()).invoke(consumer, model);
+            }
+        }
+    }
+
     private static final class Printer implements MessageListenerConcurrently {
         @Override
         public ConsumeConcurrentlyStatus consumeMessage(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
-            for (MessageExt message : messages) {
-                Options.print("event", "received", "body", new String(message.getBody(), StandardCharsets.UTF_8),
-                    "id", message.getMsgId(), "broker", context.getMessageQueue().getBrokerName(),
-                    "queue", message.getQueueId(), "offset", message.getQueueOffset());
-            }
+            print(messages, context.getMessageQueue());
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        }
+    }
+
+    private static final class OrderlyPrinter implements MessageListenerOrderly {
+        @Override
+        public ConsumeOrderlyStatus consumeMessage(List<MessageExt> messages, ConsumeOrderlyContext context) {
+            print(messages, context.getMessageQueue());
+            return ConsumeOrderlyStatus.SUCCESS;
+        }
+    }
+
+    private static void print(List<MessageExt> messages, MessageQueue queue) {
+        for (MessageExt message : messages) {
+            Options.print("event", "received", "body", new String(message.getBody(), StandardCharsets.UTF_8),
+                "id", message.getMsgId(), "broker", queue.getBrokerName(), "queue", message.getQueueId(),
+                "offset", message.getQueueOffset(), "ms", System.currentTimeMillis());
         }
     }
 }

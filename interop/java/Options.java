@@ -1,8 +1,11 @@
+import java.io.PrintStream;
 import java.util.HashMap;
 import java.util.Map;
 
 /** Arguments of the form key=value, and lines of JSON for whoever reads our output. */
 final class Options {
+    /** Kept, for the agent turns standard output aside while a tool runs. */
+    private static final PrintStream OUT = System.out;
     private final Map<String, String> values = new HashMap<>();
 
     Options(String[] arguments) {
@@ -40,7 +43,7 @@ final class Options {
             Object value = namesAndValues[i + 1];
             line.append(value instanceof Number || value instanceof Boolean ? value : quoted(value));
         }
-        System.out.println(line.append('}'));
+        OUT.println(line.append('}'));
     }
 
     private static String quoted(Object value) {

@@ -19,9 +19,15 @@ from typing import TYPE_CHECKING
 from bolide.errors import BolideError
 
 if TYPE_CHECKING:
+    from bolide.admin.blocking import Admin
     from bolide.client.blocking import Consumer, Producer
+    from bolide.client.blocking_puller import PullConsumer
     from bolide.client.config import Credentials
+    from bolide.client.handlers import Handler, handler, run
+    from bolide.client.handlers import listening_in_background as listening
     from bolide.client.hooks import SendHook
+    from bolide.client.listener import ConsumeHook
+    from bolide.client.puller import Pulled, PullStatus
     from bolide.client.pulling import PullRules
     from bolide.client.receipt import Receipt, SendStatus
     from bolide.client.received import Received
@@ -31,40 +37,60 @@ if TYPE_CHECKING:
     from bolide.model.queue import MessageQueue
 
 _HOMES = {
+    "Admin": "bolide.admin.blocking",
     "ClientError": "bolide.errors",
+    "ConsumeHook": "bolide.client.listener",
     "Consumer": "bolide.client.blocking",
     "Credentials": "bolide.client.config",
+    "Handler": "bolide.client.handlers",
     "Message": "bolide.model.message",
     "MessageQueue": "bolide.model.queue",
     "Producer": "bolide.client.blocking",
+    "PullConsumer": "bolide.client.blocking_puller",
     "PullRules": "bolide.client.pulling",
+    "PullStatus": "bolide.client.puller",
+    "Pulled": "bolide.client.puller",
     "Receipt": "bolide.client.receipt",
     "Received": "bolide.client.received",
     "SendHook": "bolide.client.hooks",
     "SendStatus": "bolide.client.receipt",
     "StartFrom": "bolide.client.starting",
+    "handler": "bolide.client.handlers",
+    "run": "bolide.client.handlers",
 }
+# The name of the asyncio face stands for something else there.
+_RENAMED = {"listening": ("bolide.client.handlers", "listening_in_background")}
 
 __all__ = [
+    "Admin",
     "BolideError",
     "ClientError",
+    "ConsumeHook",
     "Consumer",
     "Credentials",
+    "Handler",
     "Message",
     "MessageQueue",
     "Producer",
+    "PullConsumer",
     "PullRules",
+    "PullStatus",
+    "Pulled",
     "Receipt",
     "Received",
     "SendHook",
     "SendStatus",
     "StartFrom",
     "__version__",
+    "handler",
+    "listening",
+    "run",
 ]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    home, own_name = _RENAMED.get(name) or (_HOMES.get(name), name)
+    if home is None:
         raise AttributeError(f"module 'bolide' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(home), own_name)

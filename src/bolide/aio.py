@@ -1,9 +1,13 @@
-"""The client for asyncio: producers, consumers, and what they give and take."""
+"""The client for asyncio: producers, consumers, an administrator, and what they give and take."""
 
+from bolide.admin.admin import Admin
 from bolide.client.config import Credentials
 from bolide.client.consumer import Consumer
+from bolide.client.handlers import Handler, handler, listening, run_until_stopped
 from bolide.client.hooks import SendHook
+from bolide.client.listener import ConsumeHook
 from bolide.client.producer import Producer
+from bolide.client.puller import PullConsumer, Pulled, PullStatus
 from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt, SendStatus
 from bolide.client.received import Received
@@ -15,14 +19,20 @@ from bolide.model.queue import MessageQueue
 
 __all__ = [
     "STRATEGIES",
+    "Admin",
     "BolideError",
     "ClientError",
+    "ConsumeHook",
     "Consumer",
     "Credentials",
+    "Handler",
     "Message",
     "MessageQueue",
     "Producer",
+    "PullConsumer",
     "PullRules",
+    "PullStatus",
+    "Pulled",
     "Receipt",
     "Received",
     "SendHook",
@@ -30,5 +40,8 @@ __all__ = [
     "StartFrom",
     "by_machine_room",
     "fixed",
+    "handler",
+    "listening",
     "nearby",
+    "run_until_stopped",
 ]

@@ -58,6 +58,7 @@ class Rig:
         shared = (kept.topics, kept.groups, self.offsets, self.members, kept.keeper, self.stats, clock)
         self.room = PopRoom(kept.current, store, *shared, chance=random.Random(7))
         self.handlers = Handlers(self.room.handlers())
+        self.sessions: set[Session] = set()
         self.is_killed = False
         self.server: Server | None = None
         store.listen(self.room.on_arrival)
@@ -71,12 +72,14 @@ class Rig:
         return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        self.sessions.add(request.session)
         if request.command.code == RequestCode.HEART_BEAT:
             self.members.heard(request.session, Heartbeat.decode(request.command.body), 0, 0)
             return request.command.answer(0)
         return self.handlers.serve(request)
 
     def closed(self, session: Session, why: str) -> None:
+        self.sessions.discard(session)
         self.members.disconnected(session)
 
     def put(self, *bodies: bytes, topic: str = TOPIC, queue_id: int = 0, **properties: str) -> None:

@@ -22,7 +22,8 @@ from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import listen
 from bolide.testing import VirtualClock
-from tests.broker.poppers import BROKER, GROUP, TOPIC, Rig, popping
+from tests.broker.poppers import BROKER, Rig, popping
+from tests.broker.pullers import GROUP, TOPIC
 from tests.remoting.ends import Peer, Table
 from tests.remoting.loops import both_loops, virtual_time
 

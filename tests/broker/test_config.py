@@ -127,6 +127,12 @@ def test_a_refused_change_says_why(key: str, value: str, code: int, why: str) ->
     assert refused.value.code == code
 
 
+def test_a_master_is_number_0_whatever_the_file_says() -> None:
+    assert read_config({"brokerId": "3"}).broker_id == 0
+    with pytest.raises(ConfigError, match="0 for a master"):
+        read_config({"brokerId": "-1"})
+
+
 def test_who_keeps_something_made_of_a_setting_is_told() -> None:
     current = CurrentConfig(BrokerConfig())
     heard = []

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,13 +95,14 @@ async def test_352_an_unknown_group_is_26_when_groups_are_made_by_hand_only(tmp_
 @pytest.mark.parametrize("word", ["cleanOffset", "removeOffset"])
 @both_loops
 async def test_207_a_deleted_group_keeps_its_offsets_unless_asked(tmp_path: Path, word: str) -> None:
+    flag: dict[str, Any] = {word: "true"}
     async with whole(tmp_path) as at:
         for group in ("a", "b", "c"):
             await at.ask(200, GroupConfig(group_name=group).encode())
             at.broker.offsets.put(group, "T", 0, 7)
         assert (await at.ask(207, groupName="a")).code == 0
-        assert (await at.ask(207, groupName="b", **{word: "true"})).code == 0
-        assert (await at.ask(207, groupName="b", **{word: "true"})).code == 0, "tools tell every broker of a cluster"
+        assert (await at.ask(207, groupName="b", **flag)).code == 0
+        assert (await at.ask(207, groupName="b", **flag)).code == 0, "tools tell every broker of a cluster"
         assert [at.broker.groups.get(group) is None for group in ("a", "b", "c")] == [True, True, False]
         assert [at.broker.offsets.get(group, "T", 0) for group in ("a", "b", "c")] == [7, None, 7]
         assert "a" not in on_disk(tmp_path)["subscriptionGroupTable"]
@@ -115,7 +117,7 @@ async def test_353_a_group_is_kept_from_a_topic_and_let_back(tmp_path: Path) -> 
         at.broker.topics.ensure("T", 1)
         at.broker.groups.find("cg")
 
-        async def ask(**readable: str) -> bool | None:
+        async def ask(**readable: Any) -> bool | None:
             return GroupForbidden.decode((await at.ask(353, group="cg", topic="T", **readable)).body).readable
 
         assert await ask() is True

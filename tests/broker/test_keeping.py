@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_who_waits_finds_the_newest_text_on_disk(tmp_path: Path) -> None:
     async def run() -> None:
         async with keeper() as kept:
             for number in range(3):
-                kept.save(tmp_path / "t.json", lambda number=number: str(number))
+                kept.save(tmp_path / "t.json", partial(str, number))
             await kept.saved()
             assert (tmp_path / "t.json").read_text() == "2"
 

@@ -173,6 +173,25 @@ async def test_two_instances_that_wait_on_the_same_queue_both_get_its_message(tm
 
 
 @virtual_time
+async def test_many_that_wait_for_one_message_are_answered_in_slices_and_in_their_order(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longpoll, "_SLICE_COUNT", 10)
+    async with pulling(tmp_path) as rig:
+        peer = await connected(rig)
+        peer.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(95)])
+        await eventually(lambda: rig.parked.count == 95)
+        left = []
+        rig.put(b"all")
+        while rig.parked._woken:
+            left.append(len(rig.parked._woken))
+            await asyncio.sleep(0)
+        assert left == [95, 85, 75, 65, 55, 45, 35, 25, 15, 5]
+        assert [answer.opaque for answer in await peer.answers(95)] == list(range(95))
+        peer.leave()
+
+
+@virtual_time
 async def test_an_unwanted_tag_does_not_wake_but_moves_the_pull_on_at_the_next_check(tmp_path) -> None:
     clock = VirtualClock()
     async with pulling(tmp_path, clock) as rig, asyncio.TaskGroup() as tasks:

@@ -59,6 +59,7 @@ def test_a_commit_for_what_is_not_here_is_refused(
         async with meeting(tmp_path, VirtualClock()) as broker, broker.guest() as guest:
             prepare(broker)
             assert await commit(guest, group, topic, queue_id, 1) == code
+            assert await commit(guest, "g", "T", 0, -1) == 29
             assert not broker.offsets.table
 
     run(scenario())

@@ -1,9 +1,11 @@
 """Pops: who gets which message, from where, in what form, and who waits."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
+from bolide.clock import SystemClock
 from bolide.protocol.bodies import GroupConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -18,9 +20,13 @@ from bolide.protocol.headers.pop import (
 from bolide.protocol.headers.poptext import TopicMark
 from bolide.protocol.records import decode_records
 from bolide.testing import VirtualClock
-from tests.broker.poppers import GROUP, RETRY_TOPIC, TOPIC, Popper, popping
-from tests.broker.pullers import topic_of
+from tests.broker.poppers import RETRY_TOPIC, Popper, Rig, popping
+from tests.broker.pullers import GROUP, TOPIC, topic_of
 from tests.remoting.loops import both_loops, eventually, virtual_time
+
+
+def has_changed(rig: Rig, before: int) -> bool:
+    return rig.room.parked.count != before
 
 
 def header_of(popper: Popper) -> PopMessageAnswer:
@@ -182,8 +188,6 @@ async def test_a_pop_that_finds_nothing_waits_and_is_answered_when_a_message_com
 
 @both_loops
 async def test_a_waiting_pop_is_answered_on_a_real_loop_too(tmp_path) -> None:
-    from bolide.clock import SystemClock
-
     clock = SystemClock()
     async with popping(tmp_path, clock) as rig:
         popper = await Popper.connect(rig)
@@ -254,9 +258,10 @@ async def test_one_message_wakes_one_of_many_and_a_batch_as_many_as_it_feeds(tmp
     clock = VirtualClock()
     async with popping(tmp_path, clock) as rig:
         poppers = [await Popper.connect(rig) for _ in range(4)]
-        for n, popper in enumerate(poppers):
+        for popper in poppers:
+            before = rig.room.parked.count
             popper.peer.send(popper.pop_request(poll_ms=60_000, message_count_max=2))
-            await eventually(lambda n=n: rig.room.parked.count == n + 1)
+            await eventually(partial(has_changed, rig, before))
         rig.put(b"first")
         (answer,) = await poppers[0].peer.answers(1)  # who waited longest
         assert [message.body for message in decode_records(answer.body)] == [b"first"]
@@ -264,6 +269,7 @@ async def test_one_message_wakes_one_of_many_and_a_batch_as_many_as_it_feeds(tmp
         rig.put(*[b"%d" % n for n in range(6)])
         answers = [(await popper.peer.answers(1))[0] for popper in poppers[1:]]
         assert [len(decode_records(answer.body)) for answer in answers] == [2, 2, 2]
+        assert clock.now_ms() - 1_700_000_000_000 < 1_000  # it was not their time that woke them
         for popper in poppers:
             popper.peer.leave()
 
@@ -278,11 +284,29 @@ async def test_a_waiting_pop_whose_connection_ended_takes_nothing(tmp_path) -> N
         there.peer.send(there.pop_request(poll_ms=60_000))
         await eventually(lambda: rig.room.parked.count == 2)
         gone.peer.leave()
-        await eventually(lambda: len(rig.server.sessions) == 1)
+        await eventually(lambda: len(rig.sessions) == 1)
         rig.put(b"x")
         (answer,) = await there.peer.answers(1)
         assert [message.body for message in decode_records(answer.body)] == [b"x"]
         there.peer.leave()
+
+
+@virtual_time
+async def test_who_does_not_take_what_is_sent_is_passed_over_and_the_message_stays(tmp_path, monkeypatch) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        popper = await Popper.connect(rig)
+        popper.peer.send(popper.pop_request(poll_ms=60_000))
+        await eventually(lambda: rig.room.parked.count == 1)
+        monkeypatch.setattr("bolide.broker.pop.parked._UNSENT_SIZE_MAX", -1)
+        rig.put(b"0")
+        await asyncio.sleep(1)  # virtual
+        assert (rig.room.parked.count, rig.offsets.get(GROUP, TOPIC, 0)) == (1, 0)
+        monkeypatch.undo()
+        rig.put(b"1")
+        (answer,) = await popper.peer.answers(1)
+        assert [message.body for message in decode_records(answer.body)] == [b"0", b"1"]
+        popper.peer.leave()
 
 
 # The retry topic

@@ -13,7 +13,8 @@ from bolide.protocol.headers.pop import PopMessageAnswer
 from bolide.protocol.headers.poptext import OrderedItem, TopicMark, parse_order_counts
 from bolide.protocol.records import decode_records
 from bolide.testing import VirtualClock
-from tests.broker.poppers import GROUP, RETRY_TOPIC, TOPIC, Popped, Popper, popping
+from tests.broker.poppers import RETRY_TOPIC, Popped, Popper, popping
+from tests.broker.pullers import GROUP, TOPIC
 from tests.remoting.loops import eventually, virtual_time
 
 # Printed by RocketMQ 5.5.0: three messages, one done, popped again with one more, one of those put off and done.

@@ -13,7 +13,8 @@ from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.bodies.body import read
 from bolide.protocol.headers.poptext import TopicMark
 from bolide.testing import VirtualClock
-from tests.broker.poppers import BROKER, GROUP, REVIVE_TOPIC, TOPIC, Popper, popping
+from tests.broker.poppers import BROKER, REVIVE_TOPIC, Popper, popping
+from tests.broker.pullers import GROUP, TOPIC
 from tests.remoting.loops import virtual_time
 
 POPPED_MS = 1_700_000_000_000
@@ -123,14 +124,15 @@ async def test_a_record_that_cannot_be_read_does_not_stop_a_start(tmp_path, capl
         rig.put(b"x", queue_id=1)
         popper = await Popper.connect(rig)
         await popper.pop()
-        for body in (b"{", b"[]", b'{"pt":"when?"}'):
+        huge = b'{"c":"G","t":"T","n":2000000000}'
+        for body in (b"{", b"[]", b'{"pt":"when?"}', huge):
             rig.put(body, topic=REVIVE_TOPIC, queue_id=5, TAGS="ck")
         rig.put(b"?", topic=REVIVE_TOPIC, queue_id=5, TAGS="ack")
         popper.peer.leave()
         rig.is_killed = True
     async with popping(tmp_path, clock) as rig:
         assert rig.room.revivals.out_count == 1
-    assert caplog.text.count("passed over") == 4
+    assert caplog.text.count("passed over") == 5
 
 
 @pytest.mark.parametrize(

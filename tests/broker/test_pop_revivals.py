@@ -7,7 +7,8 @@ import pytest
 
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import VirtualClock
-from tests.broker.poppers import GROUP, RETRY_TOPIC, REVIVE_TOPIC, TOPIC, Popped, Popper, Rig, popping
+from tests.broker.poppers import RETRY_TOPIC, REVIVE_TOPIC, Popped, Popper, Rig, popping
+from tests.broker.pullers import GROUP, TOPIC
 from tests.remoting.loops import eventually, virtual_time
 from tests.store.given import START_MS
 
@@ -46,6 +47,7 @@ async def test_one_that_is_not_comes_again_after_its_time_and_says_so(tmp_path) 
         await asyncio.sleep(INVISIBLE_S - 1)  # virtual
         assert await popper.pop() == []
         await pass_by(1)
+        assert rig.offsets.get(GROUP, RETRY_TOPIC, 0) == 0  # who asks for the group's progress sees it
         (second,) = await popper.pop(expression="A")
         message = second.message
         assert (message.body, message.topic, message.reconsume_times) == (b"again", TOPIC, 1)
@@ -192,6 +194,21 @@ async def test_an_empty_batch_is_refused(tmp_path) -> None:
         popper.peer.leave()
 
 
+@virtual_time
+async def test_a_batch_without_measure_is_refused_whole(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("bolide.broker.processors.acks._BATCH_MAX", 2)
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        rig.put(*[b"x"] * 3)
+        popper = await Popper.connect(rig)
+        popped = [(await popper.pop(message_count_max=1))[0] for _ in range(3)]
+        assert await popper.ack_many(popped) == ResponseCode.MESSAGE_ILLEGAL
+        assert rig.room.revivals.out_count == 3
+        assert await popper.ack_many(popped[:2]) == 0
+        assert rig.room.revivals.out_count == 1
+        popper.peer.leave()
+
+
 @pytest.mark.parametrize(
     ("field", "value", "code"),
     [
@@ -231,7 +248,7 @@ async def test_messages_of_a_topic_that_was_deleted_are_let_go(tmp_path) -> None
 
 
 @virtual_time
-async def test_while_the_store_takes_nothing_messages_stay_out_and_come_when_it_does(tmp_path) -> None:
+async def test_while_the_store_takes_nothing_messages_stay_out_and_come_when_it_does(tmp_path, caplog) -> None:
     clock = VirtualClock()
     async with popping(tmp_path, clock) as rig:
         rig.put(b"0", b"1", queue_id=1)
@@ -239,7 +256,9 @@ async def test_while_the_store_takes_nothing_messages_stay_out_and_come_when_it_
         popper = await Popper.connect(rig)
         assert len(await popper.pop(invisible_ms=5_000)) == 3
         rig.store.is_disk_full = True
-        await pass_by(30)
+        await asyncio.sleep(5.5)  # virtual
+        assert caplog.text.count("not revived") == 1  # the first that fails speaks for the others
+        await pass_by(25)
         assert rig.room.revivals.out_count == 2
         assert await popper.pop() == []
         rig.store.is_disk_full = False
@@ -336,12 +355,12 @@ async def test_a_reset_that_was_saved_is_not_undone_by_older_checkpoints(tmp_pat
     async with popping(tmp_path, clock) as rig:
         rig.put(b"0", b"1")
         popper = await Popper.connect(rig)
-        for each in await popper.pop():
-            await popper.ack(each)
+        assert len(await popper.pop()) == 2
         await asyncio.sleep(1)  # virtual
         rig.offsets.reset(GROUP, TOPIC, 0, 0)
         popper.peer.leave()
     async with popping(tmp_path, clock) as rig:
+        assert rig.room.revivals.out_count == 1
         popper = await Popper.connect(rig)
         assert await popper.bodies() == [b"0", b"1"]
         popper.peer.leave()
@@ -362,6 +381,62 @@ async def test_a_start_reads_only_what_is_not_settled(tmp_path, monkeypatch) -> 
         settled = [rig.offsets.get("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, queue_id) for queue_id in range(8)]
         ends = [len(rig.records(REVIVE_TOPIC, queue_id)) - 1 for queue_id in range(8)]
         assert settled == ends  # as Java counts: the last that is settled
+
+
+@virtual_time
+async def test_one_that_is_put_off_for_long_does_not_make_a_start_read_all_that_came_after(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("bolide.broker.pop.revivals._BEHIND_MIN", 10)
+    clock = VirtualClock()
+
+    def behind(rig: Rig) -> int:
+        """Records that a start would read."""
+        settled = [rig.offsets.get("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, queue_id) for queue_id in range(8)]
+        ends = [len(rig.records(REVIVE_TOPIC, queue_id)) for queue_id in range(8)]
+        return sum(end - 1 - (-1 if last is None else last) for end, last in zip(ends, settled, strict=True))
+
+    async with popping(tmp_path, clock) as rig:
+        rig.put(b"done", b"long", b"longer", queue_id=1)
+        popper = await Popper.connect(rig)
+        done, *long = await popper.pop(invisible_ms=90_000)
+        await popper.ack(done)
+        for n in range(240):
+            rig.put(b"%d" % n)
+            for each in await popper.pop():
+                await popper.ack(each)
+            if n % 40 == 0:
+                await pass_by(1)
+        await pass_by(1)
+        assert len(rig.revive_records()) > 480
+        assert behind(rig) <= 8 * 14
+        assert await popper.ack(long[0]) == 0  # by the handle it always had
+        popper.peer.leave()
+    async with popping(tmp_path, clock) as rig:
+        assert rig.room.revivals.out_count == 1
+        popper = await Popper.connect(rig)
+        await pass_by(80)
+        assert await popper.bodies() == [b"longer"]
+        popper.peer.leave()
+
+
+@virtual_time
+async def test_a_message_that_came_again_can_be_kept_for_longer_too(tmp_path) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        rig.put(b"x")
+        popper = await Popper.connect(rig)
+        await popper.pop(invisible_ms=1_000)
+        await pass_by(1)
+        (again,) = await popper.pop(invisible_ms=1_000)
+        kept = await popper.change(again, 20_000)
+        assert isinstance(kept, Popped)
+        await pass_by(10)
+        assert await popper.pop() == []
+        await pass_by(10)
+        (third,) = await popper.pop()
+        assert third.message.reconsume_times == 2
+        popper.peer.leave()
 
 
 @virtual_time

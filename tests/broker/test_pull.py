@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from bolide.store.read import memory_size
 from tests.broker.pullers import (
     GROUP,
     TOPIC,
+    Rig,
     bodies_of,
     both_paths,
     choose_path,
@@ -218,6 +220,61 @@ async def test_the_checks_come_in_rocketmqs_order_and_each_says_what_it_found(tm
         assert await refused("forbade") == ResponseCode.NO_PERMISSION
         rig.groups.forbid(GROUP, "Closed", 2, False)
         assert (await peer.ask(pull_of(0, **pull))).code == ResponseCode.PULL_NOT_FOUND
+        peer.leave()
+
+
+CHANGES: dict[str, tuple[Callable[[Rig], None], int]] = {
+    "the broker's permission": (
+        lambda rig: setattr(rig.current, "config", replace(rig.current.config, permission=2)),
+        ResponseCode.NO_PERMISSION,
+    ),
+    "pull consumers refused": (
+        lambda rig: setattr(rig.current, "config", replace(rig.current.config, refuses_pulls=True)),
+        ResponseCode.SUCCESS,
+    ),
+    "the topic's permission": (lambda rig: rig.topics.update(topic_of(perm=2)), ResponseCode.NO_PERMISSION),
+    "the topic's queues": (lambda rig: rig.topics.update(topic_of(queue_count=0)), ResponseCode.INVALID_PARAMETER),
+    "the topic": (lambda rig: rig.topics.remove(TOPIC), ResponseCode.TOPIC_NOT_EXIST),
+    "the group": (
+        lambda rig: rig.groups.update(GroupConfig(group_name=GROUP, consume_enable=False)),
+        ResponseCode.NO_PERMISSION,
+    ),
+    "forbidden": (lambda rig: rig.groups.forbid(GROUP, TOPIC, 2, True), ResponseCode.NO_PERMISSION),
+    "the group's members": (
+        lambda rig: rig.members.disconnected(rig.sessions[0]),
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ),
+    "the group's topics": (
+        lambda rig: rig.members.consumer_groups[GROUP].subscriptions.clear(),
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ),
+    "nothing": (lambda rig: None, ResponseCode.SUCCESS),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@virtual_time
+async def test_what_changed_between_two_pulls_counts_for_the_second(tmp_path, name) -> None:
+    change, code = CHANGES[name]
+    async with pulling(tmp_path) as rig:
+        rig.put(b"x")
+        peer = await connected(rig)
+        for _ in range(2):
+            assert (await peer.ask(pull_of(0, sys_flag=PUSH))).code == ResponseCode.SUCCESS
+        change(rig)
+        assert (await peer.ask(pull_of(0, sys_flag=PUSH))).code == code
+        peer.leave()
+
+
+@virtual_time
+async def test_a_group_that_begins_to_broadcast_is_judged_anew(tmp_path) -> None:
+    async with pulling(tmp_path) as rig:
+        rig.put(b"x")
+        rig.groups.update(GroupConfig(group_name=GROUP, consume_broadcast_enable=False))
+        peer = await connected(rig)
+        assert (await peer.ask(pull_of(0, sys_flag=PUSH))).code == ResponseCode.SUCCESS
+        await peer.ask(heartbeat_of(model=MessageModel.BROADCASTING))
+        assert (await peer.ask(pull_of(0, sys_flag=PUSH))).code == ResponseCode.NO_PERMISSION
         peer.leave()
 
 

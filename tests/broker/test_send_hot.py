@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -231,6 +231,25 @@ def test_before_the_hour_that_is_set_no_read_is_taken(tmp_path: Path) -> None:
         assert here.take(stream) == (b"", bounds_of(stream))
         here.clock.ms += 1
         assert here.take(stream)[1] == []
+
+
+def test_what_sends_leave_goes_on_with_its_bounds_and_all_answers_leave_together(tmp_path: Path) -> None:
+    seen = []
+
+    def behind(session: Any, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+        seen.append(bounds)
+        return b"pulled", bounds[2:]
+
+    with room(tmp_path) as here:
+        hot = HotPath(here.sends, here.store, here.tables.current, here.stats, here.clock, behind)
+        stream = Command(11).encode() + message().encode() + Command(34).encode()
+        bounds, peer = bounds_of(stream), cast(Any, Peer())
+        answers, left = hot.take(peer, memoryview(stream), bounds)
+        assert seen == [bounds[:2] + bounds[4:]]
+        assert (answers[-6:], left) == (b"pulled", bounds[4:])
+        assert len(bounds_of(answers[:-6])) == 2
+        here.store.is_disk_full = True
+        assert hot.take(peer, memoryview(stream), bounds) == (b"pulled", bounds[2:])
 
 
 @pytest.mark.feature("F087")

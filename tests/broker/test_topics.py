@@ -4,7 +4,9 @@ import asyncio
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -55,7 +57,11 @@ async def test_a_broker_is_born_with_rocketmqs_topics(tmp_path: Path) -> None:
 
 @virtual_time
 async def test_settings_decide_which_topics_are_born(tmp_path: Path) -> None:
-    off = {"autoCreateTopicEnable": "false", "clusterTopicEnable": "false", "brokerTopicEnable": "false"}
+    off: dict[str, Any] = {
+        "autoCreateTopicEnable": "false",
+        "clusterTopicEnable": "false",
+        "brokerTopicEnable": "false",
+    }
     async with tables(tmp_path, **off, traceTopicEnable="true", msgTraceTopicName="Traces") as kept:
         table = kept.topics.table
         assert AUTO not in table
@@ -305,7 +311,15 @@ async def test_ten_thousand_topics_made_in_one_turn_are_written_once(tmp_path: P
         await kept.keeper.saved()
         texts: list[int] = []
         save = kept.keeper.save
-        kept.keeper.save = lambda path, text: save(path, lambda: texts.append(1) or text())  # type: ignore[method-assign]
+
+        def counted(path: Path, text: Callable[[], str]) -> None:
+            def made() -> str:
+                texts.append(1)
+                return text()
+
+            save(path, made)
+
+        kept.keeper.save = counted  # type: ignore[method-assign]
         for number in range(10_000):
             kept.topics.for_send(f"T{number}", AUTO, 4, 0)
         await kept.keeper.saved()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,12 @@ from tests.store.given import draft
 
 
 async def create(at: Whole, topic: str, read: int = 4, write: int = 4, **more: str) -> Command:
-    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(read), "writeQueueNums": str(write)}
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(read),
+        "writeQueueNums": str(write),
+    }
     fields |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"} | more
     return await at.ask(17, **fields)
 
@@ -89,7 +95,7 @@ async def test_17_the_same_configuration_again_is_no_new_version(tmp_path: Path)
 )
 @both_loops
 async def test_17_what_cannot_be_is_refused_with_the_reason_and_changes_nothing(
-    tmp_path: Path, topic: str, fields: dict[str, str], part: str
+    tmp_path: Path, topic: str, fields: dict[str, Any], part: str
 ) -> None:
     async with whole(tmp_path) as at:
         version = at.broker.topics.version

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bolide.broker.broker import Broker, serve
 from bolide.broker.config import read_config
@@ -28,7 +29,7 @@ class Whole:
     address: str
     client: Client
 
-    async def ask(self, code: int, body: bytes = b"", **fields: str) -> Command:
+    async def ask(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         return await self.client.request(self.address, Command(code, fields=fields, body=body), TIMEOUT_S)
 
 

@@ -12,6 +12,7 @@ from bolide.protocol.bodies.routes import TopicRoute
 from bolide.protocol.command import Command
 from bolide.settings import read_properties
 from bolide.testing import Cluster, cluster
+from tests.cli.test_namesrv import wait_for
 from tests.cli.test_up import bolide, own_address
 from tests.e2e.up import LIMIT_S, SMALL, Up, ask, bodies, running, send
 
@@ -64,7 +65,7 @@ def test_after_kill_9_its_routes_are_gone_and_its_messages_are_not(namesrvs: Clu
         for body in sent:
             assert send(broker.broker, "T", body).code == 0
         broker.kill()
-    assert routes(namesrvs) == [[], []]
+    wait_for(lambda: routes(namesrvs) == [[], []])  # its connections end with it
     with running(tmp_path, "broker", "-n", namesrvs.namesrv, *LOCAL) as broker:
         assert bodies(broker.broker, "T") == sent
 

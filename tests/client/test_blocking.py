@@ -178,7 +178,7 @@ def test_closing_from_another_thread_ends_the_iteration(rocket: Cluster, produce
     producer.send("Ending", b"x")
     consumer = bolide.Consumer("ending-cg", "Ending", rocket.namesrv, start_from=bolide.StartFrom.oldest())
     consumer.start()
-    taken = []
+    taken: list[bytes] = []
 
     def iterate() -> None:
         taken.extend(message.body for message in consumer)

@@ -132,6 +132,15 @@ def test_names_in_any_script_and_half_characters_are_treated_alike(pulls: Any) -
     assert pulls.read_pulls(stream, bounds_of(stream)) == [None]
 
 
+def test_a_field_said_twice_counts_as_it_was_said_last(pulls: Any) -> None:
+    header = frame_of(FIELDS)[8:]
+    for first, read in ((b'"A"', "B"), (b'"\xff"', None)):
+        twice = header.replace(b'"topic":"T"', b'"topic":"T","subscription":' + first + b',"subscription":"B"')
+        stream = struct.pack(">ii", 4 + len(twice), len(twice)) + twice
+        [found] = pulls.read_pulls(stream, bounds_of(stream))
+        assert (found and found[3][10]) == read
+
+
 def test_bounds_outside_the_stream_are_an_error(pulls: Any) -> None:
     stream = frame_of(FIELDS)
     for bounds in ([4], [4, len(stream) + 1], [-1, 8], [8, 9]):

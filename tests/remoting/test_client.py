@@ -129,7 +129,7 @@ async def test_a_request_that_is_not_answered_in_time_fails_and_its_late_answer_
         parked.let_go()
         await asking(client, at(server.port))
         assert list(client.sessions()) == [session]
-        assert len(session._asked) == 0
+        assert len(session.asked) == 0
 
 
 @virtual_time
@@ -379,7 +379,7 @@ async def test_a_cancelled_request_leaves_no_trace() -> None:
         with pytest.raises(asyncio.CancelledError):
             await future
         (session,) = client.sessions()
-        assert len(session._asked) == 0
+        assert len(session.asked) == 0
         parked.let_go()
         later = asking(client, at(server.port), b"next")
         await eventually(lambda: bool(parked.waiting))

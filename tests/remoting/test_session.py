@@ -430,7 +430,7 @@ async def test_requests_of_ours_survive_the_wrap_of_the_opaque() -> None:
         peer = await Peer.connect(server.port)
         await peer.ask(request_of(0))
         (session,) = server.sessions
-        session._asked.last_opaque = 0x7FFF_FFFE
+        session.asked.last_opaque = 0x7FFF_FFFE
         asking = [asyncio.ensure_future(session.request(Command(220), timeout_s=5)) for _ in range(2)]
         asked = await peer.answers(2)
         assert [command.opaque for command in asked] == [0x7FFF_FFFF, -0x8000_0000]

@@ -86,7 +86,7 @@ def test_what_was_acknowledged_is_there_in_the_next_life_at_the_same_address(roc
         assert not broker.is_running
         assert not is_reachable(address)
         assert (broker.directory / "store" / "abort").exists() == (how == "kill")
-        assert ask(rocket.namesrv, Command(105, fields={"topic": "T"})).code == 17
+        wait_for(lambda: ask(rocket.namesrv, Command(105, fields={"topic": "T"})).code == 17)
         broker.start()
     assert (broker.is_running, broker.address) == (True, address)
     assert bodies(address, "T") == sent

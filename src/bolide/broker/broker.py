@@ -16,6 +16,7 @@ from dataclasses import replace
 from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig, shown
 from bolide.broker.groups import Groups
+from bolide.broker.hotpath import HotPath
 from bolide.broker.keeping import Keeper
 from bolide.broker.locks import Locks
 from bolide.broker.longpoll import ParkedPulls
@@ -120,14 +121,12 @@ class Broker:
         parts = (sends, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
+        self.take = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take).take
         store.listen(self._arrived)
 
     def _arrived(self, arrival: Arrival) -> None:
         self.parked.on_arrival(arrival)
         self.pop.on_arrival(arrival)
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)

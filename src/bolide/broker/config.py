@@ -99,6 +99,8 @@ class BrokerConfig:
             raise ConfigError("brokerPermission", self.permission, "must be 0 to 7: read is 4, write is 2")
         if self.request_mode not in ("PULL", "POP"):
             raise ConfigError("defaultMessageRequestMode", self.request_mode, "must be PULL or POP")
+        if self.broker_id < 0:
+            raise ConfigError("brokerId", self.broker_id, "must be 0 for a master and more for a slave")
         if self.store.role == "SLAVE" and self.broker_id <= 0:
             raise ConfigError("brokerId", self.broker_id, "a slave's id must be more than 0")
 
@@ -200,9 +202,11 @@ def read_config(properties: Mapping[str, str]) -> BrokerConfig:
     properties = _spelt_anew(properties)
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
     refuse_beyond(properties)
+    config, store = build(BrokerConfig, properties), build(StoreConfig, properties)
     return dataclasses.replace(
-        build(BrokerConfig, properties),
-        store=build(StoreConfig, properties),
+        config,
+        broker_id=config.broker_id if store.role == "SLAVE" else 0,  # as Java does: a master is number 0
+        store=store,
         listen=build(ListenConfig, {"listenPort": str(PORT), **properties}),
         connect=build(ConnectConfig, properties),
         ignored={key: properties[key] for key in ignored},

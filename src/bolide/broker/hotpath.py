@@ -56,6 +56,9 @@ class HotPath:
         """The settings or our address changed: make ready what follows from them."""
         config, store = self._current.config, self._store
         self._config = config
+        self._accepts_from_ms = config.accepts_sends_from_ms
+        self._is_sync = store.config.is_sync
+        self._is_closed = store.config.role == "SLAVE"
         self._topics.follow_all()
         json_head, binary_head = answer_heads(config.region, config.is_traced)
         self._rules = SendRules(
@@ -65,46 +68,41 @@ class HotPath:
             binary_head=binary_head,
             version=VERSION,
             body_size_max=store.config.body_size_max,
-            is_sync=store.config.is_sync,
+            is_sync=self._is_sync,
         )
 
-    def _is_closed(self) -> bool:
-        """No send is taken without a question: this is a slave, or it is too early."""
-        accepts_from_ms = self._config.accepts_sends_from_ms
-        is_early = accepts_from_ms > 0 and self._clock.now_ms() < accepts_from_ms
-        return is_early or self._store.config.role == "SLAVE"
-
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        """Answer what can be answered at once; returns the answers and the bounds of what is left."""
-        answers, left = self.take_sends(session, stream, bounds)
-        if left and self._behind is not None:
-            more, left = self._behind(session, stream, left)
-            answers += more
-        return answers, left
+        """Answer what can be answered at once; returns the answers and the bounds of what is left.
 
-    def take_sends(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        """The same for sends alone; under synchronous flush their answers are written later."""
+        Under synchronous flush the answers to sends are written later.
+        """
         store = self._store
         if self._config is not self._current.config or self._rules.store_host is not store.store_host:
             self._configure()
-        if self._is_closed():
-            return b"", bounds
+        if self._is_closed or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
+            return self._go_on(session, stream, bounds, b"")
         lay = partial(kernel.lay_sends, stream, bounds, self._topics.table, self._rules, pack_peer(session.peer))
         try:
             (answers, left, tallies), _ = store.append_laid(lay)
         except Refusal:
-            return b"", bounds
-        if not tallies:
-            return b"", left
-        stored_count = 0
-        for topic, count, size in tallies:
-            self._stats.put(topic, count, size)
-            stored_count += count
-        if not store.config.is_sync:
-            self._stats.took(stored_count, int(store.took_s * 1000))
+            return self._go_on(session, stream, bounds, b"")
+        if tallies:
+            stored_count = 0
+            for topic, count, size in tallies:
+                self._stats.put(topic, count, size)
+                stored_count += count
+            if self._is_sync:
+                self._confirmations.add(session, answers, (len(bounds) - len(left)) // 2)
+                answers = b""
+            else:
+                self._stats.took(stored_count, int(store.took_s * 1000))
+        return self._go_on(session, stream, left, answers) if left else (answers, left)
+
+    def _go_on(self, session: Session, stream: memoryview, left: list[int], answers: bytes) -> tuple[bytes, list[int]]:
+        if self._behind is None:
             return answers, left
-        self._confirmations.add(session, answers, (len(bounds) - len(left)) // 2)
-        return b"", left
+        more, left = self._behind(session, stream, left)
+        return answers + more, left
 
 
 def answer_heads(region: str, is_traced: bool) -> tuple[bytes, bytes]:

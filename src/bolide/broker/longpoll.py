@@ -15,6 +15,7 @@ memory and hardly any time. A peer that does not take its answers gets no more o
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
@@ -34,7 +35,7 @@ PARKED_BY_SESSION_MAX = 16_384
 _HOLD_MAX_S = 3600.0
 _TICKS_A_SECOND = 10
 _UNSENT_SIZE_MAX = 1 << 20
-_SLICE_COUNT = 100  # answered by the check before others on the loop have their turn
+_SLICE_COUNT = 100  # answered before others on the loop have their turn
 
 
 class ParkedPull:
@@ -72,7 +73,7 @@ class ParkedPulls:
         self._by_session: dict[Session, _Group] = {}
         self._by_tick: dict[int, _Group] = {}
         self._stirred: _Group = {}  # there was an arrival for them that they did not take
-        self._woken: list[ParkedPull] = []
+        self._woken: deque[ParkedPull] = deque()
         self.count = 0
 
     def park(self, parked: ParkedPull, suspend_ms: int) -> None:
@@ -146,9 +147,15 @@ class ParkedPulls:
         self._woken.append(parked)
 
     def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, []
-        for parked in woken:
+        sessions: dict[Session, None] = {}
+        for _ in range(min(len(self._woken), _SLICE_COUNT)):
+            parked = self._woken.popleft()
             parked.request.session.answer(parked.request, parked.resume)
+            sessions[parked.request.session] = None
+        for session in sessions:
+            session.flush()  # a turn of the loop sooner than by itself: somebody waits for just this
+        if self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _remove(self, parked: ParkedPull) -> None:
         _discard(self._by_queue, parked.key, parked)

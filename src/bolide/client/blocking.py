@@ -8,6 +8,7 @@ verdicts cross the threads many at a time, so iterating costs a switch for hundr
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -195,12 +196,16 @@ class Consumer:
         strategy: Strategy = averagely,
         pull: PullRules | None = None,
         retry_count_max: int | None = None,
+        offsets_directory: Path | None = None,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used."""
+        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used.
+
+        A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
+        """
         self.group = group
         self._background = background_loop()
         self._core = asynchronous_consumer.Consumer(
@@ -213,6 +218,7 @@ class Consumer:
             strategy=strategy,
             pull=pull,
             retry_count_max=retry_count_max,
+            offsets_directory=offsets_directory,
             instance_name=instance_name,
             credentials=credentials,
             connect=connect,
@@ -255,7 +261,9 @@ class Consumer:
             if not self._hand:
                 raise StopIteration
             message = self._hand.popleft()
-            if not message.home.is_dropped:
+            if message.home.is_paused:
+                self._background.run(self._hold_back(message))
+            elif not message.home.is_dropped:
                 self._current = message
                 return message
 
@@ -266,6 +274,9 @@ class Consumer:
     async def _receive(self) -> list[Received]:
         self._collect()
         return await self._subscriber.receive(_HAND_COUNT)
+
+    async def _hold_back(self, message: Received) -> None:
+        self._hand = self._core.hold_back(message, self._hand)
 
     def _settle_current(self) -> None:
         message, self._current = self._current, None

@@ -5,9 +5,11 @@ from typing import Protocol
 
 from bolide.errors import Refusal
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import ConsumerStatus, ResetOffsets
+from bolide.protocol.bodies import ConsumerStatus, ResetOffsets, RunningConsumer
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.headers.callbacks import (
+    ConsumeDirectlyRequest,
+    GetConsumerStateRequest,
     GetConsumerStatusRequest,
     NotifyConsumersChangedRequest,
     ResetOffsetRequest,
@@ -24,6 +26,10 @@ class AskedConsumer(Protocol):
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
 
+    def running(self, *, with_stacks: bool) -> RunningConsumer: ...
+
+    async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes: ...
+
 
 class Callbacks:
     """Finds the consumer that is meant."""
@@ -36,6 +42,8 @@ class Callbacks:
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self.members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self.reset,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self.status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_by_hand,
         }
 
     def _consumer(self, group: str) -> AskedConsumer:
@@ -53,13 +61,28 @@ class Callbacks:
         return None
 
     async def reset(self, request: Request) -> Reply:
-        """220: go on at these offsets."""
+        """220: go on at these offsets. Nobody waits for an answer."""
         header = ResetOffsetRequest.decode(request.command.fields)
-        await self._consumer(header.group).reset(ResetOffsets.decode(request.command.body).offset_table)
-        return request.command.answer(ResponseCode.SUCCESS)
+        consumer = self._consumers.get(header.group)
+        if consumer is not None:
+            await consumer.reset(ResetOffsets.decode(request.command.body).offset_table)
+        return None
 
     def status(self, request: Request) -> Reply:
         """221: how far are you?"""
         header = GetConsumerStatusRequest.decode(request.command.fields)
         table = self._consumer(header.group).progress(header.topic)
         return request.command.answer(ResponseCode.SUCCESS, body=ConsumerStatus(message_queue_table=table).encode())
+
+    def running(self, request: Request) -> Reply:
+        """307: tell everything about yourself."""
+        header = GetConsumerStateRequest.decode(request.command.fields)
+        state = self._consumer(header.consumer_group).running(with_stacks=header.is_stack_wanted)
+        return request.command.answer(ResponseCode.SUCCESS, body=state.encode())
+
+    async def consume_by_hand(self, request: Request) -> Reply:
+        """309: consume this one message now."""
+        header = ConsumeDirectlyRequest.decode(request.command.fields)
+        consumer = self._consumer(header.consumer_group)
+        body = await consumer.consume_by_hand(request.command.body, header.broker_name or "")
+        return request.command.answer(ResponseCode.SUCCESS, body=body)

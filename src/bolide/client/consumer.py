@@ -11,6 +11,7 @@ loop does not: the message comes again. One message is out at a time, so each qu
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +19,7 @@ from bolide.client.config import Credentials, client_config
 from bolide.client.pulling import PullRules
 from bolide.client.received import Received
 from bolide.client.starting import StartFrom
-from bolide.client.subscriber import Subscriber, SubscriberRules
+from bolide.client.subscriber import LOCAL_DIRECTORY, Subscriber, SubscriberRules
 from bolide.client.subscriptions import parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
@@ -43,12 +44,16 @@ class Consumer:
         strategy: Strategy = averagely,
         pull: PullRules | None = None,
         retry_count_max: int | None = None,
+        offsets_directory: Path | None = None,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used."""
+        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used.
+
+        A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
+        """
         rules = SubscriberRules(
             is_broadcasting=broadcasting,
             is_ordered=ordered,
@@ -56,6 +61,7 @@ class Consumer:
             strategy=strategy,
             pull=pull or PullRules(),
             retry_count_max=retry_count_max,
+            local_directory=offsets_directory or LOCAL_DIRECTORY,
         )
         # The local file of a broadcasting member is found again under its name, so the name must not change.
         name = instance_name or ("DEFAULT" if broadcasting else "")
@@ -95,9 +101,17 @@ class Consumer:
             if not self._hand:
                 raise StopAsyncIteration
             message = self._hand.popleft()
-            if not message.home.is_dropped:
+            if message.home.is_paused:
+                self._hand = self.hold_back(message, self._hand)
+            elif not message.home.is_dropped:
                 self._current = message
                 return message
+
+    def hold_back(self, message: Received, hand: deque[Received]) -> deque[Received]:
+        """Its queue is paused: all we took of that queue goes back, in order; returns what is left of the hand."""
+        home = message.home
+        self.subscriber.untake(home, [message, *(other for other in hand if other.home is home)])
+        return deque(other for other in hand if other.home is not home)
 
     async def receive(self, count_max: int = 32, timeout_s: float | None = None) -> list[Received]:
         """Several messages at once, each with its own verdict to come; none after `timeout_s`, or when closed."""

@@ -7,7 +7,7 @@ is handed out any more, and what is settled late counts for nothing.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from bolide.client.received import Decide, Received
 from bolide.model.queue import MessageQueue
@@ -22,11 +22,12 @@ class InFlight:
         self.decide = decide
         self.is_dropped = False
         self.is_paused = False
-        self.is_locked = False  # ordered consumption: the broker has given this queue to us
+        self.is_locked = True  # ordered consumption: the broker has given this queue to us; others need no lock
         self.locked_s = 0.0
         self.held_size = 0
         self.broker_id = 0  # where the last answer suggested to read
         self.pulled_s = 0.0
+        self.taken_s = 0.0
         self.on_drop: Callable[[], object] | None = None
         self._is_serial = is_serial
         self._out_count = 0
@@ -45,6 +46,11 @@ class InFlight:
         return self._order[-1] - self._order[0] if self._order else 0
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The offsets of the oldest unsettled message and of the newest."""
+        return (self._order[0], self._order[-1]) if self._order else (0, 0)
+
+    @property
     def commit_offset(self) -> int:
         """Everything below is settled."""
         return self._order[0] if self._order else self.next_offset
@@ -52,20 +58,33 @@ class InFlight:
     @property
     def has_ready(self) -> bool:
         """A message can be handed out now."""
-        return bool(self._waiting) and not self.is_dropped and not (self._is_serial and self._out_count)
+        return (
+            bool(self._waiting)
+            and self.is_locked
+            and not self.is_dropped
+            and not self.is_paused
+            and not (self._is_serial and self._out_count)
+        )
 
-    def add(self, messages: Iterable[Received], next_offset: int) -> None:
+    def add(self, messages: Sequence[Received], next_offset: int) -> None:
         """What a pull brought, and where the next one goes on."""
-        for message in messages:
-            self._waiting.append(message)
-            self._order.append(message.queue_offset)
-            self.held_size += len(message.body)
+        self._waiting.extend(messages)
+        self._order.extend([message.queue_offset for message in messages])
+        self.held_size += sum([len(message.body) for message in messages])
         self.next_offset = next_offset
 
-    def take(self) -> Received:
-        """The next message to hand out; `has_ready` must hold."""
-        self._out_count += 1
-        return self._waiting.popleft()
+    def take(self, count_max: int) -> list[Received]:
+        """The next messages to hand out, at most so many; one if each has to wait for the one before."""
+        count = min(count_max, 1 if self._is_serial else len(self._waiting)) if self.has_ready else 0
+        self._out_count += count
+        waiting = self._waiting
+        return [waiting.popleft() for _ in range(count)]
+
+    def untake(self, messages: Sequence[Received]) -> None:
+        """Messages that were taken, in their order, and not given to anybody."""
+        if not self.is_dropped:
+            self._out_count -= len(messages)
+            self._waiting.extendleft(reversed(messages))
 
     def put_back(self, message: Received) -> None:
         """Hand a message out again, before all that follow it."""
@@ -77,14 +96,17 @@ class InFlight:
 
     def settle(self, message: Received) -> None:
         """A message is done with, for good or by having been sent back."""
-        offset = message.queue_offset
-        if self.is_dropped or not self._order or offset < self._order[0] or offset in self._settled:
+        offset, order, settled = message.queue_offset, self._order, self._settled
+        if self.is_dropped or not order or offset < order[0] or offset in settled:
             return
         self._out_count -= 1
-        self._settled.add(offset)
         self.held_size -= len(message.body)
-        while self._order and self._order[0] in self._settled:
-            self._settled.discard(self._order.popleft())
+        if offset == order[0]:
+            order.popleft()
+            while settled and order[0] in settled:
+                settled.discard(order.popleft())
+        else:
+            settled.add(offset)
         self._room.set()
 
     def drop(self) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -23,16 +23,19 @@ from bolide.client.nameservers import NameServers
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.signing import Signing
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError
+from bolide.errors import BolideError, ClientError, ConnectError
 from bolide.model.topics import AUTO_CREATE_TOPIC
 from bolide.protocol.bodies import ConsumerMember, Heartbeat, ProducerMember
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import UnregisterClientRequest
 from bolide.remoting.client import Client
+from bolide.remoting.session import Session
 
 BROKER_NOT_IN_ROUTE = 10003
 NO_ROUTE = 10005
+GO_AWAY = 1500  # a broker of 5.2 and later that is about to end: come again on another connection
+_ASK_AGAIN_S = 1.0
 _FIRST_HEARTBEAT_S = 1.0
 log = logging.getLogger(__name__)
 _numbers = itertools.count()
@@ -78,7 +81,10 @@ class Instance:
         self.is_ready = asyncio.Event()
         self.is_over = asyncio.Event()
         self._routes: dict[str, Route] = {}
+        self._brokers: dict[str, Mapping[int, str]] = {}
         self._refreshing: dict[str, asyncio.Future[None]] = {}
+        self._doubted_s: dict[str, float] = {}
+        self._told: dict[str, Session] = {}
         self._heartbeat_lock = asyncio.Lock()
 
     # Routes
@@ -97,15 +103,26 @@ class Instance:
         await self.refresh(topic, create_queue_count)
         found = self._routes.get(topic)
         if found is None:
-            raise self._no_route(topic, is_for_sending=create_queue_count is not None)
+            raise await self._no_route(topic, is_for_sending=create_queue_count is not None)
         return found
+
+    async def doubt(self, topic: str) -> None:
+        """A broker of this topic could not be reached: it may have moved. Asks at most once a second, and may fail."""
+        now_s = self.clock.monotonic_s()
+        if now_s - self._doubted_s.get(topic, -_ASK_AGAIN_S) < _ASK_AGAIN_S:
+            return
+        self._doubted_s[topic] = now_s
+        try:
+            await self.refresh(topic)
+        except BolideError as problem:
+            log.debug("route not refreshed topic=%s problem=%s", topic, problem)
 
     async def refresh(self, topic: str, create_queue_count: int | None = None) -> None:
         """Ask where a topic is. Who asks while another does waits for his answer."""
-        running = self._refreshing.get(topic)
-        if running is not None:
+        while (running := self._refreshing.get(topic)) is not None:
             await asyncio.shield(running)
-            return
+            if create_queue_count is None or topic in self._routes:
+                return  # otherwise the other one asked for less than we do
         done = self._refreshing[topic] = asyncio.get_running_loop().create_future()
         try:
             await self._ask_route(topic, create_queue_count)
@@ -124,35 +141,43 @@ class Instance:
 
     def _put_route(self, route: Route) -> None:
         before = self._routes.get(route.topic)
+        self._brokers |= route.addresses  # the newest word on where a broker is, whichever topic brought it
         if before == route:
             return
         self._routes[route.topic] = route
+        for name in before.addresses if before is not None else ():
+            if not any(name in other.addresses for other in self._routes.values()):
+                self._brokers.pop(name, None)
         log.debug("route changed topic=%s queues=%d", route.topic, len(route.publish))
         for member in (*self.producers.values(), *self.consumers.values()):
             member.route_changed(route.topic)
 
-    def _no_route(self, topic: str, *, is_for_sending: bool) -> ClientError:
+    async def _no_route(self, topic: str, *, is_for_sending: bool) -> ClientError:
         asked = ", ".join(self.namesrv.addresses)
+        if not await self.namesrv.has_brokers():
+            return ClientError(
+                f"topic {topic} has no route: no broker is registered at {asked}; `bolide broker -n {asked}` starts "
+                "one, and one that runs may have been given another name server",
+                NO_ROUTE,
+            )
         advice = (
-            "and no broker there creates topics by itself: create it with `bolide topic create`"
+            "no broker there creates topics by itself: create it with `bolide topic create`"
             if is_for_sending
             else "create it with `bolide topic create`, or send a first message"
         )
-        return ClientError(f"topic {topic} has no route at {asked}: no broker has registered it; {advice}", NO_ROUTE)
+        said = await self.namesrv.absence(topic)
+        return ClientError(f"topic {topic} has no route at {asked}: {said}; {advice}", NO_ROUTE)
 
     # Brokers
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID, *, is_exact: bool = True) -> str | None:
         """Where a broker is; without `is_exact` any address under its name will do when that id is not there."""
-        for route in self._routes.values():
-            addresses = route.addresses.get(broker_name)
-            if not addresses:
-                continue
-            if broker_id in addresses:
-                return addresses[broker_id]
-            if not is_exact:
-                return addresses[min(addresses)]
-        return None
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        if broker_id in addresses:
+            return addresses[broker_id]
+        return None if is_exact else addresses[min(addresses)]
 
     async def found_address(self, topic: str, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """The same, asking for the route once when it is not known."""
@@ -166,10 +191,18 @@ class Instance:
 
     async def ask(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
         """A broker's answer to a request that must succeed."""
-        answer = await self.client.request(address, command, timeout_s or self.config.request_timeout_s)
+        answer = await self.request(address, command, timeout_s or self.config.request_timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         return answer
+
+    async def request(self, address: str, command: Command, timeout_s: float) -> Command:
+        """A broker's answer, whatever it is; one that sends us away is asked once more on a new connection."""
+        answer = await self.client.request(address, command, timeout_s)
+        if answer.code != GO_AWAY:
+            return answer
+        self.client.close(address, "the broker sent us away")
+        return await self.client.request(address, command, timeout_s)
 
     def sign(self, address: str, command: Command) -> None:
         """What is done to each request before it leaves, for one that does not leave through `client`."""
@@ -183,13 +216,23 @@ class Instance:
         if not self.producers and not self.consumers:
             return
         async with self._heartbeat_lock:
-            command_body = Heartbeat(
-                client_id=self.client_id,
-                producer_data_set=[ProducerMember(group_name=group) for group in sorted(self.producers)],
-                consumer_data_set=[self.consumers[group].heartbeat() for group in sorted(self.consumers)],
-            ).encode()
             addresses = list(self._heartbeat_addresses())
-            await asyncio.gather(*(self._beat(address, command_body) for address in addresses))
+            self._told = {address: session for address, session in self._told.items() if address in addresses}
+            await asyncio.gather(*(self._beat(address) for address in addresses))
+
+    async def introduce(self, address: str) -> None:
+        """Have a broker know us on the connection there is now: what it knows of members ends with a connection."""
+        session = await self.client.session(address, self.config.request_timeout_s)
+        if self._told.get(address) is not session:
+            await self._beat(address)
+
+    def _heartbeat(self) -> Command:
+        body = Heartbeat(
+            client_id=self.client_id,
+            producer_data_set=[ProducerMember(group_name=group) for group in sorted(self.producers)],
+            consumer_data_set=[self.consumers[group].heartbeat() for group in sorted(self.consumers)],
+        )
+        return Command(RequestCode.HEART_BEAT, body=body.encode())
 
     def _heartbeat_addresses(self) -> Iterable[str]:
         """Masters; slaves too once there is a consumer, for it may be sent to read there."""
@@ -201,9 +244,10 @@ class Instance:
                         found[address] = None
         return found
 
-    async def _beat(self, address: str, body: bytes) -> None:
+    async def _beat(self, address: str) -> None:
         try:
-            await self.ask(address, Command(RequestCode.HEART_BEAT, body=body))
+            self._told[address] = await self.client.session(address, self.config.request_timeout_s)
+            await self.ask(address, self._heartbeat())
         except BolideError as problem:
             log.warning("heartbeat failed broker=%s problem=%s", address, problem)
 
@@ -255,6 +299,14 @@ class Instance:
         while True:
             await self.heartbeat()
             await asyncio.sleep(self.config.heartbeat_interval_s)
+
+
+def unreachable(broker_name: str, problem: ConnectError) -> ConnectError:
+    """The same with what it means: the name server told an address that does not answer here."""
+    return ConnectError(
+        f"broker {broker_name} cannot be reached at the address it gave to the name server: {problem}; if it runs, let "
+        "it give one that is reached from here (brokerIP1, `bolide up --host`)"
+    )
 
 
 def client_id_of(config: ClientConfig) -> str:

@@ -14,12 +14,19 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from bolide.client.hooks import tell
-from bolide.client.received import Received
+from bolide.client.received import Received, Verdict
 from bolide.client.subscriber import Subscriber
+from bolide.errors import Refusal
+from bolide.model.queue import MessageQueue
+from bolide.protocol.batch import unwrap
+from bolide.protocol.bodies import ConsumeResult, DirectConsumption
+from bolide.protocol.codes import ResponseCode
+from bolide.protocol.records import decode_records, inflate
 
 Function = Callable[[Received], Any]
 CONSUME_TIMEOUT_S = 900.0
@@ -32,6 +39,19 @@ class ConsumeHook(Protocol):
     def before_consume(self, message: Received) -> None: ...
 
     def after_consume(self, message: Received, problem: BaseException | None) -> None: ...
+
+
+@dataclass(slots=True)
+class _ByHand:
+    """The home of a message that an administrator gives: its verdict is the answer, and moves nothing."""
+
+    queue: MessageQueue
+    is_dropped: bool = False
+    is_paused: bool = False
+    verdict: Verdict | None = None
+
+    def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+        self.verdict = verdict
 
 
 class Listener:
@@ -58,6 +78,8 @@ class Listener:
         else:
             self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"consumer.{subscriber.group}")
             self._call = partial(self._call_in_thread, function)
+        subscriber.consume_once = self.consume_by_hand
+        subscriber.concurrency = concurrency
 
     async def run(self) -> None:
         """Until the subscriber is closed and the calls under way have returned."""
@@ -79,15 +101,16 @@ class Listener:
         if self._hooks:
             tell(partial(hook.before_consume, message) for hook in self._hooks)
         problem: Exception | None = None
+        limit = asyncio.timeout(self._timeout_s)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with limit:
                 await self._call(message)
-        except TimeoutError as late:
-            problem = late
-            log.error("consuming took more than %g s, the message comes again: %r", self._timeout_s, message)
         except Exception as failure:
             problem = failure
-            log.exception("consuming failed, the message comes again: %r", message)
+            if limit.expired():
+                log.error("consuming took more than %g s, the message comes again: %r", self._timeout_s, message)
+            else:
+                log.exception("consuming failed, the message comes again: %r", message)
         if self._hooks:
             tell(partial(hook.after_consume, message, problem) for hook in self._hooks)
         if message.verdict is None:
@@ -95,6 +118,26 @@ class Listener:
                 message.ack()
             else:
                 message.nack()
+
+    async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes:
+        """An administrator gives one stored message (309): call the function and tell how it went; nothing moves."""
+        stored = next((inflate(item) for record in decode_records(body) for item in unwrap(record)), None)
+        if stored is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "there is no message in the request")
+        home = _ByHand(MessageQueue(stored.topic, broker_name, stored.queue_id))
+        begun_s = self._subscriber.clock.monotonic_s()
+        remark = None
+        try:
+            await self._call(Received.of(stored, home))
+            result = ConsumeResult.CR_SUCCESS if home.verdict in (None, Verdict.ACK) else ConsumeResult.CR_LATER
+        except Exception as problem:
+            result, remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
+        return DirectConsumption(
+            consume_result=result,
+            order=self._subscriber.rules.is_ordered,
+            remark=remark,
+            spent_time_mills=int((self._subscriber.clock.monotonic_s() - begun_s) * 1000),
+        ).encode()
 
     async def _call_in_thread(self, function: Function, message: Received) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, function, message)

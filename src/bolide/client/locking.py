@@ -6,7 +6,7 @@ both sure of a queue. A queue that is not ours any more is neither pulled nor ha
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
@@ -29,9 +29,10 @@ class QueueLocks:
         self._instance = instance
         self._group = group
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Those of the queues that are ours now; one request for each broker."""
+    async def ask(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """Which of the queues are ours now, and which are another's; one request for each broker."""
         granted: set[MessageQueue] = set()
+        refused: set[MessageQueue] = set()
         for broker_name, wanted in _by_broker(queues).items():
             address = self._instance.address(broker_name, MASTER_ID)
             if address is None:
@@ -39,10 +40,12 @@ class QueueLocks:
             command = Command(RequestCode.LOCK_BATCH_MQ, body=self._body(wanted))
             try:
                 answer = await self._instance.ask(address, command)
-                granted.update(LockAnswer.decode(answer.body).queues)
+                given = set(LockAnswer.decode(answer.body).queues)
+                granted |= given
+                refused |= set(wanted) - given
             except BolideError as problem:
                 log.warning("queues not locked broker=%s problem=%s", broker_name, problem)
-        return granted
+        return granted, refused
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Give queues back, so that others need not wait for the locks to grow old."""
@@ -55,15 +58,24 @@ class QueueLocks:
             except BolideError as problem:
                 log.warning("queues not unlocked broker=%s problem=%s", broker_name, problem)
 
-    async def renew(self, owned: Collection[InFlight]) -> None:
-        """Lock again what is ours; what was refused, or has not been renewed for too long, pauses."""
+    async def renew(self, owned: Collection[InFlight]) -> list[InFlight]:
+        """Lock again what is ours; what was refused, or has not been renewed for too long, pauses.
+
+        Returns the queues that are ours again after a pause; another member may have gone on with them meanwhile.
+        """
         asked_s = self._instance.clock.monotonic_s()
-        granted = await self.lock([inflight.queue for inflight in owned])
+        granted, refused = await self.ask([inflight.queue for inflight in owned])
+        regained = []
         for inflight in owned:
             if inflight.queue in granted:
                 inflight.locked_s = asked_s
-            inflight.is_locked = inflight.queue in granted or asked_s - inflight.locked_s < LOCK_LIFE_S
-            inflight.wake()
+                if not inflight.is_locked:
+                    regained.append(inflight)
+            elif inflight.queue in refused or asked_s - inflight.locked_s >= LOCK_LIFE_S:
+                if inflight.is_locked:
+                    log.warning("lock lost queue=%s, waiting for it", inflight.queue)
+                inflight.is_locked = False
+        return regained
 
     def _body(self, queues: Iterable[MessageQueue]) -> bytes:
         names = [QueueName.of(queue) for queue in queues]
@@ -77,8 +89,11 @@ def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     return found
 
 
-async def renew_forever(locks: QueueLocks, owned: dict[MessageQueue, InFlight]) -> None:
-    """Keep what we own locked."""
+async def renew_forever(
+    locks: QueueLocks, owned: dict[MessageQueue, InFlight], go_on: Callable[[InFlight], Awaitable[None]]
+) -> None:
+    """Keep what we own locked; `go_on` is called with each queue that is ours again."""
     while True:
         await asyncio.sleep(RENEWAL_INTERVAL_S)
-        await locks.renew(list(owned.values()))
+        for inflight in await locks.renew(list(owned.values())):
+            await go_on(inflight)

@@ -8,8 +8,8 @@ import logging
 import random
 from collections.abc import Sequence
 
-from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
-from bolide.protocol.bodies import TopicRoute
+from bolide.errors import ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
+from bolide.protocol.bodies import Clusters, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import GetRouteRequest
@@ -31,14 +31,18 @@ class NameServers:
     async def ask(self, command: Command) -> Command:
         """The answer of the first name server that gives one."""
         problems: list[str] = []
-        for _ in self.addresses:
-            address = self.addresses[self._current]
+        first = self._current  # others may ask at the same time, and each goes round once
+        for step in range(len(self.addresses)):
+            number = (first + step) % len(self.addresses)
+            address = self.addresses[number]
             try:
-                return await self._client.request(address, command, self._timeout_s)
+                answer = await self._client.request(address, command, self._timeout_s)
             except (ConnectError, ConnectionLost, RequestTimeout) as problem:
                 log.debug("name server failed address=%s problem=%s", address, problem)
                 problems.append(str(problem))
-                self._current = (self._current + 1) % len(self.addresses)
+            else:
+                self._current = number
+                return answer
         tried = "; ".join(dict.fromkeys(problems))
         raise ConnectError(f"no name server answers: {tried}. Is one running there? `bolide up` starts one")
 
@@ -51,3 +55,19 @@ class NameServers:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         raise ClientError(f"the name server refused to tell where {topic} is: {answer.remark}", answer.code)
+
+    async def absence(self, topic: str) -> str:
+        """What a name server says of a topic it has no route for, in one line."""
+        try:
+            answer = await self.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic}))
+        except ClientError as problem:
+            return str(problem)
+        return (answer.remark or "").partition("\n")[0]
+
+    async def has_brokers(self) -> bool:
+        """Whether any broker is registered; who cannot tell says yes."""
+        try:
+            answer = await self.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+            return answer.code != ResponseCode.SUCCESS or bool(Clusters.decode(answer.body).broker_addr_table)
+        except (ClientError, ProtocolError, ValueError):
+            return True

@@ -4,6 +4,7 @@ Progress is kept in memory and written every few seconds, when a queue is given 
 which delivers a message twice, and never early.
 """
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -39,7 +40,6 @@ class BrokerPositions:
     def __init__(self, instance: Instance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._written: dict[MessageQueue, int] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
         address = await self._instance.found_address(queue.topic, queue.broker_name)
@@ -47,7 +47,7 @@ class BrokerPositions:
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, is_zero_if_absent=True
         )
         command = Command(RequestCode.QUERY_CONSUMER_OFFSET, fields=header.encode())
-        answer = await self._instance.client.request(address, command, self._instance.config.request_timeout_s)
+        answer = await self._instance.request(address, command, self._instance.config.request_timeout_s)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
@@ -55,29 +55,27 @@ class BrokerPositions:
         return OffsetAnswer.decode(answer.fields).offset
 
     async def write(self, offsets: dict[MessageQueue, int]) -> None:
+        """Also what has not changed: a broker that was killed may have forgotten it."""
+        by_broker: dict[str, dict[MessageQueue, int]] = {}
         for queue, offset in offsets.items():
-            if self._written.get(queue) == offset:
-                continue
-            address = self._instance.address(queue.broker_name, is_exact=False)
-            if address is None:
-                continue  # gone from the routes; the next who owns it begins where it was told before
-            header = UpdateConsumerOffsetRequest(
-                consumer_group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                commit_offset=QueueOffset(offset),
-            )
-            try:
-                # Answered, unlike Java's: a commit that is lost at a close delivers messages twice.
-                await self._instance.ask(address, Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields=header.encode()))
-            except BolideError as problem:
-                log.warning("progress not told queue=%s offset=%d problem=%s", queue, offset, problem)
-            else:
-                self._written[queue] = offset
+            by_broker.setdefault(queue.broker_name, {})[queue] = offset
+        await asyncio.gather(*(self._write_all(told) for told in by_broker.values()))
 
-    def forget(self, queue: MessageQueue) -> None:
-        """The queue is another's now; if it comes back, it is told anew."""
-        self._written.pop(queue, None)
+    async def _write_all(self, offsets: dict[MessageQueue, int]) -> None:
+        """To one broker; if it does not take one, it would not take the others either."""
+        try:
+            for queue, offset in offsets.items():
+                await self.tell(queue, offset)
+        except BolideError as problem:
+            log.warning("progress not told queue=%s offset=%d problem=%s", queue, offset, problem)
+
+    async def tell(self, queue: MessageQueue, offset: int) -> None:
+        """Keep one offset, or raise. Answered, unlike Java's: one that is lost at a close delivers messages twice."""
+        address = await self._instance.found_address(queue.topic, queue.broker_name)
+        header = UpdateConsumerOffsetRequest(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=QueueOffset(offset)
+        )
+        await self._instance.ask(address, Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields=header.encode()))
 
 
 class FilePositions:
@@ -96,12 +94,9 @@ class FilePositions:
             return
         self._offsets = merged
         try:
-            write_whole(self._path, _text(merged))
+            await asyncio.to_thread(write_whole, self._path, _text(merged))
         except StoreError as problem:
             log.warning("progress not kept problem=%s", problem)
-
-    def forget(self, queue: MessageQueue) -> None:
-        """Nothing to forget: the file keeps all queues this member ever read."""
 
 
 def _parse(text: str) -> dict[MessageQueue, int]:

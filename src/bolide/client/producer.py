@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Self
 from bolide.client.config import Credentials, client_config
 from bolide.client.direct import Lines
 from bolide.client.hooks import SendHook, tell
-from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, GO_AWAY, NO_ROUTE, Instance, open_instance, unreachable
 from bolide.client.outgoing import (
     SendRules,
     batch_command,
@@ -41,7 +41,6 @@ from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.config import ConnectConfig
 
-_GO_AWAY = 1500
 # Another broker may take what this one refused; any other code would be the same everywhere.
 _RETRIED_CODES = frozenset(
     (
@@ -52,7 +51,7 @@ _RETRIED_CODES = frozenset(
         ResponseCode.TOPIC_NOT_EXIST,
         204,
         205,
-        _GO_AWAY,
+        GO_AWAY,
     )
 )
 _NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
@@ -195,7 +194,7 @@ class Producer:
 
         None and no broker when it could not be tried: the route is not known yet.
         """
-        instance = self._opened()
+        instance = self.instance
         route = instance.known_route(message.topic)
         if route is None or not route.publish or message.topic not in self._topics:
             return None, None
@@ -233,9 +232,9 @@ class Producer:
         command = send_command(message, self._rules, self._clock.now_ms())
         route = await self._route(message.topic)
         chosen = queue or self._choose(route, shard, None)
-        address = await self._opened().found_address(message.topic, chosen.broker_name)
+        address = await self.instance.found_address(message.topic, chosen.broker_name)
         self._tell_before(message, chosen)
-        await self._opened().client.send_oneway(address, to_queue(command, chosen))
+        await self.instance.client.send_oneway(address, to_queue(command, chosen))
 
     async def send_batch(
         self,
@@ -276,7 +275,10 @@ class Producer:
             async with asyncio.timeout(timeout_s):
                 route = await self._route(message.topic)
         except TimeoutError:
-            raise RequestTimeout(f"no route for {message.topic} within {timeout_s:g} s") from None
+            asked = ", ".join(self._config.namesrv)
+            raise RequestTimeout(
+                f"{message.topic}: the name servers {asked} did not tell its route within {timeout_s:g} s"
+            ) from None
         is_bound = shard is not None or queue is not None
         problem: ClientError | None = None
         count = 1 if is_bound else self._retry_count + (last_broker is None)
@@ -297,6 +299,7 @@ class Producer:
                 if not _is_worth_another(failure):
                     raise
                 log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
+                route = await self._doubted(route, failure, started_s + timeout_s)
                 continue
             self._note(chosen, begun_s, None)
             receipt = receipts[0]
@@ -306,8 +309,18 @@ class Producer:
             return receipts
         raise problem or RequestTimeout(f"{message.topic}: no attempt was answered within {timeout_s:g} s")
 
+    async def _doubted(self, route: Route, failure: ClientError, deadline_s: float) -> Route:
+        """The route to go on with; a broker that cannot be reached may have moved, so it is asked for again."""
+        instance = self.instance
+        if isinstance(failure, ConnectError):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
+                    await instance.doubt(route.topic)
+        newest = instance.known_route(route.topic)
+        return newest if newest is not None and newest.publish else route
+
     async def _request(self, command: Command, queue: MessageQueue, left_s: float) -> Command:
-        instance = self._opened()
+        instance = self.instance
         address = instance.address(queue.broker_name, MASTER_ID)
         if address is None:
             await instance.refresh(queue.topic)
@@ -316,7 +329,10 @@ class Producer:
             raise ClientError(
                 f"broker {queue.broker_name} has no master in the route of {queue.topic}", BROKER_NOT_IN_ROUTE
             )
-        return await instance.client.request(address, to_queue(command, queue), left_s)
+        try:
+            return await instance.request(address, to_queue(command, queue), left_s)
+        except ConnectError as problem:
+            raise unreachable(queue.broker_name, problem) from problem
 
     def _choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
         if not route.publish:
@@ -329,7 +345,7 @@ class Producer:
         return self._selection.choose(route.topic, route.publish, self._clock.monotonic_s(), last_broker)
 
     async def _route(self, topic: str) -> Route:
-        instance = self._opened()
+        instance = self.instance
         is_new = topic not in self._topics
         route = await instance.route(topic, self._rules.queue_count)
         if is_new:
@@ -372,7 +388,9 @@ class Producer:
         check_message(message, self._rules.body_size_max)
         return with_id(message, self._ids.next())
 
-    def _opened(self) -> Instance:
+    @property
+    def instance(self) -> Instance:
+        """What it shares with others of its client id; only while it is open."""
         instance = self._instance
         if instance is None:
             raise ClientError(f"producer {self.group} is not open: use it inside its `with` block, or call start()")

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bolide import kernel
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
-from bolide.client.received import Received
-from bolide.client.subscriptions import tag_test
-from bolide.errors import BolideError, ClientError, ProtocolError
-from bolide.model.queue import QueueOffset
+from bolide.client.received import Home, Received
+from bolide.client.subscriptions import Labelled, tag_test
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
+from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -23,6 +24,7 @@ from bolide.protocol.headers.consume import PullMessageAnswer, PullMessageReques
 from bolide.protocol.records import decode_records, inflate
 
 _COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+_COMMITTING = str(_COMMIT | _SUSPEND | _SUBSCRIPTION)
 _FLOW_CONTROL_PAUSE_S = 0.02
 _GOES_ON = frozenset((ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
 log = logging.getLogger(__name__)
@@ -59,10 +61,9 @@ class QueuePull:
         on_moved: Callable[[InFlight, int], None],
     ) -> None:
         self._instance = instance
-        self._group = group
+        self._fields = _unchanging_fields(group, inflight.queue, subscription, rules)
         self._inflight = inflight
-        self._subscription = subscription
-        self._is_wanted = tag_test(subscription)
+        self._is_wanted = tag_test(subscription) if subscription.tags_set else None
         self._rules = rules
         self._commits = commits
         self._needs_lock = needs_lock
@@ -80,6 +81,8 @@ class QueuePull:
             try:
                 await self._pull_once()
             except (BolideError, ValueError) as problem:
+                if isinstance(problem, ConnectError | ConnectionLost):
+                    await self._instance.doubt(inflight.queue.topic)
                 if not inflight.is_dropped:
                     log.warning(
                         "pull failed, next in %g s queue=%s problem=%s", self._rules.pause_s, inflight.queue, problem
@@ -99,7 +102,8 @@ class QueuePull:
     async def _pull_once(self) -> None:
         inflight = self._inflight
         address = await self._address()
-        answer = await self._instance.client.request(address, self._command(), self._rules.timeout_s)
+        await self._instance.introduce(address)
+        answer = await self._instance.request(address, self._command(), self._rules.timeout_s)
         if inflight.is_dropped:
             return
         if answer.code == ResponseCode.FLOW_CONTROL:
@@ -112,25 +116,11 @@ class QueuePull:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         header = PullMessageAnswer.decode(answer.fields)
         inflight.broker_id = header.suggested_broker_id
-        messages = self._decode(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        is_found = answer.code == ResponseCode.SUCCESS
+        messages = decode_pulled(answer.body, inflight, self._is_wanted) if is_found else []
         inflight.add(messages, header.next_offset)
         if messages:
             self._on_found(inflight)
-
-    def _decode(self, body: bytes) -> list[Received]:
-        messages = []
-        for record in decode_records(body):
-            for stored in unwrap(record):
-                if not self._is_wanted(stored):
-                    continue
-                try:
-                    messages.append(Received(inflate(stored), self._inflight))
-                except ProtocolError as problem:
-                    # Nobody can read it; to stop here would hold up its queue for ever.
-                    log.error(
-                        "message skipped queue=%s id=%s problem=%s", self._inflight.queue, stored.message_id, problem
-                    )
-        return messages
 
     async def _address(self) -> str:
         """Where the last answer sent us; if that is gone, any of its name: reading goes on without a master."""
@@ -140,21 +130,54 @@ class QueuePull:
         )
 
     def _command(self) -> Command:
-        inflight, rules = self._inflight, self._rules
+        inflight = self._inflight
         commit_offset = inflight.commit_offset if self._commits and inflight.broker_id == 0 else 0
-        header = PullMessageRequest(
-            consumer_group=self._group,
-            topic=inflight.queue.topic,
-            queue_id=inflight.queue.queue_id,
-            queue_offset=QueueOffset(inflight.next_offset),
-            message_count_max=rules.batch_count,
-            sys_flag=_SUSPEND | _SUBSCRIPTION | (_COMMIT if commit_offset > 0 else 0),
-            commit_offset=QueueOffset(commit_offset),
-            suspend_timeout_ms=int(rules.suspend_s * 1000),
-            # With the expression in it a request is right also while the broker has not heard our heartbeat yet.
-            subscription=self._subscription.sub_string,
-            subscription_version=self._subscription.sub_version,
-            expression_type=self._subscription.expression_type,
-            answer_size_max=rules.batch_size,
-        )
-        return Command(RequestCode.PULL_MESSAGE, fields=header.encode())
+        fields = self._fields.copy()
+        fields["queueOffset"] = str(inflight.next_offset)
+        if commit_offset > 0:
+            fields["commitOffset"] = str(commit_offset)
+            fields["sysFlag"] = _COMMITTING
+        return Command(RequestCode.PULL_MESSAGE, fields=fields)
+
+
+def _unchanging_fields(group: str, queue: MessageQueue, subscription: Subscription, rules: PullRules) -> dict[str, str]:
+    """A pull of one queue, but for where it begins and what it commits: those alone differ from one to the next."""
+    return PullMessageRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=QueueOffset(0),
+        message_count_max=rules.batch_count,
+        sys_flag=_SUSPEND | _SUBSCRIPTION,
+        commit_offset=QueueOffset(0),
+        suspend_timeout_ms=int(rules.suspend_s * 1000),
+        # With the expression in it a request is right also while the broker has not heard our heartbeat yet.
+        subscription=subscription.sub_string,
+        subscription_version=subscription.sub_version,
+        expression_type=subscription.expression_type,
+        answer_size_max=rules.batch_size,
+    ).encode()
+
+
+def decode_pulled(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] | None) -> list[Received]:
+    """The messages of an answer that were asked for; without `is_wanted` all were."""
+    rows = kernel.cut_records(body)
+    if rows is None:
+        return _decode_odd(body, home, is_wanted)
+    messages = [Received(home, row, body) for row in rows]
+    return messages if is_wanted is None else list(filter(is_wanted, messages))
+
+
+def _decode_odd(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] | None) -> list[Received]:
+    """Records of every kind; one that nobody can read is said in the log and left out."""
+    messages = []
+    for record in decode_records(body):
+        for stored in unwrap(record):
+            if is_wanted is not None and not is_wanted(stored):
+                continue
+            try:
+                messages.append(Received.of(inflate(stored), home))
+            except ProtocolError as problem:
+                # To stop here would hold up its queue for ever.
+                log.error("message skipped queue=%s id=%s problem=%s", home.queue, stored.message_id, problem)
+    return messages

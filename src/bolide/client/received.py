@@ -2,6 +2,10 @@
 
 Verdicts are plain calls: they say what is to happen and return. What must go over the wire to make it so is done by the
 consumer, in its own time; a message counts as done only then, so a crash in between delivers it again.
+
+Most handlers look at the body and little else, so a message is its body, its offset and the place of its record in the
+answer it came with; the rest is decoded when somebody asks for it. The price: the answer, at most a pull's worth, lives
+as long as one of its messages does.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,10 +13,16 @@ from enum import Enum
 from typing import Protocol
 
 from bolide.errors import ClientError
+from bolide.kernel.plain_client import RecordRow
 from bolide.model import properties as names
-from bolide.model.message import StoredMessage
+from bolide.model.message import KEY_SEPARATOR, StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX
+from bolide.protocol.properties import decode_properties
+from bolide.protocol.records import decode_record
+
+# Where a record of `kernel.cut_records` (V1, IPv4) has what is read without the rest of it.
+_BORN_AT, _STORED_AT, _FIXED_SIZE = 40, 56, 88
 
 
 class Verdict(Enum):
@@ -30,20 +40,51 @@ class Home(Protocol):
     """The queue a message was read from."""
 
     queue: MessageQueue
-    decide: Decide
     is_dropped: bool
+    is_paused: bool
+
+    @property
+    def decide(self) -> Decide: ...
 
 
 class Received:
     """One message, delivered. `queue` is where it was read; `topic` is where it was sent, also for a retry."""
 
-    __slots__ = ("home", "local_retry_count", "stored", "verdict")
+    __slots__ = (
+        "_position",
+        "_properties",
+        "_source",
+        "_stored",
+        "body",
+        "home",
+        "local_retry_count",
+        "queue_offset",
+        "verdict",
+    )
 
-    def __init__(self, stored: StoredMessage, home: Home) -> None:
-        self.stored = stored
+    def __init__(self, home: Home, row: RecordRow, source: bytes) -> None:
+        """`source` is the answer that holds the record of `row`."""
         self.home = home
+        self._position, self.queue_offset, self.body = row
+        self._source = source
+        self._stored: StoredMessage | None = None
+        self._properties: Mapping[str, str] | None = None
         self.verdict: Verdict | None = None
         self.local_retry_count = 0
+
+    @classmethod
+    def of(cls, stored: StoredMessage, home: Home) -> "Received":
+        """A message that was decoded already."""
+        message = cls(home, (0, stored.queue_offset, stored.body), b"")
+        message._stored, message._properties = stored, stored.properties
+        return message
+
+    @property
+    def stored(self) -> StoredMessage:
+        """All that its record says."""
+        if self._stored is None:
+            self._stored = decode_record(self._source, self._position)
+        return self._stored
 
     def __repr__(self) -> str:
         queue = self.queue
@@ -57,7 +98,8 @@ class Received:
 
     @property
     def topic(self) -> str:
-        return self.stored.properties.get(names.RETRY_TOPIC, self.stored.topic) if self.is_retry else self.stored.topic
+        stored = self.stored
+        return stored.properties.get(names.RETRY_TOPIC, stored.topic) if self.is_retry else stored.topic
 
     @property
     def is_retry(self) -> bool:
@@ -65,33 +107,30 @@ class Received:
         return self.stored.topic.startswith(RETRY_PREFIX)
 
     @property
-    def body(self) -> bytes:
-        return self.stored.body
-
-    @property
     def tags(self) -> str | None:
-        return self.stored.tags
+        return self.properties.get(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        return self.stored.keys
+        return [key for key in self.properties.get(names.KEYS, "").split(KEY_SEPARATOR) if key]
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return self.stored.properties
+        if self._properties is None:
+            topic_at = self._position + _FIXED_SIZE + len(self.body)
+            text_at = topic_at + 1 + self._source[topic_at] + 2
+            size = int.from_bytes(self._source[text_at - 2 : text_at], "big")
+            self._properties = decode_properties(self._source[text_at : text_at + size])
+        return self._properties
 
     @property
     def flag(self) -> int:
         return self.stored.flag
 
     @property
-    def queue_offset(self) -> int:
-        return self.stored.queue_offset
-
-    @property
     def msg_id(self) -> str:
         """The producer's id, which survives retries; the broker's where there is none."""
-        return self.stored.message_id
+        return self.properties.get(names.UNIQUE_KEY) or self.stored.message_id
 
     @property
     def offset_id(self) -> str:
@@ -101,12 +140,16 @@ class Received:
     @property
     def born_at(self) -> int:
         """When it was sent, in milliseconds of the epoch."""
-        return self.stored.born_at
+        return self._number(_BORN_AT) if self._stored is None else self._stored.born_at
 
     @property
     def stored_at(self) -> int:
         """When the broker stored it, in milliseconds of the epoch."""
-        return self.stored.stored_at
+        return self._number(_STORED_AT) if self._stored is None else self._stored.stored_at
+
+    def _number(self, place: int) -> int:
+        at = self._position + place
+        return int.from_bytes(self._source[at : at + 8], "big", signed=True)
 
     @property
     def attempt(self) -> int:

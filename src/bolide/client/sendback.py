@@ -15,7 +15,7 @@ from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.topics import retry_topic
-from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import SendBackRequest
 
@@ -99,6 +99,4 @@ class SendBack:
         if self._retry_count_max is not None:
             command.fields["l"] = str(self._retry_count_max)
         address = await self._instance.found_address(topic, queue.broker_name)
-        answer = await self._instance.client.request(address, to_queue(command, queue), _TIMEOUT_S)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        await self._instance.ask(address, to_queue(command, queue), _TIMEOUT_S)

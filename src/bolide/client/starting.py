@@ -9,7 +9,7 @@ from bolide.model.topics import RETRY_PREFIX
 from bolide.protocol.bodies import ConsumeFrom
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import GetMaxOffsetRequest, OffsetAnswer, SearchOffsetRequest
+from bolide.protocol.headers.consume import GetMaxOffsetRequest, GetMinOffsetRequest, OffsetAnswer, SearchOffsetRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,22 @@ async def start_offset(instance: Instance, queue: MessageQueue, start: StartFrom
     if start.where is ConsumeFrom.CONSUME_FROM_FIRST_OFFSET:
         return 0
     if start.where is ConsumeFrom.CONSUME_FROM_TIMESTAMP and not is_retry:
-        header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=start.time_ms)
-        return await _ask(instance, queue, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=header.encode()))
+        return await offset_at(instance, queue, start.time_ms)
     if start.where is ConsumeFrom.CONSUME_FROM_LAST_OFFSET and is_retry:
         return 0
     return await max_offset(instance, queue)
+
+
+async def offset_at(instance: Instance, queue: MessageQueue, time_ms: int) -> int:
+    """The offset of the first message that was stored at a time or later."""
+    header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=time_ms)
+    return await _ask(instance, queue, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=header.encode()))
+
+
+async def min_offset(instance: Instance, queue: MessageQueue) -> int:
+    """The oldest offset a queue still has."""
+    header = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+    return await _ask(instance, queue, Command(RequestCode.GET_MIN_OFFSET, fields=header.encode()))
 
 
 async def max_offset(instance: Instance, queue: MessageQueue) -> int:

@@ -11,38 +11,42 @@ first and its progress told after, so nothing settled late can move it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bolide import __version__
 from bolide.client.config import ClientConfig
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance, open_instance
 from bolide.client.locking import QueueLocks, renew_forever
+from bolide.client.membership import members_of
 from bolide.client.positions import BrokerPositions, FilePositions
 from bolide.client.pulling import PullRules, QueuePull
-from bolide.client.received import Decide, Received, Verdict
+from bolide.client.received import Decide, Home, Received, Verdict
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
 from bolide.client.starting import StartFrom, start_offset
+from bolide.client.state import queues_at_work, stacks
 from bolide.client.subscriptions import EVERYTHING, subscription_of
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError
+from bolide.errors import BolideError, ClientError, Refusal
 from bolide.model.allocation import Strategy, allocate, averagely
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
-from bolide.model.topics import retry_topic
-from bolide.protocol.bodies import ConsumerList, ConsumerMember, ConsumeType, MessageModel
-from bolide.protocol.codes import RequestCode
-from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import GetConsumerListRequest
+from bolide.model.topics import RETRY_PREFIX, retry_topic
+from bolide.protocol.bodies import ConsumerMember, ConsumeType, MessageModel, RunningConsumer
+from bolide.protocol.codes import ResponseCode
 from bolide.remoting.guests import Guests
 
 REBALANCE_INTERVAL_S = 20.0
+UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message may change, or a queue is not given free
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
-_SPACING_S = 1.0
+LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
+HAND_OVER_S = 0.5
+_SPACING_S = 0.3
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
 log = logging.getLogger(__name__)
 
@@ -57,7 +61,7 @@ class SubscriberRules:
     strategy: Strategy = averagely
     pull: PullRules = field(default_factory=PullRules)
     retry_count_max: int | None = None
-    local_directory: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+    local_directory: Path = LOCAL_DIRECTORY
 
 
 class Subscriber:
@@ -77,12 +81,15 @@ class Subscriber:
         self.rules = rules
         self.owned: dict[MessageQueue, InFlight] = {}
         self._config = config
-        self._clock = clock
+        self.clock = clock
         version_ms = clock.now_ms()
         subscribed = dict(topics)
         if not rules.is_broadcasting:
             subscribed.setdefault(retry_topic(group), EVERYTHING)
         self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
+        self._absent: set[str] = set()
+        self._has_company = False
+        self._is_shared = False  # everything that is our share by the last count is ours
         self._ready: deque[InFlight] = deque()  # queues that have something to hand out, each once
         self._arrival = asyncio.Event()
         self._change = asyncio.Event()
@@ -90,7 +97,13 @@ class Subscriber:
         self._guests = Guests()
         self._tasks: list[asyncio.Task[None]] = []
         self._instance: Instance | None = None
+        self._sharing = asyncio.Lock()
+        self._started_ms = 0
+        self.is_stopping = False
         self.is_closed = False
+        # Where a function of the user's is called: how many times at once, and how to do it once by hand.
+        self.concurrency = 1
+        self.consume_once: Callable[[bytes, str], Awaitable[bytes]] | None = None
         # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
         self.on_verdict: Decide = self.carry_out
         self.collect: Callable[[], None] = _nothing
@@ -99,11 +112,12 @@ class Subscriber:
 
     async def start(self) -> None:
         """Join the group: routes, heartbeat, the first share of queues."""
-        instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+        instance = await self._stack.enter_async_context(open_instance(self._config, self.clock))
         try:
             await self._join(instance)
         except BaseException:
-            instance.consumers.pop(self.group, None)
+            if instance.consumers.get(self.group) is self:
+                del instance.consumers[self.group]
             await self._stack.aclose()
             raise
 
@@ -114,11 +128,11 @@ class Subscriber:
                 "give this consumer another instance_name, or none"
             )
         for topic in self.subscriptions:
-            if not topic.startswith("%"):
-                await instance.route(topic)
+            await instance.refresh(topic)  # a topic that is not there yet may come; no name server at all is an error
         self._instance = instance
+        self._started_ms = self.clock.now_ms()
         self._positions = (
-            FilePositions(self.rules.local_directory, instance.client_id, self.group)
+            FilePositions(self.rules.local_directory.expanduser(), instance.client_id, self.group)
             if self.rules.is_broadcasting
             else BrokerPositions(instance, self.group)
         )
@@ -130,18 +144,27 @@ class Subscriber:
         await self._rebalance()
         self._start_task(self._rebalance_forever(), "rebalance")
         self._start_task(self._tell_forever(), "progress")
-        if self.rules.is_ordered and not self.rules.is_broadcasting:
-            self._start_task(renew_forever(self._locks, self.owned), "locks")
+        if self._needs_lock:
+            self._start_task(renew_forever(self._locks, self.owned, self._regain), "locks")
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(self._guests.invite(coroutine, name=f"consumer.{self.group}.{name}"))
+
+    def stop_handing_out(self) -> None:
+        """Whoever waits for messages gets none any more; what is out may still be settled."""
+        self.is_stopping = True
+        self._arrival.set()
 
     async def close(self) -> None:
         """Leave: hand out nothing more, tell the progress, let others have the queues."""
         if self.is_closed:
             return
         self.is_closed = True
-        self._arrival.set()
+        self.stop_handing_out()
+        with suppress(TimeoutError):
+            # A queue that is just being handed over is not left half-way: its progress and its lock go to others.
+            async with asyncio.timeout(self._config.request_timeout_s), self._sharing:
+                pass
         for task in self._tasks:
             task.cancel()
         instance = self._instance
@@ -176,96 +199,92 @@ class Subscriber:
 
     async def _rebalance_forever(self) -> None:
         while True:
-            self._change.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(REBALANCE_INTERVAL_S):
+                async with asyncio.timeout(REBALANCE_INTERVAL_S if self._is_shared else UNSHARED_INTERVAL_S):
                     await self._change.wait()
+            self._change.clear()  # a notice that comes from here on is for the next round
             await self._rebalance()
             await asyncio.sleep(_SPACING_S)
 
     async def _rebalance(self) -> None:
         """Compute our share of every topic and make it so; where something is not known, leave things as they are."""
-        is_changed = False
-        for topic in self.subscriptions:
-            try:
-                wanted = await self._share(topic)
-                if wanted is not None:
-                    is_changed |= await self._follow(topic, wanted)
-            except BolideError as problem:
-                log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
-        if is_changed and self._instance is not None:
+        before = set(self.owned)
+        async with self._sharing:
+            plan = {topic: await self._tried_share(topic) for topic in self.subscriptions}
+            await self._follow({topic: wanted for topic, wanted in plan.items() if wanted is not None})
+            self._is_shared = all(wanted is not None and wanted <= self.owned.keys() for wanted in plan.values())
+        if set(self.owned) != before:
             log.info("group=%s owns %d queues", self.group, len(self.owned))
 
+    async def _tried_share(self, topic: str) -> set[MessageQueue] | None:
+        try:
+            return await self._share(topic)
+        except BolideError as problem:
+            log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+            return None
+
     async def _share(self, topic: str) -> set[MessageQueue] | None:
-        instance = self._opened()
+        instance = self.instance
         route = instance.known_route(topic)
         if route is None:
             await instance.refresh(topic)
             route = instance.known_route(topic)
+            if route is not None:
+                await instance.heartbeat()  # its brokers have not heard of us, and would not count us as a member
         if route is None or not route.subscribe:
+            if topic not in self._absent and not topic.startswith(RETRY_PREFIX):
+                self._absent.add(topic)
+                log.warning("topic has no route, waiting for it: topic=%s group=%s", topic, self.group)
             return None
+        self._absent.discard(topic)
         if self.rules.is_broadcasting:
             return set(route.subscribe)
-        members = await self._members(topic)
-        return (
-            None
-            if members is None
-            else set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
-        )
+        members = await members_of(instance, self.group, route)
+        if members is not None and instance.client_id not in members:
+            await instance.heartbeat()  # a broker that was started anew has not heard of us yet
+            members = await members_of(instance, self.group, route)
+        if members is None:
+            return None
+        self._has_company = len(members) > 1
+        return set(allocate(self.rules.strategy, route.subscribe, members, instance.client_id))
 
-    async def _members(self, topic: str) -> list[str] | None:
-        """Who is in the group, by any broker of the topic; all brokers know the same members."""
-        instance = self._opened()
-        route = instance.known_route(topic)
-        names = list(route.addresses) if route is not None else []
-        instance.chance.shuffle(names)
-        header = GetConsumerListRequest(consumer_group=self.group)
-        for name in names:
-            address = instance.address(name, is_exact=False)
-            if address is None:
-                continue
-            try:
-                command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=header.encode())
-                answer = await instance.ask(address, command)
-                return ConsumerList.decode(answer.body).consumer_id_list
-            except BolideError as problem:
-                log.debug("members not told broker=%s problem=%s", name, problem)
-        return None
-
-    async def _follow(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        owned = {queue for queue in self.owned if queue.topic == topic}
-        await self._give_up([self.owned[queue] for queue in owned - wanted])
-        fresh = wanted - owned
-        if self.rules.is_ordered and not self.rules.is_broadcasting and fresh:
-            fresh = await self._locks.lock(fresh) & fresh
+    async def _follow(self, plan: Mapping[str, set[MessageQueue]]) -> None:
+        """Give up what is not wanted any more, and take what is."""
+        wanted = {queue for share in plan.values() for queue in share}
+        await self._give_up([self.owned[q] for q in list(self.owned) if q.topic in plan and q not in wanted])
+        fresh = wanted - self.owned.keys()
+        if fresh and self._has_company:
+            # Who had them hears of it as we do, and tells how far he came: what he settled is not delivered again.
+            await asyncio.sleep(HAND_OVER_S)
+        if self._needs_lock and fresh:
+            granted, _ = await self._locks.ask(fresh)
+            fresh &= granted
         for queue in sorted(fresh):
             try:
                 await self._take(queue)
             except BolideError as problem:
                 log.warning("queue not taken, trying again later queue=%s problem=%s", queue, problem)
-        return bool(fresh or owned - wanted)
 
     async def _take(self, queue: MessageQueue) -> None:
         offset = await self._positions.read(queue)
         if offset is None:
-            offset = await start_offset(self._opened(), queue, self.rules.start_from)
+            offset = await start_offset(self.instance, queue, self.rules.start_from)
         self._begin(queue, offset)
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Own a queue from an offset on."""
+        instance = self.instance
         inflight = InFlight(queue, offset, self.on_verdict, is_serial=self.rules.is_ordered)
-        needs_lock = self.rules.is_ordered and not self.rules.is_broadcasting
-        inflight.is_locked = needs_lock
-        inflight.locked_s = self._clock.monotonic_s()
+        inflight.locked_s = self.clock.monotonic_s()
         self.owned[queue] = inflight
         pull = QueuePull(
-            self._opened(),
+            instance,
             self.group,
             inflight,
             self.subscriptions[queue.topic],
             self.rules.pull,
             commits=not self.rules.is_broadcasting,
-            needs_lock=needs_lock,
+            needs_lock=self._needs_lock,
             on_found=self._found,
             on_moved=self._moved,
         )
@@ -275,15 +294,25 @@ class Subscriber:
 
     async def _give_up(self, leaving: list[InFlight]) -> None:
         self.collect()
-        progress = {inflight.queue: inflight.commit_offset for inflight in leaving}
+        progress = _progress(leaving)
         for inflight in leaving:
             inflight.drop()
             self.owned.pop(inflight.queue, None)
         await self._positions.write(progress)
-        for queue in progress:
-            self._positions.forget(queue)
-        if self.rules.is_ordered and not self.rules.is_broadcasting and progress:
+        if self._needs_lock and progress:
             await self._locks.unlock(progress)
+
+    async def _regain(self, inflight: InFlight) -> None:
+        """A queue is locked for us again: go on, but not behind what another may have done in between."""
+        offset = await self._positions.read(inflight.queue)
+        if self.owned.get(inflight.queue) is not inflight:
+            return
+        inflight.is_locked = True
+        if offset is not None and offset > inflight.commit_offset:
+            self.seek(inflight.queue, offset)
+        else:
+            inflight.wake()
+            self._found(inflight)
 
     def _moved(self, inflight: InFlight, offset: int) -> None:
         """The broker has other offsets than we thought, or was told to reset ours: begin anew where it says."""
@@ -292,11 +321,17 @@ class Subscriber:
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on elsewhere in an owned queue; what was handed out of it before counts for nothing."""
-        before = self.owned.get(queue)
-        if before is None:
-            raise ClientError(f"{queue} is not owned by this consumer now")
+        before = self._owned(queue)
         before.drop()
         self._begin(queue, offset)
+        self.owned[queue].is_paused = before.is_paused
+        self.owned[queue].is_locked = before.is_locked
+
+    def _owned(self, queue: MessageQueue) -> InFlight:
+        inflight = self.owned.get(queue)
+        if inflight is None:
+            raise ClientError(f"{queue} is not owned by this consumer now")
+        return inflight
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An administrator moved the group: go on there, and keep it at once."""
@@ -319,19 +354,26 @@ class Subscriber:
     def take_ready(self, count_max: int) -> list[Received]:
         """Messages at hand, at most so many; of several queues in turn, of each in order."""
         taken: list[Received] = []
+        now_s = self.clock.monotonic_s()
         for _ in range(len(self._ready)):
             if len(taken) >= count_max:
                 break
             inflight = self._ready.popleft()
-            while len(taken) < count_max and inflight.has_ready and not inflight.is_paused:
-                taken.append(inflight.take())
-            if inflight.has_ready and not inflight.is_paused:
+            taken += inflight.take(count_max - len(taken))
+            inflight.taken_s = now_s
+            if inflight.has_ready:
                 self._ready.append(inflight)
         return taken
 
+    def untake(self, home: Home, messages: Sequence[Received]) -> None:
+        """Messages that were taken, and given to nobody."""
+        inflight = self.owned.get(home.queue)
+        if inflight is home and inflight is not None:
+            inflight.untake(messages)
+
     async def receive(self, count_max: int = 1) -> list[Received]:
         """Wait for messages; an empty list once the consumer is closed."""
-        while not self.is_closed:
+        while not self.is_stopping:
             taken = self.take_ready(count_max)
             if taken:
                 return taken
@@ -342,12 +384,12 @@ class Subscriber:
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Neither pull nor hand out, until `resume`."""
         for queue in queues if queues is not None else list(self.owned):
-            self.owned[queue].is_paused = True
+            self._owned(queue).is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on where it was paused."""
         for queue in queues if queues is not None else list(self.owned):
-            inflight = self.owned[queue]
+            inflight = self._owned(queue)
             inflight.is_paused = False
             inflight.wake()
             self._found(inflight)
@@ -356,34 +398,41 @@ class Subscriber:
 
     def carry_out(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         """Do what a user said of a message."""
-        home = self.owned.get(message.queue)
-        if home is not message.home or home is None:
+        home = message.home
+        if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again
         if verdict is Verdict.ACK:
             self._settle(home, message)
         elif self.rules.is_broadcasting:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
             self._settle(home, message)
-        elif self.rules.is_ordered and verdict is Verdict.NACK:
-            self._guests.invite(self._again_later(home, message, delay_s or SUSPEND_S), name="consumer.suspended")
+        elif self.rules.is_ordered and verdict is Verdict.NACK and not self._is_given_up(message):
+            self._hand_out_later(home, message, SUSPEND_S if delay_s is None else delay_s)
         else:
-            level = DEAD_LEVEL if verdict is Verdict.DEAD else delay_level(delay_s)
+            is_dead = verdict is Verdict.DEAD or self.rules.is_ordered
+            level = DEAD_LEVEL if is_dead else delay_level(delay_s)
             self._guests.invite(self._return(home, message, level, delay_s), name="consumer.sendback")
+
+    def _is_given_up(self, message: Received) -> bool:
+        """In an ordered group a message is tried again here, without an end unless one was asked for."""
+        return self.rules.retry_count_max is not None and message.attempt > self.rules.retry_count_max
 
     def _settle(self, home: InFlight, message: Received) -> None:
         home.settle(message)
-        if home.has_ready and self.rules.is_ordered:
+        if self.rules.is_ordered and home.has_ready:
             self._found(home)
 
     async def _return(self, home: InFlight, message: Received, level: int, delay_s: float | None) -> None:
         if await self._send_back.send(message, level):
             self._settle(home, message)
         else:
-            await self._again_later(home, message, delay_s or LOCAL_RETRY_S)
+            self._hand_out_later(home, message, LOCAL_RETRY_S if delay_s is None else delay_s)
 
-    async def _again_later(self, home: InFlight, message: Received, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        if not home.is_dropped:
+    def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
+
+    def _hand_out_again(self, home: InFlight, message: Received) -> None:
+        if not home.is_dropped:  # at the end all are dropped
             home.put_back(message)
             self._found(home)
 
@@ -397,12 +446,51 @@ class Subscriber:
     async def tell_progress(self) -> None:
         """Keep how far every owned queue is settled."""
         self.collect()
-        await self._positions.write({queue: inflight.commit_offset for queue, inflight in self.owned.items()})
+        await self._positions.write(_progress(self.owned.values()))
 
-    def _opened(self) -> Instance:
+    # What an administrator may ask
+
+    def running(self, *, with_stacks: bool) -> RunningConsumer:
+        """Everything about this member."""
+        return RunningConsumer(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self._config.namesrv),
+                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
+                "PROP_CLIENT_VERSION": f"Bolide {__version__}",
+                "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
+                "PROP_CONSUMEORDERLY": str(self.rules.is_ordered).lower(),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            },
+            subscription_set=list(self.subscriptions.values()),
+            mq_table=queues_at_work(self.owned.values(), self._needs_lock, self.clock),
+            jstack=stacks() if with_stacks else None,
+        )
+
+    async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes:
+        """Give one message to the user's function, without any progress."""
+        if self.consume_once is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"consumer {self.group} iterates: it has no function to call")
+        return await self.consume_once(body, broker_name)
+
+    @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    @property
+    def _needs_lock(self) -> bool:
+        return self.rules.is_ordered and not self.rules.is_broadcasting
+
+    @property
+    def instance(self) -> Instance:
+        """What it shares with others of its client id; only while it is open."""
         if self._instance is None or self.is_closed:
             raise ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
         return self._instance
+
+
+def _progress(owned: Iterable[InFlight]) -> dict[MessageQueue, int]:
+    """How far queues are settled; of one whose lock was lost another member may know better."""
+    return {inflight.queue: inflight.commit_offset for inflight in owned if inflight.is_locked}
 
 
 def _nothing() -> None:

@@ -4,10 +4,10 @@ A broker compares hashes of tags, and two tags may share one: the tag itself is 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from bolide.errors import ClientError
 from bolide.filter.tags import parse_tags, tag_hashes
-from bolide.model.message import StoredMessage
 from bolide.model.names import topic_problem
 from bolide.protocol.bodies import Subscription
 
@@ -41,7 +41,14 @@ def parse_topics(topics: str | Mapping[str, str] | list[str]) -> dict[str, str]:
     return dict.fromkeys(topics, EVERYTHING)
 
 
-def tag_test(subscription: Subscription) -> Callable[[StoredMessage], bool]:
+class Labelled(Protocol):
+    """What has tags."""
+
+    @property
+    def tags(self) -> str | None: ...
+
+
+def tag_test(subscription: Subscription) -> Callable[[Labelled], bool]:
     """Whether a delivered message was really asked for."""
     wanted = frozenset(subscription.tags_set)
     if not wanted:

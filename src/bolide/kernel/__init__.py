@@ -2,8 +2,9 @@
 
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
 the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
-`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`. BOLIDE_KERNEL=plain
-or =compiled decides, otherwise compiled is taken where it was built.
+`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, the
+client's `plain_client.py` and `compiled_client.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
+taken where it was built.
 """
 
 import os
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from bolide.kernel.plain import java_hash as java_hash
     from bolide.kernel.plain import read_headers as read_headers
     from bolide.kernel.plain import write_frames as write_frames
+
+    # the client's
+    from bolide.kernel.plain_client import cut_records as cut_records
+    from bolide.kernel.plain_client import lay_items as lay_items
+    from bolide.kernel.plain_client import read_receipts as read_receipts
+    from bolide.kernel.plain_client import unique_ids as unique_ids
+    from bolide.kernel.plain_client import write_sends as write_sends
 
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_sends import lay_sends as lay_sends
 else:
     from bolide.kernel import plain as active
+    from bolide.kernel import plain_client as client
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
     from bolide.kernel import plain_sends as sends
@@ -46,12 +55,13 @@ else:
         raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
     if _wanted != "plain":
         try:
-            from bolide.kernel import compiled, compiled_pulls, compiled_records, compiled_sends
+            from bolide.kernel import compiled, compiled_client, compiled_pulls, compiled_records, compiled_sends
         except ImportError:
             if _wanted == "compiled":
                 raise  # asked for by name: falling back would hide the answer
         else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
+            client = compiled_client
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -59,6 +69,13 @@ else:
     java_hash = active.java_hash
     read_headers = active.read_headers
     write_frames = active.write_frames
+
+    # the client's
+    cut_records = client.cut_records
+    lay_items = client.lay_items
+    read_receipts = client.read_receipts
+    unique_ids = client.unique_ids
+    write_sends = client.write_sends
 
     # the broker's, for pulls
     answer_pull = pulls.answer_pull
@@ -85,16 +102,21 @@ __all__ = [
     "body_crc",
     "count_entries",
     "cut_frames",
+    "cut_records",
     "find_record",
     "java_hash",
+    "lay_items",
     "lay_records",
     "lay_sends",
     "put_keys",
     "read_headers",
     "read_pulls",
+    "read_receipts",
     "scan_records",
     "seal_records",
     "select_entries",
+    "unique_ids",
     "walk_records",
     "write_frames",
+    "write_sends",
 ]

@@ -142,9 +142,13 @@ cdef bint put_decimal(Fields* fields, int field, const char* at, Py_ssize_t size
     return put_number(fields, field, -value if is_negative else value)
 
 
-cdef inline void put_text(Fields* fields, int field, const Text* text) noexcept nogil:
+cdef inline bint put_text(Fields* fields, int field, const Text* text) noexcept nogil:
+    """Whoever says a thing twice is irregular: what is passed over here would not be looked at."""
+    if fields.seen >> field & 1:
+        return False
     fields.texts[field - NUMBER_COUNT] = text[0]
     fields.seen |= 1 << field
+    return True
 
 
 # JSON
@@ -166,8 +170,7 @@ cdef const char* scan_field(const char* at, const char* end, const Text* key, Fi
             return NULL
         if field < NUMBER_COUNT:
             return at if put_decimal(fields, field, text.at, text.size) else NULL
-        put_text(fields, field, &text)
-        return at
+        return at if put_text(fields, field, &text) else NULL
     if field >= NUMBER_COUNT:
         return NULL
     at = scan_integer(at, end, &text, &number)
@@ -288,7 +291,8 @@ cdef int read_binary(const uint8_t* at, const uint8_t* end, Fields* fields) noex
         elif field < FIELD_COUNT:
             text.at = <const char*>value
             text.size = size
-            put_text(fields, field, &text)
+            if not put_text(fields, field, &text):
+                return IRREGULAR
         elif not is_plain(key.at, key.size) or not is_plain(<const char*>value, size):
             return IRREGULAR
         at = value + size

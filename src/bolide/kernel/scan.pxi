@@ -21,9 +21,34 @@ cdef inline const char* skip_blanks(const char* at, const char* end) noexcept no
     return at
 
 
+cdef extern from *:
+    """
+    /* How many of eight bytes come before the first that is a quote, a backslash, a control character or beyond ASCII:
+       texts are skipped by words where nothing is to be seen. Such a byte borrows from its top bit when more is taken
+       off than it has; the lowest one found is a true one, for a borrow only spreads upwards. */
+    static inline int dull_size(const char *at) {
+    #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        const uint64_t ones = 0x0101010101010101ull, tops = 0x8080808080808080ull;
+        uint64_t word, quotes, slashes, found;
+        memcpy(&word, at, 8);
+        quotes = word ^ ones * 0x22;
+        slashes = word ^ ones * 0x5C;
+        found = (word | (word - ones * 0x20) | (quotes - ones) | (slashes - ones)) & tops;
+        return found ? __builtin_ctzll(found) >> 3 : 8;
+    #else
+        int size = 0;
+        while (size < 8 && at[size] >= 0x20 && at[size] < 0x7F && at[size] != 0x22 && at[size] != 0x5C) size++;
+        return size;
+    #endif
+    }
+    """
+    int dull_size(const char* at) nogil
+
+
 cdef const char* scan_text(const char* at, const char* end, Text* text) noexcept nogil:
     """`at` is the opening quote; the result is behind the closing one."""
     cdef uint8_t byte
+    cdef int dull
     if at >= end or at[0] != 34:
         return NULL
     at += 1
@@ -31,6 +56,11 @@ cdef const char* scan_text(const char* at, const char* end, Text* text) noexcept
     text.is_escaped = False
     text.is_ascii = True
     while at < end:
+        if end - at >= 8:
+            dull = dull_size(at)
+            at += dull
+            if dull == 8:
+                continue
         byte = <uint8_t>at[0]
         if byte == 34:
             text.size = at - text.at

@@ -22,7 +22,7 @@ MILD_HEADER_SIZE_MAX = 16 * 1024
 PYTHON = LANGUAGES.index("PYTHON")
 
 __all__ = ["BINARY_CODEC", "FRAME_SIZE_MAX", "JSON_CODEC", "ONEWAY_FLAG", "PYTHON", "RESPONSE_FLAG", "VERSION"]
-__all__ += ["Command", "encode_commands", "read_commands"]
+__all__ += ["Command", "encode_commands", "read_commands", "read_until_bad"]
 
 
 @dataclass(slots=True)
@@ -90,6 +90,20 @@ def read_commands(stream: Buffer, bounds: list[int]) -> list[Command]:
         _command(header or _read_mildly(stream, bounds[2 * i], bounds[2 * i + 1]), stream, bounds[2 * i + 1])
         for i, header in enumerate(headers)
     ]
+
+
+def read_until_bad(stream: Buffer, bounds: list[int]) -> tuple[list[Command], str | None]:
+    """The commands of one read; when a header cannot be read, those before it and what is wrong."""
+    try:
+        return read_commands(stream, bounds), None
+    except ProtocolError:
+        commands: list[Command] = []
+        for i in range(0, len(bounds), 2):
+            try:
+                commands += read_commands(stream, bounds[i : i + 2])
+            except ProtocolError as problem:
+                return commands, str(problem)
+        raise
 
 
 def _command(header: Header, stream: Buffer, end: int) -> Command:

@@ -2,11 +2,14 @@
 
 The opaque number is all that ties an answer to its request, so it is never given out again while it is in flight; it
 has 32 bits with a sign, as Java's, and wraps around. Each connection counts for itself.
+
+Who sends very many small requests keeps them himself (`Posted`): he takes runs of numbers here, sees the answers of a
+whole read at once, and needs neither a future nor a timer for each.
 """
 
 import asyncio
 from collections.abc import Callable, Container
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bolide.protocol.command import Command
 
@@ -27,12 +30,29 @@ class _Question(NamedTuple):
     read_count: int  # of the session when it was sent
 
 
+class Posted(Protocol):
+    """Requests in flight that their sender keeps."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, opaque: object) -> bool: ...
+
+    def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
+        """Settle what can be of the frames of one read; returns the bounds of the rest."""
+        ...
+
+    def settle(self, answer: Command) -> bool:
+        """An answer that `take` left; false when it is for none of these requests."""
+        ...
+
+
 class Asked:
     """What was asked and not answered yet."""
 
     def __init__(self, count_max: int) -> None:
         self.places = asyncio.Semaphore(count_max)
         self.last_opaque = -1
+        self.posted: Posted | None = None
         self._questions: dict[int, _Question] = {}
 
     def __len__(self) -> int:
@@ -41,7 +61,19 @@ class Asked:
     def number(self) -> int:
         """A number that no request in flight has."""
         self.last_opaque = following_opaque(self.last_opaque, self._questions)
+        while self.posted and self.last_opaque in self.posted:
+            self.last_opaque = following_opaque(self.last_opaque, self._questions)
         return self.last_opaque
+
+    def numbers(self, count: int) -> int:
+        """The first of so many numbers in a row."""
+        while True:
+            first = self.number()
+            run = range(first, first + count)
+            is_free = self._questions.keys().isdisjoint(run) and not any(n in (self.posted or ()) for n in run)
+            self.last_opaque = min(run[-1], _OPAQUE_MAX)
+            if is_free and run[-1] <= _OPAQUE_MAX:
+                return first
 
     def add(self, read_count: int) -> tuple[int, asyncio.Future[Command]]:
         """A number for a request that is sent now, and the future of its answer."""
@@ -56,7 +88,9 @@ class Asked:
     def settle(self, answer: Command) -> bool:
         """Hand an answer to who asked; false when nobody waits for it any more."""
         question = self._questions.get(answer.opaque)
-        if question is None or question.answer.done():
+        if question is None:
+            return self.posted is not None and self.posted.settle(answer)
+        if question.answer.done():
             return False
         question.answer.set_result(answer)
         return True

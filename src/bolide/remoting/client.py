@@ -113,6 +113,11 @@ class Client:
         """The connections that exist."""
         return [line.session for line in self._lines.values() if line.session is not None]
 
+    def session_at_hand(self, address: str) -> Session | None:
+        """The connection to an address if there is one and it takes bytes."""
+        session = self._session(address)
+        return session if session is not None and session.is_writable else None
+
     async def session(self, address: str, timeout_s: float) -> Session:
         """The connection to an address, made if there is none."""
         return self._session(address) or await self._connected(address, timeout_s)
@@ -231,7 +236,8 @@ class _Handlers:
         self._handlers = handlers
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
+        posted = session.asked.posted
+        return b"", posted.take(stream, bounds) if posted else bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         code = request.command.code

@@ -26,7 +26,7 @@ from typing import cast
 from bolide.clock import Clock
 from bolide.errors import ClientError, ConnectionLost, ProtocolError, Refusal, RequestTimeout
 from bolide.protocol.codes import ResponseCode
-from bolide.protocol.command import Command, read_commands
+from bolide.protocol.command import Command, read_until_bad
 from bolide.protocol.frames import FrameReader
 from bolide.remoting.address import join_address
 from bolide.remoting.asked import Asked
@@ -81,7 +81,7 @@ class Session(asyncio.BufferedProtocol):
         self._unsent_seen_size = 0
         self._is_flush_due = False
         self._writable: asyncio.Event | None = None  # exists once the peer was slow
-        self._asked = Asked(config.requests_max)
+        self.asked = Asked(config.requests_max)
 
     def __repr__(self) -> str:
         return f"<Session peer={self.peer} local={self.local}{' tls' if self.is_tls else ''}>"
@@ -117,7 +117,7 @@ class Session(asyncio.BufferedProtocol):
         """Write an answer or a one-way request; to a peer that is gone, silently nothing."""
         if not self._gone.done():
             if not command.is_response:
-                command.opaque = self._asked.number()  # some peers answer one-way requests all the same
+                command.opaque = self.asked.number()  # some peers answer one-way requests all the same
             self._push(self._encode(command))
 
     def answer(self, request: Request, serve: Callable[[], Reply]) -> None:
@@ -132,6 +132,10 @@ class Session(asyncio.BufferedProtocol):
         """Write ready frames, or a part of one, with the next write; to a peer that is gone, silently nothing."""
         if not self._gone.done():
             self._push(frames)
+
+    def flush(self) -> None:
+        """Write now what would leave with the next write: for who knows that no more will come in this turn."""
+        self._flush()
 
     def hold(self, count: int) -> None:
         """So many requests of the peer were begun and will be answered through `push` or `answer`."""
@@ -152,11 +156,16 @@ class Session(asyncio.BufferedProtocol):
         try:
             return await self._ask(command, timeout_s, deadline_s)
         finally:
-            self._asked.places.release()
+            self.asked.places.release()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the connection has ended, also if that was before."""
         self._gone.add_done_callback(lambda _: callback())
+
+    @property
+    def is_writable(self) -> bool:
+        """The peer takes what was written before."""
+        return self._writable is None or self._writable.is_set()
 
     async def writable(self) -> None:
         """Wait until the peer takes what was written before."""
@@ -280,7 +289,7 @@ class Session(asyncio.BufferedProtocol):
         self._why = self._why or (f"lost: {exc}" if exc else "closed")
         if self._limit is not None:
             self._limit.cancel()
-        self._asked.fail_all(self._lost)
+        self.asked.fail_all(self._lost)
         if self._writable is not None:
             self._writable.set()
         self._waiting.clear()
@@ -305,11 +314,11 @@ class Session(asyncio.BufferedProtocol):
             self._push(replies)
         problem = None
         if left and self.is_open:
-            commands, problem = _read_until_bad(stream, left)
+            commands, problem = read_until_bad(stream, left)
             for command in commands:
                 if not command.is_response:
                     self._waiting.append(Request(command, self, self.last_active_s))
-                elif not self._asked.settle(command):
+                elif not self.asked.settle(command):
                     log.debug("late answer dropped opaque=%d peer=%s", command.opaque, self.peer)
             self._go_on()
         return problem
@@ -400,8 +409,8 @@ class Session(asyncio.BufferedProtocol):
 
     async def _acquire(self, timeout_s: float) -> None:
         """A place among the requests in flight, and a peer that takes bytes."""
-        places = self._asked.places
-        if not places.locked() and (self._writable is None or self._writable.is_set()):
+        places = self.asked.places
+        if not places.locked() and self.is_writable:
             await places.acquire()  # does not wait
             return
         has_place = False
@@ -411,7 +420,7 @@ class Session(asyncio.BufferedProtocol):
                 await self.writable()
                 has_place = False  # it is the caller's now
         except TimeoutError:
-            text = f"{self.peer} took no further request for {timeout_s:g} s: {len(self._asked)} wait for an answer"
+            text = f"{self.peer} took no further request for {timeout_s:g} s: {len(self.asked)} wait for an answer"
             raise RequestTimeout(text) from None
         finally:
             if has_place:
@@ -420,7 +429,7 @@ class Session(asyncio.BufferedProtocol):
     async def _ask(self, command: Command, timeout_s: float, deadline_s: float) -> Command:
         if not self.is_open:
             raise self._lost()
-        opaque, answer = self._asked.add(self.read_count)
+        opaque, answer = self.asked.add(self.read_count)
         timer = self._loop.call_at(deadline_s, self._give_up, opaque, command.code, timeout_s)
         try:
             command.opaque = opaque
@@ -428,11 +437,14 @@ class Session(asyncio.BufferedProtocol):
             return await answer
         finally:
             timer.cancel()
-            self._asked.remove(opaque)
+            self.asked.remove(opaque)
 
     def _give_up(self, opaque: int, code: int, timeout_s: float) -> None:
         text = f"{self.peer} did not answer request {code} within {timeout_s:g} s"
-        read_count = self._asked.fail(opaque, RequestTimeout(text))
+        self.note_silence(self.asked.fail(opaque, RequestTimeout(text)), text)
+
+    def note_silence(self, read_count: int, text: str) -> None:
+        """Nothing was read since a request that got no answer in time: then nothing will be."""
         if self._config.is_silence_fatal and read_count == self.read_count:
             log.warning("connection closed: %s, nor send anything else", text)
             self.abort("half-open")
@@ -473,17 +485,3 @@ class Session(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size() > self._config.unsent_size_max:
             log.warning("connection closed: peer=%s left %d bytes unread", self.peer, transport.get_write_buffer_size())
             self.abort("slow reader")
-
-
-def _read_until_bad(stream: memoryview, bounds: list[int]) -> tuple[list[Command], str | None]:
-    """The commands of one read; when a header cannot be read, those before it and what is wrong."""
-    try:
-        return read_commands(stream, bounds), None
-    except ProtocolError:
-        commands: list[Command] = []
-        for i in range(0, len(bounds), 2):
-            try:
-                commands += read_commands(stream, bounds[i : i + 2])
-            except ProtocolError as problem:
-                return commands, str(problem)
-        raise

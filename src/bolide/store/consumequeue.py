@@ -163,10 +163,13 @@ class ConsumeQueue:
 
     def read(self, queue_offset: int, count_max: int) -> memoryview | None:
         """Entries from queue_offset on, to the end of their file at most; None where that file is not here."""
-        segment = self.segments.find(queue_offset * ENTRY_SIZE)
-        if segment is None:
-            return None
-        position = queue_offset * ENTRY_SIZE - segment.base
+        at = queue_offset * ENTRY_SIZE
+        segment = self._tail  # where most readers are
+        if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
+            segment = self.segments.find(at)
+            if segment is None:
+                return None
+        position = at - segment.base
         count = min(count_max, self.next_offset - queue_offset)
         return segment.view[position : min(position + count * ENTRY_SIZE, segment.size)]
 
@@ -175,13 +178,13 @@ class ConsumeQueue:
             return 0
         return self.next_offset * ENTRY_SIZE // 4096 - self.dirty_from // 4096 + 1
 
-    def unsynced(self) -> list[Segment]:
-        """The segments that are not durable yet; from here on they count as being made so."""
+    def unsynced(self) -> list[int]:
+        """The bases of segments that are not durable yet; from here on they count as being made so."""
         if self.dirty_from is None:
             return []
         start, self.dirty_from = self.dirty_from, None
         first = start - start % self.segments.segment_size
-        return [self.segments.open(base) for base in self.segments.bases if base >= first]
+        return [base for base in self.segments.bases if base >= first]
 
     def raise_min(self, log_start: int) -> None:
         """The log begins at log_start now: entries that point below are not worth reading."""

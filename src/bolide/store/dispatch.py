@@ -22,7 +22,6 @@ from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.index import Index
-from bolide.store.segment import Segment
 from bolide.store.segments import SegmentPool, open_segments_max
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Dispatch:
     def __init__(self, disk: Disk, config: StoreConfig) -> None:
         self._disk = disk
         self._config = config
-        self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), keeps_descriptors=False)
+        self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), is_sparse=True)
         self._directory = config.root / "consumequeue"
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.index = Index(disk, config.root / "index", config.index_slots, config.index_entries_max)
@@ -136,18 +135,22 @@ class Dispatch:
     def next_offsets(self) -> dict[tuple[str, int], int]:
         return {key: queue.next_offset for key, queue in self.queues.items()}
 
-    def unsynced(self, pages_min: int) -> tuple[list[Segment], list[Path]]:
-        """Segments with at least that many dirty pages, and directories whose names may be lost."""
-        segments: list[Segment] = []
+    def unsynced(self, pages_min: int) -> tuple[list[tuple[Path, int]], set[Path]]:
+        """Segments with at least that many dirty pages, by directory and base; directories whose names may be lost.
+
+        Nothing is opened and no path is made for it, since thousands of queues may be dirty, and everybody waits.
+        """
+        segments: list[tuple[Path, int]] = []
         directories: set[Path] = set()
         for queue in self.queues.values():
             if queue.dirty_from is not None and queue.dirty_pages() >= pages_min:
-                segments += queue.unsynced()
-                directories.add(queue.segments.directory)
-        for directory in list(self._new_directories & directories):
+                directory = queue.segments.directory
+                segments += [(directory, base) for base in queue.unsynced()]
+                directories.add(directory)
+        for directory in self._new_directories & directories:
             directories |= {directory.parent, self._directory, self._config.root}
         self._new_directories -= directories
-        return segments, sorted(directories)
+        return segments, directories
 
     def raise_min(self, log_start: int) -> None:
         """After log segments went: so do the queue and index files that only pointed there."""

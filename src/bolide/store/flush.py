@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from pathlib import Path
 
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
@@ -21,7 +22,7 @@ from bolide.store.config import PAGE_SIZE
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
 from bolide.store.progress import Progress
-from bolide.store.segment import Segment
+from bolide.store.segment import Segment, segment_name
 
 log = logging.getLogger(__name__)
 
@@ -136,22 +137,26 @@ def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pa
     store_ms, is_thorough = dispatch.store_ms, pages_min == 0
     index_ms = dispatch.index.full_ms
     segments, directories = dispatch.unsynced(pages_min)
-    # A file may be closed meanwhile to make room for others, so descriptors of our own are used.
-    descriptors = [disk.open(segment.path) for segment in segments]
 
     def sync() -> None:
-        try:
-            for fd in descriptors:
-                disk.sync(fd)
-            for directory in directories:
-                with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                    disk.sync_directory(directory)
-        finally:
-            for fd in descriptors:
-                os.close(fd)
+        for directory, base in segments:
+            with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                _sync_file(disk, directory / segment_name(base))
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):
+                disk.sync_directory(directory)
         if is_thorough:
             checkpoint.queue_ms = max(checkpoint.queue_ms, store_ms)
         checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
         checkpoint.save()
 
     return sync
+
+
+def _sync_file(disk: Disk, path: Path) -> None:
+    """With a descriptor of our own, for the segment may be closed to make room; one at a time: queues are many."""
+    fd = disk.open(path)
+    try:
+        disk.sync(fd)
+    finally:
+        os.close(fd)

@@ -17,6 +17,7 @@ from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.extension import QueueExtension
 from bolide.store.record import store_ms_of
+from bolide.store.segment import Segment
 
 PULL_SIZE_MAX = 128 << 20
 _ENTRIES_MIN = 800
@@ -78,6 +79,7 @@ class Reader:
         self._near_size = memory_size() * config.near_percent_of_memory // 100
         self._near_limits = (config.near_size_max, config.near_count_max)
         self._far_limits = (config.far_size_max, config.far_count_max)
+        self._recent: Segment | None = None  # of the log, where the last reader was
         self._extension_directory = config.root / "consumequeue_ext"
         self._has_extensions = self._extension_directory.is_dir()  # we never make one
 
@@ -119,9 +121,12 @@ class Reader:
         if entries is None:
             return None
         log = self._log
-        segment = log.segments.find(int.from_bytes(entries[:8], "big"))
-        if segment is None:
-            return None
+        at = int.from_bytes(entries[:8], "big")
+        segment = self._recent
+        if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
+            segment = self._recent = log.segments.find(at)
+            if segment is None:
+                return None
         near_from = log.end - self._near_size
         return Stretch(entries, log.start, near_from, self._near_limits, self._far_limits, segment.view, segment.base)
 

@@ -38,9 +38,9 @@ def open_segments_max() -> int:
 class SegmentPool:
     """Open segments, least recently used first to go."""
 
-    def __init__(self, disk: Disk, count_max: int, keeps_descriptors: bool = True) -> None:
+    def __init__(self, disk: Disk, count_max: int, is_sparse: bool = False) -> None:
         self.disk = disk
-        self._keeps_descriptors = keeps_descriptors  # beside those in the maps
+        self._is_sparse = is_sparse  # many files of little: no descriptors beside those in the maps
         self._count_max = count_max
         self._open: OrderedDict[tuple[Path, int], Segment] = OrderedDict()
 
@@ -54,7 +54,7 @@ class SegmentPool:
         return segment
 
     def add(self, directory: Path, segment: Segment) -> None:
-        if not self._keeps_descriptors:
+        if self._is_sparse:
             segment.drop_descriptor()
         self._open[directory, segment.base] = segment
         while len(self._open) > self._count_max:

@@ -233,6 +233,10 @@ class ProcessLife:
         try:
             async with asyncio.timeout(STOP_LIMIT_S):
                 await self._ended()
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self._name} did not stop within {STOP_LIMIT_S:g} s of SIGTERM; it was killed"
+            ) from None
         finally:
             await self.kill()
 

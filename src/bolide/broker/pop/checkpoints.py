@@ -32,6 +32,7 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Java has a checkpoint delivered this much before the acknowledgements, which share its due time.
 _AHEAD_MS = 1_000
 _NO_OFFSET = -1
+_COUNT_MAX = 127  # what a checkpoint of Java can say; nobody pops more than 32
 
 
 class CheckpointKey(NamedTuple):
@@ -129,6 +130,11 @@ class Checkpoint:
         self.left &= ~bit
         return True
 
+    def narrow(self) -> None:
+        """Forget what is settled."""
+        self.distances = tuple(distance for i, distance in enumerate(self.distances) if self.left >> i & 1)
+        self.left = (1 << len(self.distances)) - 1
+
     def _bit(self, offset: int) -> int:
         try:
             return 1 << self.distances.index(offset - self.key.start_offset)
@@ -214,6 +220,8 @@ def read_checkpoint(record: StoredMessage) -> Checkpoint | None:
     body = read(CheckpointBody, record.body)
     if not body.topic or not body.group:
         return None
+    if max(body.count, len(body.distances or ())) > _COUNT_MAX:
+        raise ValueError(f"a checkpoint of {body.count} messages, at most {_COUNT_MAX} are popped at once")
     key = CheckpointKey(Lane(body.group, body.topic, body.queue_id), body.start_offset, body.popped_ms)
     distances = tuple(body.distances or range(body.count))
     return Checkpoint(

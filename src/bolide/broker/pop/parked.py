@@ -20,6 +20,7 @@ from bolide.store.dispatch import Arrival
 _POLL_MAX_S = 300.0
 # A request that is nearly over is over: its answer must be there before the client gives up.
 _AHEAD_MS = 50
+_UNSENT_SIZE_MAX = 1 << 20
 
 
 class ParkedPop:
@@ -95,9 +96,13 @@ class ParkedPops:
                 parked.request.session.answer(parked.request, parked.resume)
 
     def _first(self, lane: Lane) -> ParkedPop | None:
-        while parked := next(iter(self._by_lane.get(lane, ())), None):
+        """Who waited longest and takes what is sent to it; a peer that does not will be asked again later."""
+        for parked in list(self._by_lane.get(lane, ())):
+            session = parked.request.session
+            if session.is_open and session.unsent_size > _UNSENT_SIZE_MAX:
+                continue
             self._leave(parked)
-            if parked.request.session.is_open:
+            if session.is_open:
                 return parked
         return None
 

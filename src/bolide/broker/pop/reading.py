@@ -28,13 +28,10 @@ class Taken(NamedTuple):
     lane: Lane
     start_offset: int
     views: list[memoryview]
+    offsets: list[int]
     next_offset: int
     remaining: int
-    is_skipping: bool = False
-
-    @property
-    def offsets(self) -> list[int]:
-        return [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in self.views]
+    is_skipping: bool
 
 
 class LaneReader:
@@ -64,6 +61,9 @@ class LaneReader:
     def read(self, lane: Lane, count_max: int, tags: frozenset[int] | None, init_mode: int | None) -> Taken:
         """The next messages, without taking them; what nobody could take is passed over, with an init mode for good."""
         start = self.position(lane, init_mode)
+        queue = self._queue(lane)
+        if queue is None or start == queue.next_offset:
+            return Taken(lane, start, [], [], start, 0, False)  # a topic may have a thousand queues that are read out
         slices = self._read(lane, start, count_max, tags)
         is_skipping = False
         if slices.status in _ELSEWHERE:
@@ -76,13 +76,14 @@ class LaneReader:
         if is_skipping and init_mode is not None:
             self._offsets.put(*lane, start if slices.views else next_offset)
         remaining = max(0, slices.max_offset - next_offset)
-        return Taken(lane, start, slices.views, next_offset, remaining, is_skipping)
+        offsets = [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in slices.views]
+        return Taken(lane, start, slices.views, offsets, next_offset, remaining, is_skipping)
 
     def _read(self, lane: Lane, offset: int, count_max: int, tags: frozenset[int] | None) -> Slices:
         return self._store.read(QueueKey(lane.topic, lane.queue_id), offset, count_max, tags)
 
     def _queue(self, lane: Lane) -> ConsumeQueue | None:
-        return self._store.queue(QueueKey(lane.topic, lane.queue_id))
+        return self._store.dispatch.queues.get((lane.topic, lane.queue_id))
 
     def _first(self, lane: Lane, init_mode: int) -> int:
         queue = self._queue(lane)

@@ -6,7 +6,9 @@ match at once: an acknowledgement settles its checkpoint as it is stored, and a 
 due. That costs memory for what is out, hence the bounds: beyond them nothing more is popped.
 
 After a start the memory is read back from the topic, from where all before is settled; that offset is kept as the one
-of the group CID_RMQ_SYS_REVIVE_GROUP and means, as in Java, the last record that is settled, not the next to read.
+of the group CID_RMQ_SYS_REVIVE_GROUP and means, as in Java, the last record that is settled, not the next to read. One
+message that is put off for hours would keep it back, and a start would read the records of hours: a checkpoint that
+fell far behind is therefore written once more, with what is left of it.
 
 The rule: a message and the word that settles it are stored in one append, so a crash comes before both or after both.
 """
@@ -15,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import Groups
@@ -49,6 +52,10 @@ _READ_COUNT = 32
 _FAILURE_PAUSE_FIRST_MS = 10_000
 _FAILURE_PAUSE_MAX_MS = 3_600_000
 _STALE_MIN = 1_000
+# Records a start reads in each revive queue at the least before anything is written again, and how many times as many
+# as there are checkpoints: writing them must not be what pushes them back.
+_BEHIND_MIN = 5_000
+_BEHIND_FACTOR = 4
 log = logging.getLogger(__name__)
 
 
@@ -201,6 +208,7 @@ class Revivals:
         while True:
             await asyncio.sleep(self._current.config.revive_interval_ms / 1000)
             await self.revive_due()
+            await self._catch_up()
             self.note_settled()
 
     async def revive_due(self) -> None:
@@ -255,7 +263,7 @@ class Revivals:
         topic = retry_topic_for(group, checkpoint.key.lane.topic, self._current.config.makes_retry_topics_v2)
         self._topics.ensure(topic, 1)
         if self._offsets.get(group, topic, 0) is None:
-            self._offsets.put(group, topic, 0, 0)  # else a group that starts at the end would miss its first failures
+            self._offsets.put(group, topic, 0, 0)  # so that the group's progress shows what failed
         drafts: list[Draft] = [
             retry_draft(message, checkpoint, topic, self._store.store_host),
             self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms()),
@@ -263,6 +271,40 @@ class Revivals:
         self._store.append(drafts)
 
     # Before a start and after
+
+    async def _catch_up(self) -> None:
+        """Write checkpoints once more that are far behind the end of their queue."""
+        for queue_id, out in list(self._out.items()):
+            old = self._fallen_behind(queue_id, out)
+            for at in range(0, len(old), _SLICE_COUNT):
+                if not self._write_again([out[key] for key in old[at : at + _SLICE_COUNT] if key in out]):
+                    return
+                await asyncio.sleep(0)
+
+    def _fallen_behind(self, queue_id: int, out: dict[CheckpointKey, Checkpoint]) -> list[CheckpointKey]:
+        queue = self._store.queue(QueueKey(self._log.topic, queue_id))
+        end = queue.next_offset if queue is not None else 0
+        limit = end - max(_BEHIND_MIN, _BEHIND_FACTOR * len(out))
+        return [each.key for each in takewhile(lambda each: each.revive_offset < limit, out.values())]
+
+    def _write_again(self, checkpoints: Sequence[Checkpoint]) -> bool:
+        """Returns false if the store takes nothing now."""
+        if not checkpoints:
+            return True
+        now_ms = self._clock.now_ms()
+        for checkpoint in checkpoints:
+            checkpoint.narrow()
+        try:
+            appended = self._store.append([self._log.checkpoint(each, now_ms) for each in checkpoints])
+        except Refusal as refusal:
+            log.debug("checkpoints not written again problem=%s", refusal.remark)
+            return False
+        for checkpoint, revive_offset in zip(checkpoints, appended.queue_offsets, strict=True):
+            checkpoint.revive_offset = revive_offset
+            out = self._out[checkpoint.revive_queue_id]
+            del out[checkpoint.key]
+            out[checkpoint.key] = checkpoint  # in the order of the records
+        return True
 
     def note_settled(self) -> None:
         """Let the group's offset follow: a start need not read what is settled."""

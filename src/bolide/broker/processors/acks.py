@@ -26,6 +26,7 @@ from bolide.store.store import Store
 
 _INVISIBLE_MAX_MS = 3 * 86_400_000
 _BITS_SIZE_MAX = 4096
+_BATCH_MAX = 1024
 
 
 class Acks:
@@ -77,6 +78,9 @@ class Acks:
         acks = BatchAcks.decode(request.command.body).acks if request.command.body else []
         if not acks:
             raise Refusal(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
+        if len(acks) > _BATCH_MAX:
+            remark = f"{len(acks)} pops acknowledged at once, the limit is {_BATCH_MAX}: send them in several requests"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         end = max([self._ack_batch(ack) for ack in acks])
         return when_durable(self._store, request, end, request.command.answer(ResponseCode.SUCCESS))
 

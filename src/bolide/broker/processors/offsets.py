@@ -81,6 +81,8 @@ class GroupOffsets:
         if not 0 <= queue_id < count and self._offsets.get(group, topic, queue_id) is None:
             remark = f"queue {queue_id} of topic {topic!r} is not here: it has {count}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if header.commit_offset < 0:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"offset {header.commit_offset} is before the first, 0")
         if self._offsets.has_reset(group, topic, queue_id):
             remark = "not noted: the offset was reset, and the next pull will say to where"
             return request.command.answer(ResponseCode.SUCCESS, remark=remark)

@@ -14,10 +14,11 @@ the older, it would pass over messages it wants.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import BrokerConfig, CurrentConfig
 from bolide.broker.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.longpoll import ParkedPull, ParkedPulls
 from bolide.broker.members import Members
@@ -43,7 +44,7 @@ from bolide.store.store import Store
 COMMIT_FLAG = 1
 SUSPEND_FLAG = 2
 SUBSCRIPTION_FLAG = 4
-_FILTERS_MAX = 10_000
+_LANES_MAX = 10_000
 # What one pull may ask for: entries are looked at on the loop, and a frame of 16 MiB ends a connection.
 _COUNT_MAX = 8_000
 _SIZE_MAX = 15 << 20
@@ -95,6 +96,15 @@ class _Allowed(NamedTuple):
     is_special: bool  # its answers say more than those of others
 
 
+class _Lane(NamedTuple):
+    """What was found of a group that pulls a topic again and again, and what it was found from."""
+
+    allowed: _Allowed
+    config: BrokerConfig
+    subscription: Subscription
+    model: MessageModel
+
+
 class _Found(NamedTuple):
     """What a pull is told: the code, why, and where to go on."""
 
@@ -130,8 +140,9 @@ class Pulls:
         self._current = current
         self._stats = stats
         self._clock = clock
-        # The filter of a subscription, made once for each that heartbeats bring.
-        self._filters: dict[tuple[str, str], tuple[Subscription, frozenset[int] | None]] = {}
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        topics.on_change.append(self._forget_lanes)
+        groups.on_change.append(self._forget_lanes)
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -213,6 +224,28 @@ class Pulls:
     # May it?
 
     def _check(self, pull: Pull) -> _Allowed:
+        """All checks; those that cannot have changed since the group's last pull are not made again."""
+        lane = self._lanes.get((pull.group, pull.topic))
+        if lane is None or pull.sys_flag & SUBSCRIPTION_FLAG or not self._is_in(lane, pull):
+            return self._judge(pull)
+        return lane.allowed
+
+    def _is_in(self, lane: _Lane, pull: Pull) -> bool:
+        # Changes of topics and groups have cleared the lanes, so these are all that is left to compare.
+        members = self._members.consumers(pull.group)
+        return (
+            members is not None
+            and members.subscriptions.get(pull.topic) is lane.subscription
+            and members.model is lane.model
+            and pull.version <= lane.subscription.sub_version
+            and 0 <= pull.queue_id < lane.allowed.topic.read_queue_nums
+            and self._current.config is lane.config
+        )
+
+    def _forget_lanes(self, names: list[str]) -> None:
+        self._lanes.clear()
+
+    def _judge(self, pull: Pull) -> _Allowed:
         config = self._current.config
         if not config.permission & PERM_READ:
             raise _forbidden(f"this broker, {config.name}, may not be read: brokerPermission is {config.permission}")
@@ -231,24 +264,28 @@ class Pulls:
         if not 0 <= pull.queue_id < topic.read_queue_nums:
             remark = f"queue {pull.queue_id} of {pull.topic!r} is not there: it has {topic.read_queue_nums} to read"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-        wanted = self._wanted(pull, group)
+        wanted, subscription, model = self._wanted(pull, group)
         if self._groups.is_forbidden(pull.group, pull.topic, READ_BIT):
             raise _forbidden(f"group {pull.group!r} may not read topic {pull.topic!r}: an administrator forbade it")
         is_special = bool(config.reads_from_slave or topic.topic_sys_flag or group.group_sys_flag)
-        return _Allowed(wanted, topic, group, is_special)
+        allowed = _Allowed(wanted, topic, group, is_special)
+        if subscription is not None and not config.refuses_pulls:
+            if len(self._lanes) >= _LANES_MAX:
+                self._lanes.clear()
+            self._lanes[pull.group, pull.topic] = _Lane(allowed, config, subscription, model)
+        return allowed
 
-    def _wanted(self, pull: Pull, group: GroupConfig) -> frozenset[int] | None:
-        """The tag hashes to filter by."""
+    def _wanted(
+        self, pull: Pull, group: GroupConfig
+    ) -> tuple[frozenset[int] | None, Subscription | None, MessageModel]:
+        """The tag hashes to filter by, and whose they are if they came with a heartbeat."""
         members = self._members.consumers(pull.group)
         is_active = members is None or members.consume_type is ConsumeType.CONSUME_ACTIVELY
         if is_active and self._current.config.refuses_pulls and not _is_system(pull.group):
             raise _forbidden("pull consumers are refused here: rejectPullConsumerEnable is true")
         if pull.sys_flag & SUBSCRIPTION_FLAG:
             self._check_type(pull.expression_type)
-            try:
-                return tag_hashes(parse_tags(pull.expression))
-            except ValueError as problem:
-                raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
+            return _parsed(lambda: tag_hashes(parse_tags(pull.expression))), None, MessageModel.CLUSTERING
         if members is None:
             remark = f"group {pull.group!r} has no member here; a heartbeat must come first"
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
@@ -264,21 +301,8 @@ class Pulls:
                 f"{pull.version} in the pull; a heartbeat with the newer one must come first"
             )
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
-        return self._filter(pull.group, pull.topic, subscription)
-
-    def _filter(self, group: str, topic: str, subscription: Subscription) -> frozenset[int] | None:
-        known = self._filters.get((group, topic))
-        if known is not None and known[0] is subscription:
-            return known[1]
         self._check_type(subscription.expression_type)
-        try:
-            wanted = subscription_filter(subscription)
-        except ValueError as problem:
-            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
-        if len(self._filters) >= _FILTERS_MAX:
-            self._filters.clear()
-        self._filters[group, topic] = subscription, wanted
-        return wanted
+        return _parsed(lambda: subscription_filter(subscription)), subscription, members.model
 
     def _check_type(self, expression_type: str | None) -> None:
         if is_tag_type(expression_type):
@@ -419,6 +443,13 @@ def subscription_filter(subscription: Subscription) -> frozenset[int] | None:
     if tags is None or subscription.class_filter_mode:
         return None
     return frozenset(subscription.code_set) | (tag_hashes(tags) or frozenset())
+
+
+def _parsed(parse: Callable[[], frozenset[int] | None]) -> frozenset[int] | None:
+    try:
+        return parse()
+    except ValueError as problem:
+        raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
 
 
 def physical_offset_of(record: memoryview) -> int:

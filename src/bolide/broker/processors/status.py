@@ -165,8 +165,9 @@ class Status:
             if done.cancelled() or done.exception() is not None:
                 return
             # Another change may have come in between, so this one is made to what is in force now.
-            self._current.replace(updated(self._current.config, changes))
-            self._store.config = self._current.config.store
+            config = updated(self._current.config, changes)
+            self._store.config = config.store
+            self._current.replace(config)
             if _TOLD_TO_NAME_SERVERS & changes.keys():
                 self._topics.touch()
             self._version = DataVersion(counter=self._version.counter + 1, timestamp=self._clock.now_ms())

@@ -1,0 +1,1 @@
+"""Operations on a cluster: what an administrator asks and changes, as functions."""

@@ -1,0 +1,396 @@
+"""Ask a cluster and change it, from Python; the command line stands on this.
+
+    async with Admin("127.0.0.1:9876") as admin:
+        await admin.create_topic("Orders", queue_count=8)
+        for row in await admin.group_progress("orders-cg"):
+            print(row.queue, row.behind)
+
+Every operation asks the brokers themselves; the name server only tells where they are. One that a broker refuses raises
+`ClientError` with the broker's own words and code. A cluster of Apache RocketMQ is asked in the same way.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from bolide.client.config import Credentials, client_config
+from bolide.client.instance import Instance, open_instance
+from bolide.client.routes import MASTER_ID
+from bolide.clock import Clock, SystemClock
+from bolide.errors import ClientError
+from bolide.model.message import StoredMessage, parse_offset_id
+from bolide.model.names import topic_problem
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, retry_topic
+from bolide.protocol.bodies import (
+    Clusters,
+    ConsumerConnections,
+    ConsumeStats,
+    GroupTable,
+    ResetOffsets,
+    TopicList,
+    TopicRoute,
+    TopicStats,
+)
+from bolide.protocol.bodies.routes import KVTable
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.callbacks import ResetOffsetRequest
+from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
+from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnectionsRequest, GetConsumeStatsRequest
+from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
+from bolide.protocol.headers.topics import DeleteTopicRequest, GetTopicStatsRequest, UpdateTopicRequest
+from bolide.protocol.records import decode_record, decode_records, inflate
+from bolide.remoting.config import ConnectConfig
+
+READ_WRITE = 6
+LATEST_MS = -1
+EVER_MS = (1 << 63) - 1
+_SENT_AGAIN_MAX = 32
+_SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
+_BUILT_IN_GROUPS = frozenset(("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "__MONITOR_CONSUMER"))
+_BUILT_IN_PREFIXES = ("CID_ONSAPI_", "CID_ONS-HTTP-PROXY", "CID_RMQ_SYS_", "CID_DefaultHeartBeatSyncerTopic")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker of the cluster, as it tells of itself; rates are messages a second over the last ten."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    version: str
+    put_rate: float
+    got_rate: float
+    is_reachable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueueRow:
+    """One queue of a topic: what it holds."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRow:
+    """How far a group has come in one queue."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_consumed_ms: int
+    client_id: str | None = None
+
+    @property
+    def behind(self) -> int:
+        return self.broker_offset - self.consumer_offset
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One consumer group: who is in it, and how far it is behind."""
+
+    group: str
+    member_count: int
+    behind: int
+
+
+class Admin:
+    """An administrator of one cluster. Open while its `async with` block runs."""
+
+    def __init__(
+        self,
+        namesrv: str | None = None,
+        *,
+        timeout_s: float = 5.0,
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used."""
+        self._config = client_config(namesrv, credentials=credentials, connect=connect)
+        self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
+        self._stack = AsyncExitStack()
+        self._instance: Instance | None = None
+
+    async def start(self) -> None:
+        """Be ready to ask; `async with` does it."""
+        self._instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._instance = None
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # The cluster
+
+    async def clusters(self) -> Clusters:
+        """All brokers by cluster, as the name server knows them."""
+        answer = await self._namesrv(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return Clusters.decode(answer.body)
+
+    async def brokers(self) -> list[BrokerRow]:
+        """All brokers with what they tell of themselves; one that does not answer is listed too."""
+        known = await self.clusters()
+        rows = [
+            self._broker_row(data.cluster, data.broker_name, broker_id, address)
+            for data in known.broker_addr_table.values()
+            for broker_id, address in data.broker_addrs.items()
+        ]
+        return sorted(await asyncio.gather(*rows), key=lambda row: (row.cluster, row.name, row.broker_id))
+
+    async def _broker_row(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerRow:
+        try:
+            answer = await self._ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        except ClientError:
+            return BrokerRow(cluster, name, broker_id, address, "", 0.0, 0.0, is_reachable=False)
+        told = KVTable.decode(answer.body).table
+        return BrokerRow(
+            cluster,
+            name,
+            broker_id,
+            address,
+            told.get("brokerVersionDesc", ""),
+            _first_rate(told.get("putTps", "")),
+            _first_rate(told.get("getTransferredTps", told.get("getTransferedTps", ""))),
+            is_reachable=True,
+        )
+
+    async def _masters(self, cluster: str | None = None) -> list[str]:
+        known = await self.clusters()
+        found = [
+            data.broker_addrs[MASTER_ID]
+            for data in known.broker_addr_table.values()
+            if MASTER_ID in data.broker_addrs and cluster in (None, data.cluster)
+        ]
+        if not found:
+            where = (
+                f"cluster {cluster}" if cluster else f"the name servers {', '.join(self._opened().namesrv.addresses)}"
+            )
+            raise ClientError(f"{where} has no broker; `bolide up` or `bolide broker -n ...` starts one")
+        return found
+
+    # Topics
+
+    async def topics(self, *, with_system: bool = False) -> list[str]:
+        """The names of all topics; without those that RocketMQ keeps for itself, unless asked for."""
+        answer = await self._namesrv(Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        names = sorted(TopicList.decode(answer.body).topic_list)
+        if with_system:
+            return names
+        known = await self.clusters()
+        own = {*known.cluster_addr_table, *known.broker_addr_table}
+        own |= {f"{cluster}_REPLY_TOPIC" for cluster in known.cluster_addr_table}
+        hidden = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_PREFIX)
+        return [name for name in names if not is_system_topic(name) and name not in own and not name.startswith(hidden)]
+
+    async def create_topic(
+        self,
+        topic: str,
+        queue_count: int = 8,
+        *,
+        read_queue_count: int | None = None,
+        permission: int = READ_WRITE,
+        cluster: str | None = None,
+    ) -> list[str]:
+        """Create or change a topic on every master of a cluster (of all, if none is named); returns their addresses."""
+        if problem := topic_problem(topic):
+            raise ClientError(problem)
+        header = UpdateTopicRequest(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_count=read_queue_count if read_queue_count is not None else queue_count,
+            write_queue_count=queue_count,
+            permission=permission,
+            filter_type="SINGLE_TAG",
+            sys_flag=0,
+            is_ordered=False,
+        )
+        addresses = await self._masters(cluster)
+        for address in addresses:
+            await self._ask(address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=header.encode()))
+        return addresses
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic on every broker that has it, and then at the name servers."""
+        route = await self.route(topic)
+        header = DeleteTopicRequest(topic=topic)
+        for data in route.broker_datas:
+            for address in data.broker_addrs.values():
+                await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_BROKER, fields=header.encode()))
+        fields = DeleteTopicInNamesrvRequest(topic=topic).encode()
+        for address in self._opened().namesrv.addresses:
+            await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields=fields))
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic is."""
+        found = await self._opened().namesrv.route(topic)
+        if found is None:
+            raise ClientError(f"topic {topic} does not exist; `bolide topic list` shows those that do", 17)
+        return found
+
+    async def topic_queues(self, topic: str) -> list[TopicQueueRow]:
+        """Every queue of a topic with what it holds."""
+        route = await self.route(topic)
+        rows: list[TopicQueueRow] = []
+        fields = GetTopicStatsRequest(topic=topic).encode()
+        for data in route.broker_datas:
+            address = data.broker_addrs[min(data.broker_addrs)]
+            answer = await self._ask(address, Command(RequestCode.GET_TOPIC_STATS_INFO, fields=fields))
+            for queue, span in TopicStats.decode(answer.body).offset_table.items():
+                rows.append(TopicQueueRow(queue, span.min_offset, span.max_offset, span.last_update_timestamp))
+        return sorted(rows, key=lambda row: row.queue)
+
+    # Messages
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int = EVER_MS
+    ) -> list[StoredMessage]:
+        """The messages of a topic that were sent with a key, oldest first; times are those of storing."""
+        found = await self._query(topic, key, count_max, begin_ms, end_ms, is_unique_key=False)
+        # Brokers compare hashes, and two keys may share one.
+        return [message for message in found if key in message.keys]
+
+    async def messages_by_id(self, topic: str, msg_id: str) -> list[StoredMessage]:
+        """The messages with an id that a producer gave: one, or several if it was sent again."""
+        found = await self._query(topic, msg_id, _SENT_AGAIN_MAX, 0, EVER_MS, is_unique_key=True)
+        return [message for message in found if message.message_id == msg_id]
+
+    async def message_at(self, offset_id: str) -> StoredMessage:
+        """The message under an id that a broker gave (`Receipt.offset_id`), which says where it lies."""
+        place = parse_offset_id(offset_id)
+        if place is None:
+            raise ClientError(
+                f"{offset_id!r} is no id that a broker gave; one that a producer gave is found by messages_by_id"
+            )
+        fields = ViewMessageRequest(physical_offset=place.physical_offset).encode()
+        answer = await self._ask(str(place.host), Command(RequestCode.VIEW_MESSAGE_BY_ID, fields=fields))
+        return inflate(decode_record(answer.body))
+
+    async def _query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, is_unique_key: bool
+    ) -> list[StoredMessage]:
+        header = QueryMessageRequest(
+            topic=topic,
+            key=key,
+            message_count_max=count_max,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            is_unique_key=is_unique_key,
+        )
+        found: list[StoredMessage] = []
+        for data in (await self.route(topic)).broker_datas:
+            address = data.broker_addrs[min(data.broker_addrs)]
+            command = Command(RequestCode.QUERY_MESSAGE, fields=header.encode())
+            answer = await self._opened().request(address, command, self._timeout_s)
+            if answer.code == ResponseCode.SUCCESS:
+                found += [inflate(message) for message in decode_records(answer.body)]
+            elif answer.code != ResponseCode.QUERY_NOT_FOUND:
+                raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        return sorted((message for message in found if message.topic == topic), key=lambda message: message.stored_at)
+
+    # Groups
+
+    async def groups(self) -> list[str]:
+        """The names of all consumer groups; without those that RocketMQ keeps for itself."""
+        found: set[str] = set()
+        for address in await self._masters():
+            answer = await self._ask(address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+            found.update(GroupTable.decode(answer.body).subscription_group_table)
+        return sorted(group for group in found if not _is_built_in(group))
+
+    async def group_rows(self) -> list[GroupRow]:
+        """All consumer groups with their members and how far they are behind."""
+        rows = []
+        for group in await self.groups():
+            progress = await self.group_progress(group)
+            members = await self.members(group)
+            rows.append(GroupRow(group, len(members.connection_set) if members else 0, sum(r.behind for r in progress)))
+        return rows
+
+    async def members(self, group: str) -> ConsumerConnections | None:
+        """Who is in a group; None when nobody is."""
+        fields = GetConsumerConnectionsRequest(consumer_group=group).encode()
+        for address in await self._masters():
+            command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields=fields)
+            answer = await self._opened().client.request(address, command, self._timeout_s)
+            if answer.code == ResponseCode.SUCCESS:
+                return ConsumerConnections.decode(answer.body)
+        return None
+
+    async def group_progress(self, group: str) -> list[ProgressRow]:
+        """How far a group has come in every queue it has read."""
+        fields = GetConsumeStatsRequest(consumer_group=group).encode()
+        rows: list[ProgressRow] = []
+        for address in await self._masters():
+            command = Command(RequestCode.GET_CONSUME_STATS, fields=fields)
+            answer = await self._ask(address, command)
+            for queue, told in ConsumeStats.decode(answer.body).offset_table.items():
+                rows.append(ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp))
+        return sorted(rows, key=lambda row: row.queue)
+
+    async def reset_group(self, group: str, topic: str, time_ms: int = LATEST_MS) -> dict[MessageQueue, int]:
+        """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not."""
+        header = ResetOffsetRequest(topic=topic, group=group, timestamp_ms=time_ms, is_forced=True)
+        moved: dict[MessageQueue, int] = {}
+        for data in (await self.route(topic)).broker_datas:
+            if MASTER_ID not in data.broker_addrs:
+                continue
+            command = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=header.encode())
+            answer = await self._ask(data.broker_addrs[MASTER_ID], command)
+            if answer.body:
+                moved.update(ResetOffsets.decode(answer.body).offset_table)
+        return moved
+
+    async def delete_group(self, group: str, *, with_offsets: bool = True) -> None:
+        """Delete a group on every master, with its retry topic."""
+        header = DeleteGroupRequest(group=group, is_offset_removed=with_offsets)
+        for address in await self._masters():
+            await self._ask(address, Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields=header.encode()))
+        if await self._opened().namesrv.route(retry_topic(group)) is not None:
+            await self.delete_topic(retry_topic(group))
+
+    # Asking
+
+    async def _namesrv(self, command: Command) -> Command:
+        answer = await self._opened().namesrv.ask(command)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(answer.remark or f"the name server answered code {answer.code}", answer.code)
+        return answer
+
+    async def _ask(self, address: str, command: Command) -> Command:
+        return await self._opened().ask(address, command, self._timeout_s)
+
+    def _opened(self) -> Instance:
+        if self._instance is None:
+            raise ClientError("the administrator is not open: use it inside its `async with` block, or call start()")
+        return self._instance
+
+
+def _first_rate(text: str) -> float:
+    """`10.5 9.8 9.9`: over ten seconds, a minute, ten minutes."""
+    try:
+        return float(text.split()[0])
+    except (ValueError, IndexError):
+        return 0.0
+
+
+def _is_built_in(group: str) -> bool:
+    return group in _BUILT_IN_GROUPS or group.startswith(_BUILT_IN_PREFIXES)

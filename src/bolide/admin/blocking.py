@@ -1,0 +1,134 @@
+"""The administrator for callers without a loop; every method does what its namesake in `bolide.aio` does."""
+
+from types import TracebackType
+from typing import Self
+
+from bolide.admin import admin
+from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
+from bolide.client.background import background_loop
+from bolide.client.config import Credentials
+from bolide.clock import Clock
+from bolide.model.message import StoredMessage
+from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies import Clusters, ConsumerConnections, TopicRoute
+from bolide.remoting.config import ConnectConfig
+
+
+class Admin:
+    """An administrator of one cluster. Open while its `with` block runs; threads may share it."""
+
+    def __init__(
+        self,
+        namesrv: str | None = None,
+        *,
+        timeout_s: float = 5.0,
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used."""
+        self._background = background_loop()
+        self._core = admin.Admin(namesrv, timeout_s=timeout_s, credentials=credentials, connect=connect, clock=clock)
+
+    def start(self) -> None:
+        """Be ready to ask; `with` does it."""
+        self._background.run(self._core.start())
+
+    def close(self) -> None:
+        """End all connections."""
+        self._background.run(self._core.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # The cluster
+
+    def clusters(self) -> Clusters:
+        """All brokers by cluster, as the name server knows them."""
+        return self._background.run(self._core.clusters())
+
+    def brokers(self) -> list[BrokerRow]:
+        """All brokers with what they tell of themselves; one that does not answer is listed too."""
+        return self._background.run(self._core.brokers())
+
+    # Topics
+
+    def topics(self, *, with_system: bool = False) -> list[str]:
+        """The names of all topics; without those that RocketMQ keeps for itself, unless asked for."""
+        return self._background.run(self._core.topics(with_system=with_system))
+
+    def create_topic(
+        self,
+        topic: str,
+        queue_count: int = 8,
+        *,
+        read_queue_count: int | None = None,
+        permission: int = admin.READ_WRITE,
+        cluster: str | None = None,
+    ) -> list[str]:
+        """Create or change a topic on every master of a cluster (of all, if none is named); returns their addresses."""
+        creating = self._core.create_topic(
+            topic, queue_count, read_queue_count=read_queue_count, permission=permission, cluster=cluster
+        )
+        return self._background.run(creating)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic on every broker that has it, and then at the name servers."""
+        self._background.run(self._core.delete_topic(topic))
+
+    def route(self, topic: str) -> TopicRoute:
+        """Where a topic is."""
+        return self._background.run(self._core.route(topic))
+
+    def topic_queues(self, topic: str) -> list[TopicQueueRow]:
+        """Every queue of a topic with what it holds."""
+        return self._background.run(self._core.topic_queues(topic))
+
+    # Messages
+
+    def messages_by_key(
+        self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int = admin.EVER_MS
+    ) -> list[StoredMessage]:
+        """The messages of a topic that were sent with a key, oldest first; times are those of storing."""
+        asking = self._core.messages_by_key(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+        return self._background.run(asking)
+
+    def messages_by_id(self, topic: str, msg_id: str) -> list[StoredMessage]:
+        """The messages with an id that a producer gave: one, or several if it was sent again."""
+        return self._background.run(self._core.messages_by_id(topic, msg_id))
+
+    def message_at(self, offset_id: str) -> StoredMessage:
+        """The message under an id that a broker gave (`Receipt.offset_id`), which says where it lies."""
+        return self._background.run(self._core.message_at(offset_id))
+
+    # Groups
+
+    def groups(self) -> list[str]:
+        """The names of all consumer groups; without those that RocketMQ keeps for itself."""
+        return self._background.run(self._core.groups())
+
+    def group_rows(self) -> list[GroupRow]:
+        """All consumer groups with their members and how far they are behind."""
+        return self._background.run(self._core.group_rows())
+
+    def members(self, group: str) -> ConsumerConnections | None:
+        """Who is in a group; None when nobody is."""
+        return self._background.run(self._core.members(group))
+
+    def group_progress(self, group: str) -> list[ProgressRow]:
+        """How far a group has come in every queue it has read."""
+        return self._background.run(self._core.group_progress(group))
+
+    def reset_group(self, group: str, topic: str, time_ms: int = admin.LATEST_MS) -> dict[MessageQueue, int]:
+        """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not."""
+        return self._background.run(self._core.reset_group(group, topic, time_ms))
+
+    def delete_group(self, group: str, *, with_offsets: bool = True) -> None:
+        """Delete a group on every master, with its retry topic."""
+        self._background.run(self._core.delete_group(group, with_offsets=with_offsets))

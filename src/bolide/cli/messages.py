@@ -1,0 +1,190 @@
+"""`bolide send`, `consume`, `tail` and `run`: messages from and to the shell."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bolide import Consumer, MessageQueue, Producer, Received, StartFrom
+from bolide.aio import PullConsumer
+from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
+from bolide.cli.start import fail, plain_errors
+
+_SHOWN_SIZE = 2000
+
+
+def send(
+    topic: Annotated[str, typer.Argument(help="where to")],
+    body: Annotated[
+        str | None, typer.Argument(help="the message; without it, each line of standard input is one")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="send the content of this file as one message")] = None,
+    tags: Annotated[str | None, typer.Option(help="the message's tag")] = None,
+    keys: Annotated[list[str] | None, typer.Option("--keys", help="a key to find it by; may be repeated")] = None,
+    properties: Annotated[list[str] | None, typer.Option("--property", help="name=value; may be repeated")] = None,
+    shard: Annotated[str | None, typer.Option(help="messages of one shard keep their order")] = None,
+    group: Annotated[str, typer.Option(help="the producer group")] = "bolide-cli",
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Send a message, a file, or the lines of standard input."""
+    with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
+        count = 0
+        for content in _bodies(body, file):
+            receipt = producer.send(
+                topic, content, tags=tags, keys=keys or (), properties=_pairs(properties or []), shard=shard
+            )
+            count += 1
+            row = {
+                "id": receipt.msg_id,
+                "broker": receipt.queue.broker_name,
+                "queue": receipt.queue.queue_id,
+                "offset": receipt.queue_offset,
+                "status": receipt.status.name,
+            }
+            typer.echo(
+                json.dumps(row)
+                if output is Output.JSON
+                else f"{receipt.msg_id} {receipt.queue.broker_name}:{receipt.queue.queue_id}@{receipt.queue_offset}"
+            )
+        if not count:
+            fail("nothing to send: standard input was empty")
+
+
+def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
+    if body is not None and file is not None:
+        fail("give the message or --file, not both")
+    if file is not None:
+        yield file.read_bytes()
+    elif body is not None:
+        yield body.encode()
+    else:
+        for line in sys.stdin.buffer:
+            if content := line.rstrip(b"\r\n"):
+                yield content
+
+
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            fail(f"--property {text}: must be name=value")
+        pairs[name] = value
+    return pairs
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="which topic")],
+    group: Annotated[str, typer.Option(help="the consumer group, which remembers how far it has come")] = "bolide-cli",
+    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = "*",
+    from_beginning: Annotated[
+        bool, typer.Option(help="a group that is new here begins with the oldest message")
+    ] = False,
+    max_messages: Annotated[int | None, typer.Option(help="stop after so many")] = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Print messages as they come, as a member of a group, until Ctrl-C."""
+    start = StartFrom.oldest() if from_beginning else StartFrom.newest()
+    _print_all(Consumer(group, {topic: expression}, namesrv or DEFAULT_NAMESRV, start_from=start), max_messages, output)
+
+
+def tail(
+    topic: Annotated[str, typer.Argument(help="which topic")],
+    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = "*",
+    max_messages: Annotated[int | None, typer.Option(help="stop after so many")] = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Print what is sent from now on, without being part of any group."""
+    with plain_errors():
+        asyncio.run(_tail(topic, expression, max_messages, namesrv or DEFAULT_NAMESRV, output))
+
+
+async def _tail(topic: str, expression: str, count_max: int | None, namesrv: str, output: Output) -> None:
+    left = count_max if count_max is not None else -1
+
+    async def follow(consumer: PullConsumer, queue: MessageQueue, offset: int, done: asyncio.Event) -> None:
+        nonlocal left
+        while left:
+            pulled = await consumer.pull(queue, offset, expression=expression, wait_s=15)
+            offset = pulled.next_offset
+            for message in pulled.messages[: left if left >= 0 else None]:
+                left -= 1
+                _print(message, output)
+        done.set()
+
+    async with PullConsumer("bolide-tail", namesrv) as consumer, asyncio.TaskGroup() as queues:
+        done = asyncio.Event()
+        ends = {queue: await consumer.max_offset(queue) for queue in await consumer.queues(topic)}
+        tasks = [
+            queues.create_task(follow(consumer, queue, offset, done), name=f"tail.{queue.queue_id}")
+            for queue, offset in ends.items()
+        ]
+        await done.wait()
+        for task in tasks:
+            task.cancel()
+
+
+def _print_all(consumer: Consumer, count_max: int | None, output: Output) -> None:
+    with plain_errors(), consumer:
+        _print_messages(consumer, count_max, output)
+
+
+def _print_messages(messages: Iterable[Received], count_max: int | None, output: Output) -> None:
+    if count_max is not None and count_max <= 0:
+        return
+    for count, message in enumerate(messages, 1):
+        _print(message, output)
+        if count == count_max:
+            break
+
+
+def _print(message: Received, output: Output) -> None:
+    typer.echo(json.dumps(_row(message), ensure_ascii=False) if output is Output.JSON else _line(message))
+
+
+def _row(message: Received) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "body": message.body.decode("utf-8", "backslashreplace"),
+        "tags": message.tags,
+        "keys": message.keys,
+        "properties": dict(message.properties),
+        "id": message.msg_id,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "born_at": message.born_at,
+        "stored_at": message.stored_at,
+        "attempt": message.attempt,
+    }
+
+
+def _line(message: Received) -> str:
+    body = message.body[:_SHOWN_SIZE].decode("utf-8", "backslashreplace")
+    more = f" … {len(message.body)} bytes" if len(message.body) > _SHOWN_SIZE else ""
+    tags = f" [{message.tags}]" if message.tags else ""
+    return f"{message.queue.broker_name}:{message.queue.queue_id}@{message.queue_offset}{tags} {body}{more}"
+
+
+def run(
+    module: Annotated[str, typer.Argument(help="the module whose @bolide.handler functions are to be called")],
+    namesrv: Namesrv = None,
+) -> None:
+    """Import a module and call its handlers until Ctrl-C."""
+    from bolide.client import handlers
+
+    sys.path.insert(0, "")
+    try:
+        import_module(module)
+    except ModuleNotFoundError as problem:
+        fail(f"module {module} cannot be imported: {problem}")
+    with plain_errors():
+        handlers.run(namesrv or DEFAULT_NAMESRV)

@@ -1,0 +1,67 @@
+"""How commands for people answer: a table that lines up, or JSON for programs; errors as one sentence."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bolide.admin.admin import Admin
+from bolide.cli.start import plain_errors
+
+T = TypeVar("T")
+LIMIT_S = 15.0
+
+
+class Output(StrEnum):
+    """In which form an answer is wanted."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Namesrv = Annotated[
+    str | None, typer.Option("-n", "--namesrv", envvar="NAMESRV_ADDR", help="name servers, host:port;host:port")
+]
+Format = Annotated[Output, typer.Option("-o", "--output", help="how to answer")]
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+
+def ask(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Ask a cluster; without a name server the one that `bolide up` starts here is tried."""
+
+    async def asking() -> T:
+        async with asyncio.timeout(LIMIT_S), Admin(namesrv or DEFAULT_NAMESRV) as admin:
+            return await question(admin)
+
+    with plain_errors():
+        return asyncio.run(asking())
+
+
+def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str) -> None:
+    """Print rows that have the same columns; `empty` says what it means that there are none."""
+    found = list(rows)
+    if output is Output.JSON:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    if not found:
+        typer.echo(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, value in found[0].items():
+        table.add_column(name, justify="right" if isinstance(value, int | float) else "left", no_wrap=True)
+    for row in found:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console = Console()
+    # Into a pipe nothing is cut: a program reads it.
+    console.print(table, width=None if console.is_terminal else 10_000, soft_wrap=not console.is_terminal)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return "" if value is None else str(value)

@@ -1,0 +1,88 @@
+"""The pull consumer for callers without a loop; every method does what its namesake in `bolide.aio` does."""
+
+from types import TracebackType
+from typing import Self
+
+from bolide.client import puller
+from bolide.client.background import background_loop
+from bolide.client.config import Credentials
+from bolide.client.puller import Pulled
+from bolide.client.subscriptions import EVERYTHING
+from bolide.clock import Clock
+from bolide.model.queue import MessageQueue
+from bolide.remoting.config import ConnectConfig
+
+
+class PullConsumer:
+    """Reads queues wherever the application wants to. Threads may share it."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        timeout_s: float = 10.0,
+        instance_name: str = "",
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`group` is the name under which offsets may be kept. Without `namesrv` NAMESRV_ADDR is used."""
+        self.group = group
+        self._background = background_loop()
+        self._core = puller.PullConsumer(
+            group,
+            namesrv,
+            timeout_s=timeout_s,
+            instance_name=instance_name,
+            credentials=credentials,
+            connect=connect,
+            clock=clock,
+        )
+
+    def start(self) -> None:
+        """Be ready to pull; `with` does it."""
+        self._background.run(self._core.start())
+
+    def close(self) -> None:
+        """End all connections."""
+        self._background.run(self._core.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of a topic."""
+        return self._background.run(self._core.queues(topic))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The oldest offset a queue still has."""
+        return self._background.run(self._core.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message will get."""
+        return self._background.run(self._core.max_offset(queue))
+
+    def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """The offset of the first message stored at a time (ms of the epoch) or later."""
+        return self._background.run(self._core.offset_at(queue, time_ms))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """What was kept with `commit`, None if nothing was."""
+        return self._background.run(self._core.committed(queue))
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Keep an offset at the broker, under the group's name."""
+        self._background.run(self._core.commit(queue, offset))
+
+    def pull(
+        self, queue: MessageQueue, offset: int, count_max: int = 32, expression: str = EVERYTHING, wait_s: float = 0.0
+    ) -> Pulled:
+        """Messages of a queue from an offset on; with `wait_s` the broker waits so long for one to come."""
+        return self._background.run(self._core.pull(queue, offset, count_max, expression, wait_s))

@@ -1,0 +1,397 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: embedsignature=True
+"""plain_client.py with types: the same functions, the same answers.
+
+An answer that is not regular JSON is given to the plain function for that one frame.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeASCII
+from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
+
+from bolide.kernel import plain_client
+
+include "scan.pxi"
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    PROPERTIES_SIZE_MAX_ = 32767
+    ITEM_OVERHEAD = 22
+    NUMBERS_SIZE_MAX = 128
+    FIXED_SIZE = 88
+    MAGIC_ = 0xDAA320A7
+    APART = 0xF1
+    PORT_MAX_ = 0xFFFF
+    # what became of a frame
+    RECEIPT = 1
+    OTHERS = 0
+    IRREGULAR = -1
+
+cdef const char* HEX = b"0123456789ABCDEF"
+cdef const char* HEX_LOW = b"0123456789abcdef"
+cdef const char* KEY = b"UNIQ_KEY\x01"
+cdef Py_ssize_t KEY_SIZE = 9
+
+
+cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline int64_t read_i64(const uint8_t* at) noexcept nogil:
+    return <int64_t>((<uint64_t>read_u32(at) << 32) | read_u32(at + 4))
+
+
+cdef inline char* put_u32(char* at, uint32_t value) noexcept nogil:
+    at[0] = <char>(value >> 24)
+    at[1] = <char>(value >> 16)
+    at[2] = <char>(value >> 8)
+    at[3] = <char>value
+    return at + 4
+
+
+# Out
+
+def unique_ids(prefix, at_ms, first, count):
+    cdef Py_ssize_t i, prefix_size, total = count
+    cdef const char* start = PyUnicode_AsUTF8AndSize(prefix, &prefix_size)
+    cdef char text[96]
+    cdef uint64_t number = first, time_ms = at_ms
+    cdef int digit
+    cdef list ids = []
+    if prefix_size > 64 or not prefix.isascii() or not 0 <= at_ms <= 0xFFFFFFFF:
+        return plain_client.unique_ids(prefix, at_ms, first, count)
+    memcpy(text, start, prefix_size)
+    for digit in range(8):
+        text[prefix_size + 7 - digit] = HEX[time_ms >> 4 * digit & 15]
+    for i in range(total):
+        for digit in range(4):
+            text[prefix_size + 11 - digit] = HEX[number >> 4 * digit & 15]
+        ids.append(PyUnicode_DecodeASCII(text, prefix_size + 12, NULL))
+        number += 1
+    return ids
+
+
+cdef Py_ssize_t properties_size(Py_ssize_t extra_size, Py_ssize_t id_size) except -1:
+    cdef Py_ssize_t size = extra_size + KEY_SIZE + id_size + 1
+    if size > PROPERTIES_SIZE_MAX_:
+        raise ValueError(f"the properties take {size} bytes, at most {PROPERTIES_SIZE_MAX_} fit")
+    return size
+
+
+cdef char* put_properties(char* at, const char* extra, Py_ssize_t extra_size, const char* key, Py_ssize_t key_size) noexcept nogil:
+    memcpy(at, extra, extra_size)
+    at += extra_size
+    memcpy(at, KEY, KEY_SIZE)
+    at += KEY_SIZE
+    memcpy(at, key, key_size)
+    at += key_size
+    at[0] = 2
+    return at + 1
+
+
+cdef char* put_escaped(char* at, const char* text, Py_ssize_t size) noexcept nogil:
+    """Text as JSON has it, without the quotes; at most six times as long."""
+    cdef Py_ssize_t i = 0
+    cdef int dull
+    cdef uint8_t byte
+    while i < size:
+        if size - i >= 8:
+            dull = dull_size(text + i)
+            memcpy(at, text + i, 8)
+            at += dull
+            i += dull
+            if dull == 8:
+                continue
+        byte = <uint8_t>text[i]
+        i += 1
+        if byte == 34 or byte == 92:
+            at[0] = 92
+            at[1] = <char>byte
+            at += 2
+        elif byte >= 32:
+            at[0] = <char>byte
+            at += 1
+        elif byte == 8 or byte == 9 or byte == 10 or byte == 12 or byte == 13:
+            at[0] = 92
+            at[1] = b"btn fr"[byte - 8]
+            at += 2
+        else:
+            memcpy(at, b"\\u00", 4)
+            at[4] = HEX_LOW[byte >> 4]
+            at[5] = HEX_LOW[byte & 15]
+            at += 6
+    return at
+
+
+def write_sends(head, tail, born_ms, opaque, queue_ids, items, ids):
+    cdef list item_list = <list?>items, id_list = <list?>ids, queue_list = <list?>queue_ids
+    cdef bytes head_bytes = head, tail_bytes = tail, body, extra, frames
+    cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head_bytes), tail_size = PyBytes_GET_SIZE(tail_bytes)
+    cdef Py_ssize_t i, id_size, body_size, room = 0, count = len(item_list)
+    cdef int64_t born = born_ms, number = opaque, flag, queue_id
+    cdef const char* id_text
+    cdef char properties[PROPERTIES_SIZE_MAX_ + 1]
+    cdef char* start
+    cdef char* at
+    cdef char* header
+    cdef tuple item
+    if len(id_list) < count or len(queue_list) < count:
+        raise IndexError("list index out of range")
+    for i in range(count):
+        item = <tuple?>item_list[i]
+        body, extra = item[0], item[1]
+        PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
+        room += 8 + head_size + tail_size + NUMBERS_SIZE_MAX + PyBytes_GET_SIZE(body) + 8
+        room += 6 * properties_size(PyBytes_GET_SIZE(extra), id_size)
+    frames = PyBytes_FromStringAndSize(NULL, room)
+    start = at = PyBytes_AS_STRING(frames)
+    for i in range(count):
+        item = <tuple>item_list[i]
+        body, extra, flag, queue_id = item[0], item[1], item[2], queue_list[i]
+        id_text = PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
+        body_size = PyBytes_GET_SIZE(body)
+        header = at + 8
+        memcpy(header, PyBytes_AS_STRING(head_bytes), head_size)
+        at = header + head_size
+        at += snprintf(at, NUMBERS_SIZE_MAX, b'%lld","g":"%lld","h":"%lld","i":"', <long long>queue_id, <long long>born, <long long>flag)
+        put_properties(properties, PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size)
+        at = put_escaped(at, properties, properties_size(PyBytes_GET_SIZE(extra), id_size))
+        at += snprintf(at, NUMBERS_SIZE_MAX, b'"},"flag":0,"language":"PYTHON","opaque":%lld', <long long>(number + i))
+        memcpy(at, PyBytes_AS_STRING(tail_bytes), tail_size)
+        at += tail_size
+        put_u32(put_u32(header - 8, <uint32_t>(4 + at - header + body_size)), <uint32_t>(at - header))
+        memcpy(at, PyBytes_AS_STRING(body), body_size)
+        at += body_size
+    return frames[: at - start]
+
+
+def lay_items(items, ids):
+    cdef list item_list = <list?>items, id_list = <list?>ids
+    cdef Py_ssize_t i, id_size, text_size, body_size, total = 0, count = len(item_list)
+    cdef bytes body, extra, batch
+    cdef const char* id_text
+    cdef char* at
+    cdef int32_t flag
+    cdef tuple item
+    if len(id_list) != count:
+        raise ValueError(f"{count} messages and {len(id_list)} ids")
+    for i in range(count):
+        item = <tuple?>item_list[i]
+        body, extra = item[0], item[1]
+        PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
+        total += ITEM_OVERHEAD + PyBytes_GET_SIZE(body) + properties_size(PyBytes_GET_SIZE(extra), id_size)
+    batch = PyBytes_FromStringAndSize(NULL, total)
+    at = PyBytes_AS_STRING(batch)
+    for i in range(count):
+        item = <tuple>item_list[i]
+        body, extra, flag = item[0], item[1], item[2]
+        id_text = PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
+        body_size = PyBytes_GET_SIZE(body)
+        text_size = properties_size(PyBytes_GET_SIZE(extra), id_size)
+        at = put_u32(at, <uint32_t>(ITEM_OVERHEAD + body_size + text_size))
+        at = put_u32(put_u32(at, 0), 0)
+        at = put_u32(put_u32(at, <uint32_t>flag), <uint32_t>body_size)
+        memcpy(at, PyBytes_AS_STRING(body), body_size)
+        at += body_size
+        at[0] = <char>(text_size >> 8)
+        at[1] = <char>text_size
+        at = put_properties(at + 2, PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size)
+    return batch
+
+
+# In
+
+cdef struct Answer:
+    int64_t opaque
+    int64_t queue_id
+    int64_t queue_offset
+    Text ids
+    bint has_queue_id
+    bint has_queue_offset
+    bint has_ids
+
+
+cdef bint read_digits(const Text* text, Py_ssize_t digits_max, int64_t* value) noexcept nogil:
+    cdef Py_ssize_t i
+    if text.size < 1 or text.size > digits_max:
+        return False
+    value[0] = 0
+    for i in range(text.size):
+        if text.at[i] < 48 or text.at[i] > 57:
+            return False
+        value[0] = value[0] * 10 + (text.at[i] - 48)
+    return True
+
+
+cdef const char* scan_fields(const char* at, const char* end, Answer* answer) noexcept nogil:
+    """`at` is the opening brace of the ext fields; whoever says a thing twice is irregular."""
+    cdef Text key, text
+    cdef bint is_last = False
+    if at >= end or at[0] != 123:
+        return NULL
+    at = skip_blanks(at + 1, end)
+    if at < end and at[0] == 125:
+        return at + 1
+    while not is_last:
+        at = scan_key(at, end, &key)
+        if at == NULL or key.is_escaped or not key.is_ascii:
+            return NULL
+        at = scan_text(at, end, &text)
+        if at == NULL or text.is_escaped or not text.is_ascii:
+            return NULL
+        if is_text(&key, b"msgId", 5):
+            if answer.has_ids or text.size == 0:
+                return NULL
+            answer.ids = text
+            answer.has_ids = True
+        elif is_text(&key, b"queueId", 7):
+            if answer.has_queue_id or not read_digits(&text, 9, &answer.queue_id):
+                return NULL
+            answer.has_queue_id = True
+        elif is_text(&key, b"queueOffset", 11):
+            if answer.has_queue_offset or not read_digits(&text, DIGITS_MAX, &answer.queue_offset):
+                return NULL
+            answer.has_queue_offset = True
+        at = next_member(at, end, &is_last)
+        if at == NULL:
+            return NULL
+    return at
+
+
+cdef int read_answer(const char* at, const char* end, Answer* answer) noexcept nogil:
+    cdef Text key, text
+    cdef int64_t number
+    cdef bint is_last = False, has_code = False, has_fields = False, has_flag = False, has_opaque = False
+    at = skip_blanks(at, end)
+    if at >= end or at[0] != 123:
+        return IRREGULAR
+    at = skip_blanks(at + 1, end)
+    while not is_last:
+        at = scan_key(at, end, &key)
+        if at == NULL or key.is_escaped or not key.is_ascii:
+            return IRREGULAR
+        if is_text(&key, b"code", 4) or is_text(&key, b"flag", 4) or is_text(&key, b"opaque", 6) or is_text(&key, b"version", 7):
+            at = scan_integer(at, end, &text, &number)
+            if at == NULL or number < INT32_MIN or number > INT32_MAX:
+                return IRREGULAR
+            if key.at[0] == 99:
+                if has_code or number != 0:
+                    return IRREGULAR
+                has_code = True
+            elif key.at[0] == 102:
+                if has_flag or not number & 1:
+                    return IRREGULAR
+                has_flag = True
+            elif key.at[0] == 111:
+                if has_opaque:
+                    return IRREGULAR
+                has_opaque = True
+                answer.opaque = number
+        elif is_text(&key, b"extFields", 9):
+            if has_fields:
+                return IRREGULAR
+            at = scan_fields(at, end, answer)
+            has_fields = True
+        elif is_text(&key, b"remark", 6):
+            # Text or null; anything else makes the header none.
+            if at < end and at[0] != 34 and at[0] != 110:
+                return IRREGULAR
+            at = skip_scalar(at, end)
+        else:
+            at = skip_scalar(at, end)
+        if at == NULL:
+            return IRREGULAR
+        at = next_member(at, end, &is_last)
+        if at == NULL:
+            return IRREGULAR
+    if skip_blanks(at, end) != end or not (has_code and has_flag and has_opaque):
+        return IRREGULAR
+    return RECEIPT if answer.has_ids and answer.has_queue_id and answer.has_queue_offset else OTHERS
+
+
+def read_receipts(stream, bounds, expected):
+    cdef Py_buffer view
+    cdef Py_ssize_t i, start, end, header_end
+    cdef const uint8_t* bytes_
+    cdef list frames = <list?>bounds, rows = [], left = []
+    cdef Answer answer
+    cdef int became
+    if len(frames) & 1:
+        raise ValueError(f"{len(frames)} bounds, they come in pairs")
+    PyObject_GetBuffer(stream, &view, PyBUF_SIMPLE)
+    try:
+        bytes_ = <const uint8_t*>view.buf
+        for i in range(0, len(frames), 2):
+            start, end = frames[i], frames[i + 1]
+            if not 0 <= start <= end - 4 <= view.len - 4:
+                raise ValueError(f"a frame from {start} to {end} is outside a stream of {view.len} bytes")
+            header_end = start + 4 + (read_u32(bytes_ + start) & 0xFFFFFF)
+            became = IRREGULAR
+            if bytes_[start] == 0 and header_end <= end:
+                answer.has_ids = answer.has_queue_id = answer.has_queue_offset = False
+                answer.opaque = answer.queue_id = answer.queue_offset = 0
+                became = read_answer(<const char*>bytes_ + start + 4, <const char*>bytes_ + header_end, &answer)
+            if became == RECEIPT and answer.opaque in expected:
+                rows.append((
+                    answer.opaque, answer.queue_id, answer.queue_offset,
+                    PyUnicode_DecodeASCII(answer.ids.at, answer.ids.size, NULL),
+                ))
+                continue
+            if became == IRREGULAR:
+                row = plain_client.read_receipts(stream, [start, end], expected)[0]
+                if row:
+                    rows += row
+                    continue
+            left.append(start)
+            left.append(end)
+    finally:
+        PyBuffer_Release(&view)
+    return rows, left
+
+
+cdef bint is_plain(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(size):
+        if at[i] >= 128:
+            return False
+    return True
+
+
+def cut_records(buffer):
+    cdef bytes whole = <bytes?>buffer
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(whole)
+    cdef const uint8_t* at = start
+    cdef const uint8_t* record_end
+    cdef const uint8_t* topic
+    cdef const uint8_t* text
+    cdef const uint8_t* end = start + PyBytes_GET_SIZE(whole)
+    cdef int32_t size, body_size, text_size
+    cdef list rows = []
+    while at < end:
+        if end - at < FIXED_SIZE:
+            return None
+        size, body_size = <int32_t>read_u32(at), <int32_t>read_u32(at + 84)
+        if read_u32(at + 4) != MAGIC_ or read_u32(at + 36) & APART or size < FIXED_SIZE or size > end - at:
+            return None
+        if read_u32(at + 52) > PORT_MAX_ or read_u32(at + 68) > PORT_MAX_:
+            return None
+        record_end = at + size
+        if body_size < 0 or body_size > size - FIXED_SIZE - 1:
+            return None
+        topic = at + FIXED_SIZE + body_size
+        if topic[0] > 127 or record_end - topic < 3 + topic[0]:
+            return None
+        text = topic + 1 + topic[0]
+        text_size = <int16_t>((<uint16_t>text[0] << 8) | text[1])
+        if text_size < 0 or record_end - text != 2 + text_size or not is_plain(topic + 1, topic[0]):
+            return None
+        rows.append((
+            at - start, read_i64(at + 20), PyBytes_FromStringAndSize(<const char*>at + FIXED_SIZE, body_size),
+        ))
+        at = record_end
+    return rows

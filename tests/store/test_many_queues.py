@@ -1,0 +1,74 @@
+"""What thousands of queues need: few descriptors, and no page that was not asked for."""
+
+import os
+from pathlib import Path
+
+from bolide.store.disk import Disk
+from tests.store.given import draft, opened, small
+
+QUEUE_COUNT = 300
+
+
+class CountingDisk(Disk):
+    """Notes how many descriptors this process has whenever a file is synced."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def sync(self, fd: int) -> None:
+        self.counts.append(len(os.listdir("/proc/self/fd")))
+        super().sync(fd)
+
+
+def test_a_flush_of_many_queues_holds_one_descriptor_at_a_time(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    with opened(small(tmp_path, segment_size=1 << 20), disk=disk) as store:
+        store.append([draft(b"x", f"T{number}") for number in range(QUEUE_COUNT)])
+        before = len(os.listdir("/proc/self/fd"))
+        disk.counts.clear()
+        store.flush_queues()
+        assert len(disk.counts) > QUEUE_COUNT
+        assert max(disk.counts) <= before + 2
+
+
+def test_a_topic_removed_before_its_queues_are_synced_does_not_stop_the_others(tmp_path: Path) -> None:
+    with opened(small(tmp_path)) as store:
+        store.append([draft(b"x", "gone"), draft(b"y", "kept")])
+        sync = store.begin_queue_flush(0)
+        store.remove_topic("gone")
+        sync()
+        assert store.checkpoint.queue_ms > 0
+
+
+def test_nothing_is_read_ahead_in_a_queue_file(tmp_path: Path) -> None:
+    with opened(small(tmp_path)) as store:
+        store.append([draft(b"x")])
+        assert "rr" in flags_of_map(tmp_path / "consumequeue" / "T" / "0")
+
+
+def flags_of_map(directory: Path) -> list[str]:
+    """What the kernel was told of the map of a file in a directory; rr is for reads at random."""
+    is_there = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            is_there = str(directory) in line
+        elif is_there and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError(f"no file of {directory} is mapped")
+
+
+def test_choosing_what_to_sync_opens_no_file(tmp_path: Path) -> None:
+    with opened(small(tmp_path, segment_size=1 << 20, open_files_max=16)) as store:
+        store.append([draft(b"x", f"T{number}") for number in range(QUEUE_COUNT)])
+        mapped = mapped_files(tmp_path)
+        assert len(mapped) < QUEUE_COUNT
+        sync = store.begin_queue_flush(0)
+        assert mapped_files(tmp_path) == mapped
+        sync()
+        assert not store.dispatch.unsynced(0)[0]
+
+
+def mapped_files(root: Path) -> list[str]:
+    """The queue files that are mapped, in the order of their addresses."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[-1] for line in lines if str(root / "consumequeue") in line]
