@@ -16,12 +16,23 @@ from bolide.store.segments import SegmentPool, Segments
 
 _ENTRY = struct.Struct(">qiq")
 _NOTHING = 0x7FFF_FFFF  # the size in an entry that stands for nothing
+_UNMAPPED_PUTS_MAX = 64
 
 
 class ConsumeQueue:
     """One queue's files. `next_offset` is what the next entry gets, `min_offset` the first still worth reading."""
 
-    __slots__ = ("_tail", "dirty_from", "min_offset", "next_offset", "physical_end", "queue_id", "segments", "topic")
+    __slots__ = (
+        "_tail",
+        "_unmapped_puts",
+        "dirty_from",
+        "min_offset",
+        "next_offset",
+        "physical_end",
+        "queue_id",
+        "segments",
+        "topic",
+    )
 
     def __init__(self, pool: SegmentPool, directory: Path, file_size: int, topic: str, queue_id: int) -> None:
         self.topic = topic
@@ -32,6 +43,7 @@ class ConsumeQueue:
         self.physical_end = 0  # the log is in this queue up to here
         self.dirty_from: int | None = None  # first byte that is not durable
         self._tail: Segment | None = None
+        self._unmapped_puts = 0
 
     def load(self) -> None:
         """Find the end of data after a clean stop: entries are a gapless run, so their end is searched by halves."""
@@ -111,13 +123,27 @@ class ConsumeQueue:
                 self._fill(first_offset)
         tail = self._tail
         position = self.next_offset * ENTRY_SIZE - (tail.base if tail is not None else 0)
-        if tail is not None and tail.is_open and position + len(entries) <= tail.size:
-            tail.put(entries, position)
-            self._moved(self.next_offset + len(entries) // ENTRY_SIZE)
-        else:
+        if tail is None or position + len(entries) > tail.size or not self._put_in(tail, entries, position):
             self._put_across(entries)
+        else:
+            self._moved(self.next_offset + len(entries) // ENTRY_SIZE)
         physical_offset, size, _ = _ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
         self.physical_end = physical_offset + size
+
+    def _put_in(self, tail: Segment, entries: bytes, position: int) -> bool:
+        """Write to the tail; false when its map was let go and it is time to open it again.
+
+        With more queues than maps each map would be opened for one entry. So a tail without a map is written by its
+        name, at a tenth of the cost, and mapped again only when that happens often.
+        """
+        if tail.is_open:
+            tail.put(entries, position)
+            return True
+        self._unmapped_puts += 1
+        if self._unmapped_puts % _UNMAPPED_PUTS_MAX == 0:
+            return False
+        tail.write(entries, position)
+        return True
 
     def _moved(self, next_offset: int) -> None:
         if self.dirty_from is None:
