@@ -222,11 +222,16 @@ def bolide_up(
 
 @contextmanager
 def bolide_broker(
-    directory: Path, name_servers: str, settings: Mapping[str, object] | None = None, port: int | None = None
+    directory: Path,
+    name_servers: str,
+    settings: Mapping[str, object] | None = None,
+    port: int | None = None,
+    advertise: str | None = None,
 ) -> Iterator[Station]:
-    """`bolide broker`, registered with the given name servers."""
+    """`bolide broker`, registered with the given name servers, under another address if need be."""
     port = port or free_port(-2)
     options = ["--host", HOST, "--port", str(port), "-n", name_servers]
+    options += ["--advertise", advertise] if advertise else []
     with _bolide(directory / f"bolide-broker-{port}", "broker", options, settings) as broker:
         yield dataclasses.replace(broker, name_servers=name_servers)
 

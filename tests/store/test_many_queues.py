@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from bolide.store.disk import Disk
-from tests.store.given import draft, opened, small
+from tests.store.given import draft, opened, read_all, small
 
 QUEUE_COUNT = 300
 
@@ -66,6 +66,20 @@ def test_choosing_what_to_sync_opens_no_file(tmp_path: Path) -> None:
         assert mapped_files(tmp_path) == mapped
         sync()
         assert not store.dispatch.unsynced(0)[0]
+
+
+def test_more_queues_than_maps_lose_nothing_and_keep_to_the_maps(tmp_path: Path) -> None:
+    config = small(tmp_path, segment_size=1 << 20, open_files_max=16, queue_file_size=2000)
+    topics = [f"T{number}" for number in range(40)]
+    turns = 150  # beyond the end of a file, and past the turn at which a queue is mapped again
+    with opened(config) as store:
+        for turn in range(turns):
+            store.append([draft(b"%d" % turn, topic) for topic in topics])
+            assert len(mapped_files(tmp_path)) <= 16
+        for topic in topics:
+            assert [record.body for record in read_all(store, topic)] == [b"%d" % turn for turn in range(turns)]
+    with opened(config) as store:
+        assert {len(read_all(store, topic)) for topic in topics} == {turns}
 
 
 def mapped_files(root: Path) -> list[str]:

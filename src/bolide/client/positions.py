@@ -37,14 +37,19 @@ class Positions(Protocol):
 class BrokerPositions:
     """Each queue's progress is kept by its broker."""
 
-    def __init__(self, instance: Instance, group: str) -> None:
+    def __init__(self, instance: Instance, group: str, *, is_zero_if_young: bool = True) -> None:
+        """RocketMQ's brokers answer 0 for a group without progress while a queue has its first message; 5.x need not."""
         self._instance = instance
         self._group = group
+        self._is_zero_if_young = is_zero_if_young
 
     async def read(self, queue: MessageQueue) -> int | None:
         address = await self._instance.found_address(queue.topic, queue.broker_name)
         header = QueryConsumerOffsetRequest(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, is_zero_if_absent=True
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            is_zero_if_absent=self._is_zero_if_young,
         )
         command = Command(RequestCode.QUERY_CONSUMER_OFFSET, fields=header.encode())
         answer = await self._instance.request(address, command, self._instance.config.request_timeout_s)

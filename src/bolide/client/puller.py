@@ -137,7 +137,13 @@ class PullConsumer:
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Keep an offset at the broker, under the group's name."""
         await self._routed(queue)
-        await self._positions.tell(queue, offset)
+        try:
+            await self._positions.tell(queue, offset)
+        except ClientError as problem:
+            if problem.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            await self.pull(queue, max(offset, 0), 1)  # a broker that makes groups by itself does it now
+            await self._positions.tell(queue, offset)
 
     async def pull(
         self, queue: MessageQueue, offset: int, count_max: int = 32, expression: str = EVERYTHING, wait_s: float = 0.0

@@ -35,8 +35,16 @@ class StartFrom:
 
     @classmethod
     def time(cls, time_ms: int) -> Self:
-        """What was stored at that time, in milliseconds of the epoch, or later."""
+        """What was stored at that time, in milliseconds of the epoch, or later.
+
+        Brokers before 5.0 answer 0 on a young topic here too.
+        """
         return cls(ConsumeFrom.CONSUME_FROM_TIMESTAMP, time_ms)
+
+    @property
+    def is_time(self) -> bool:
+        """A time was asked for."""
+        return self.where is ConsumeFrom.CONSUME_FROM_TIMESTAMP
 
 
 async def start_offset(instance: Instance, queue: MessageQueue, start: StartFrom) -> int:

@@ -134,7 +134,7 @@ class Subscriber:
         self._positions = (
             FilePositions(self.rules.local_directory.expanduser(), instance.client_id, self.group)
             if self.rules.is_broadcasting
-            else BrokerPositions(instance, self.group)
+            else BrokerPositions(instance, self.group, is_zero_if_young=not self.rules.start_from.is_time)
         )
         self._locks = QueueLocks(instance, self.group)
         self._send_back = SendBack(instance, self.group, self.rules.retry_count_max)

@@ -16,12 +16,23 @@ from bolide.store.segments import SegmentPool, Segments
 
 _ENTRY = struct.Struct(">qiq")
 _NOTHING = 0x7FFF_FFFF  # the size in an entry that stands for nothing
+_UNMAPPED_PUTS_MAX = 64
 
 
 class ConsumeQueue:
     """One queue's files. `next_offset` is what the next entry gets, `min_offset` the first still worth reading."""
 
-    __slots__ = ("_last_entry", "_tail", "dirty_from", "min_offset", "next_offset", "queue_id", "segments", "topic")
+    __slots__ = (
+        "_last_entry",
+        "_tail",
+        "_unmapped_puts",
+        "dirty_from",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "segments",
+        "topic",
+    )
 
     def __init__(self, pool: SegmentPool, directory: Path, file_size: int, topic: str, queue_id: int) -> None:
         self.topic = topic
@@ -32,6 +43,7 @@ class ConsumeQueue:
         self._last_entry = PRE_BLANK
         self.dirty_from: int | None = None  # first byte that is not durable
         self._tail: Segment | None = None
+        self._unmapped_puts = 0
 
     def load(self) -> None:
         """Find the end of data after a clean stop: entries are a gapless run, so their end is searched by halves."""
@@ -110,15 +122,16 @@ class ConsumeQueue:
                 self._fill(first_offset)
         tail, size = self._tail, len(entries)
         at = self.next_offset * ENTRY_SIZE
-        if tail is not None and tail.is_open and at + size <= tail.base + tail.size:
-            position = at - tail.base
-            if position + size <= tail.reserved and size < MAPPED_SIZE_MAX:
-                tail.map[position : position + size] = entries  # the usual case, without a call
-            else:
-                tail.put(entries, position)
+        position = at - (tail.base if tail is not None else 0)
+        if tail is None or position + size > tail.size:
+            self._put_across(entries)
+        elif tail.is_open and position + size <= tail.reserved and size < MAPPED_SIZE_MAX:
+            tail.map[position : position + size] = entries  # the usual case, without a call
             if self.dirty_from is None:
                 self.dirty_from = at
             self.next_offset += size // ENTRY_SIZE
+        elif self._put_in(tail, entries, position):
+            self._moved(self.next_offset + size // ENTRY_SIZE)
         else:
             self._put_across(entries)
         self._last_entry = entries[-ENTRY_SIZE:]
@@ -132,6 +145,21 @@ class ConsumeQueue:
     def _begins_anew(self, first_offset: int, entries: bytes) -> bool:
         """Whether the log counts from 0 again: the topic was removed and made again, and only the latter counts."""
         return first_offset == 0 and int.from_bytes(entries[:8], "big") >= self.physical_end > 0
+
+    def _put_in(self, tail: Segment, entries: bytes, position: int) -> bool:
+        """Write to the tail; false when its map was let go and it is time to open it again.
+
+        With more queues than maps each map would be opened for one entry. So a tail without a map is written by its
+        name, at a tenth of the cost, and mapped again only when that happens often.
+        """
+        if tail.is_open:
+            tail.put(entries, position)
+            return True
+        self._unmapped_puts += 1
+        if self._unmapped_puts % _UNMAPPED_PUTS_MAX == 0:
+            return False
+        tail.write(entries, position)
+        return True
 
     def _moved(self, next_offset: int) -> None:
         if self.dirty_from is None:
