@@ -258,6 +258,23 @@ def test_the_pool_is_written_by_a_thread_and_appends_go_on_meanwhile(tmp_path):
     assert findings(small(tmp_path)) == []
 
 
+@pytest.mark.feature("F174")
+def test_every_segment_that_the_pool_was_written_to_is_synced(tmp_path):
+    disk = FaultyDisk()
+    with opened(small(tmp_path, pool_enabled=True, flush_mode="SYNC_FLUSH"), disk=disk) as store:
+        for i in range(40):
+            store.append([draft(bytes([i]) * 900)])
+        store.commit()
+        assert bodies(store) == []
+        store.commitlog.await_next()  # which is synced when it is made
+        disk.synced.clear()
+        store.flush()
+        assert [path.name for path in disk.synced if path.parent.name == "commitlog"] == [
+            f"{base:020d}" for base in store.commitlog.segments.bases
+        ]
+        assert len(bodies(store)) == 40
+
+
 @pytest.mark.feature("F174", "F151")
 def test_a_pool_that_cannot_be_written_keeps_its_messages_until_it_can(tmp_path):
     class StuckDisk(FaultyDisk):

@@ -52,6 +52,8 @@ def test_the_oldest_go_whichever_directory_they_are_in(tmp_path):
         store.flush()
         gone = store.clean()
         assert [base // 16384 for base in gone] == list(range(len(gone)))
+        with pytest.raises(KeyError):
+            store.commitlog.segments.home(gone[0])  # nothing is remembered of it
         left = bodies(store)
         assert left == [bytes([i]) * 900 for i in range(100 - len(left), 100)]
     assert sum(len(numbers) for numbers in files(tmp_path).values()) == 2
