@@ -16,19 +16,22 @@ from typing import Self
 
 from bolide.client.config import Credentials, client_config
 from bolide.client.direct import Lines
+from bolide.client.gathering import Gathering, Run
 from bolide.client.hooks import SendHook, tell
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, GO_AWAY, NO_ROUTE, Instance, open_instance, unreachable
 from bolide.client.outgoing import (
     SendRules,
     batch_command,
     check_message,
+    check_topic,
     check_user_properties,
     compression_named,
+    item_of,
     send_command,
     to_queue,
     with_id,
 )
-from bolide.client.receipt import Receipt, receipt_of, receipts_of
+from bolide.client.receipt import Receipt, batch_receipts, receipt_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
 from bolide.clock import Clock, SystemClock
@@ -40,6 +43,7 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.config import ConnectConfig
+from bolide.remoting.guests import Guests
 
 # Another broker may take what this one refused; any other code would be the same everywhere.
 _RETRIED_CODES = frozenset(
@@ -74,13 +78,17 @@ class Producer:
         compress_over: int = 4096,
         compression: str = "zlib",
         body_size_max: int = 4 << 20,
+        linger_ms: float = 0.0,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
         clock: Clock | None = None,
     ) -> None:
-        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send."""
+        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
+
+        With `linger_ms` messages of a topic wait so long for each other and leave as one batch.
+        """
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
             problem = f"group {_DEFAULT_GROUP} is RocketMQ's example of a name; choose one of your own"
@@ -100,6 +108,10 @@ class Producer:
         self._retries_unsafe = retries_unsafe
         self._avoids_slow = avoids_slow
         self._hooks = list(hooks)
+        self._linger_ms = linger_ms
+        # Messages that need no thought take the short way; each of these is a thought.
+        self._is_plain = not (hooks or credentials or avoids_slow or retries_unsafe)
+        self._guests = Guests()
         self._topics: dict[str, None] = {}
         self._stack = AsyncExitStack()
         self._instance: Instance | None = None
@@ -121,12 +133,28 @@ class Producer:
         self._selection = Selection(instance.chance, avoids_slow=self._avoids_slow)
         ip = ip_address(instance.client_id.partition("@")[0]).packed
         self._ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
+        await self._stack.enter_async_context(self._guests)
+        self._gathering = Gathering(
+            instance,
+            self._rules,
+            self._ids,
+            self._clock,
+            self._guests,
+            self._again,
+            lambda problem: self._retry_count > 0 and _is_worth_another(problem),
+            timeout_s=self.timeout_s,
+            linger_ms=self._linger_ms,
+        )
         self._instance = instance
 
     async def close(self) -> None:
-        """Leave the group. Sends under way are finished by whoever awaits them."""
-        instance, self._instance = self._instance, None
+        """Leave the group. Messages under way get their answer first, within the time limit of a send."""
+        instance = self._instance
         if instance is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.timeout_s):
+                    await self._gathering.flush()
+            self._instance = None
             del instance.producers[self.group]
             await instance.leave(producer_group=self.group)
         await self._stack.aclose()
@@ -166,8 +194,108 @@ class Producer:
 
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
         """
+        if timeout_s is None:
+            future = self._given(topic, body, tags, keys, properties, flag, shard, queue, waits_for_store)
+            if future is not None:
+                return await future
         message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
         return await self.send_prepared(message, shard=shard, queue=queue, timeout_s=timeout_s or self.timeout_s)
+
+    async def submit(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        waits_for_store: bool | None = None,
+    ) -> asyncio.Future[Receipt]:
+        """Hand a message over and go on; the future has its receipt. Waits only while too many are under way.
+
+        Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
+        """
+        name = topic.topic if isinstance(topic, Message) else topic
+        if name not in self._topics:
+            check_topic(name)
+            async with asyncio.timeout(self.timeout_s):
+                await self._route(name)
+        if self._gathering.is_full:
+            await self._gathering.room()
+        future = self._given(topic, body, tags, keys, properties, flag, shard, queue, waits_for_store)
+        if future is None:
+            message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+            if shard is not None or queue is not None:
+                await self._gathering.flush()  # the long way must not be overtaken, nor overtake
+            future = self._gathering.hold()
+            sending = self.send_prepared(message, shard=shard, queue=queue, timeout_s=self.timeout_s)
+            task = self._guests.invite(self._finish(future, sending), name="producer.submit")
+            if shard is not None or queue is not None:
+                await asyncio.wait((task,))
+        return future
+
+    async def flush(self) -> None:
+        """Wait until every message that was submitted has its answer; what waits for company leaves now."""
+        if self._instance is not None:
+            await self._gathering.flush()
+
+    def _given(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        shard: str | None,
+        queue: MessageQueue | None,
+        waits_for_store: bool | None,
+    ) -> asyncio.Future[Receipt] | None:
+        """The short way, for a message that can take it."""
+        instance = self.instance
+        if not self._is_plain or isinstance(topic, Message) or topic not in self._topics:
+            return None
+        route = instance.known_route(topic)
+        item = item_of(self._rules, body, tags, keys, properties, flag)
+        if route is None or item is None or waits_for_store is not None:
+            return None
+        return self._gathering.give(route, item, shard, queue)
+
+    async def _finish(self, future: asyncio.Future[Receipt], sending: Awaitable[Receipt]) -> None:
+        try:
+            receipt = await sending
+        except BolideError as problem:
+            if not future.done():
+                future.set_exception(problem)
+        else:
+            if not future.done():
+                future.set_result(receipt)
+        finally:
+            self._gathering.release(1)
+
+    async def _again(self, run: Run, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
+        """Send the long way what the short one could not; only what never left may still be bound to its queue."""
+        messages = [run.message(index) for index in indexes]
+        queue = run.queues[indexes[0]] if indexes[0] in run.bound else None
+        try:
+            if run.is_batch:
+                receipts = await self._send_together(messages, None, queue, left_s, last_broker)
+            else:
+                sent = self.send_prepared(
+                    messages[0], shard=None, queue=queue, timeout_s=left_s, last_broker=last_broker
+                )
+                receipts = [await sent]
+        except BolideError as problem:
+            for index in indexes:
+                if not run.futures[index].done():
+                    run.futures[index].set_exception(problem)
+        else:
+            for index, receipt in zip(indexes, receipts, strict=True):
+                if not run.futures[index].done():
+                    run.futures[index].set_result(receipt)
 
     async def send_prepared(
         self,
@@ -246,13 +374,23 @@ class Producer:
     ) -> list[Receipt]:
         """Send messages of one topic in one request: stored together, in one queue, in their order."""
         prepared = [self._checked(message) for message in messages]
+        return await self._send_together(prepared, shard, queue, timeout_s or self.timeout_s)
+
+    async def _send_together(
+        self,
+        prepared: Sequence[Message],
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> list[Receipt]:
         command = batch_command(prepared, self._rules, self._clock.now_ms())
         msg_ids = [message.unique_id or "" for message in prepared]
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
-            return receipts_of(await self._request(command, chosen, left_s), chosen, msg_ids)
+            return batch_receipts(await self._request(command, chosen, left_s), chosen, msg_ids)
 
-        return await self._try(prepared[0], attempt, shard, queue, timeout_s or self.timeout_s)
+        return await self._try(prepared[0], attempt, shard, queue, timeout_s, last_broker)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages, in the order every client counts them."""
