@@ -13,7 +13,6 @@ that may be tried elsewhere after a failure is given back (`again`), to be sent 
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -229,9 +228,9 @@ class _Batch:
 
 
 class _Target:
-    """A topic with a route: its lanes, its queues in turn, its open batches."""
+    """A topic with a route: its lanes and its open batches."""
 
-    def __init__(self, gathering: "Gathering", route: Route, turn: int) -> None:
+    def __init__(self, gathering: "Gathering", route: Route) -> None:
         self.route = route
         self.batches: dict[MessageQueue | None, _Batch] = {}
         self.lanes: dict[str, _Lane] = {}
@@ -240,8 +239,6 @@ class _Target:
             if address is not None:
                 head = send_head(route.topic, gathering.rules, name)
                 self.lanes[name] = _Lane(gathering, route.topic, name, address, head)
-        first = turn % len(route.publish)
-        self.turns = itertools.cycle(route.publish[first:] + route.publish[:first])
         self.is_batched = gathering.linger_s > 0 and not route.topic.startswith(RETRY_PREFIX)
 
 
@@ -255,6 +252,7 @@ class Gathering:
         ids: UniqueIds,
         clock: Clock,
         guests: Guests,
+        choose: Callable[[Route], MessageQueue],
         again: Again,
         is_worth_another: Callable[[ClientError], bool],
         *,
@@ -268,6 +266,7 @@ class Gathering:
         self._ids = ids
         self._clock = clock
         self._guests = guests
+        self._choose = choose
         self._again = again
         self._is_worth_another = is_worth_another
         self._timeout_s = timeout_s
@@ -294,7 +293,7 @@ class Gathering:
             queue = shard_queue(target.route.publish, shard)
         if target.is_batched:
             return self._join(target, item, queue)
-        chosen = next(target.turns) if queue is None else queue
+        chosen = self._choose(route) if queue is None else queue
         lane = target.lanes.get(chosen.broker_name)
         if lane is None:
             return None
@@ -308,7 +307,7 @@ class Gathering:
             self._leave_all(before)
         if not route.publish or route.topic in CLOSED_TOPICS:
             return None
-        target = self._targets[route.topic] = _Target(self, route, self._instance.chance.randrange(1 << 30))
+        target = self._targets[route.topic] = _Target(self, route)
         return target
 
     def _join(self, target: _Target, item: Item, queue: MessageQueue | None) -> asyncio.Future[Receipt] | None:
@@ -362,7 +361,7 @@ class Gathering:
         del target.batches[batch.queue]
         if batch.timer is not None:
             batch.timer.cancel()
-        queue = next(target.turns) if batch.queue is None else batch.queue
+        queue = self._choose(target.route) if batch.queue is None else batch.queue
         run = Run(self, batch.topic, queue.broker_name, is_batch=True)
         run.items, run.futures, run.queues = batch.items, batch.futures, [queue]
         if batch.queue is not None:

@@ -140,6 +140,7 @@ class Producer:
             self._ids,
             self._clock,
             self._guests,
+            lambda route: self._choose(route, None, None),
             self._again,
             lambda problem: self._retry_count > 0 and _is_worth_another(problem),
             timeout_s=self.timeout_s,
