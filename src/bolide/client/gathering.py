@@ -317,7 +317,8 @@ class Gathering:
         if batch is None:
             batch = target.batches[queue] = _Batch(target.route.topic, queue)
             batch.timer = self._loop.call_later(self.linger_s, self._leave, target, batch)
-        future = self.hold()
+        self.held_count += 1
+        future: asyncio.Future[Receipt] = self._loop.create_future()
         batch.items.append(item)
         batch.futures.append(future)
         batch.size += len(item[0]) + len(item[1])
@@ -328,8 +329,6 @@ class Gathering:
     def hold(self) -> asyncio.Future[Receipt]:
         """One message more is under way, here or the long way; `release` says that it is not any more."""
         self.held_count += 1
-        if self.held_count >= HELD_COUNT_MAX:
-            self._room.clear()
         return self._loop.create_future()
 
     @property
@@ -339,7 +338,9 @@ class Gathering:
 
     async def room(self) -> None:
         """Wait until fewer messages are under way."""
-        await self._room.wait()
+        while self.held_count >= HELD_COUNT_MAX:
+            self._room.clear()
+            await self._room.wait()
 
     async def flush(self) -> None:
         """Send what waits for company, and wait until every message has its answer."""
@@ -396,10 +397,10 @@ class Gathering:
     def release(self, count: int) -> None:
         """So many messages have their answer."""
         self.held_count -= count
-        if self.held_count < HELD_COUNT_MAX // 2 and not self._room.is_set():
+        if self.held_count < HELD_COUNT_MAX // 2:
             self._room.set()
-        if not self.held_count:
-            self._empty.set()
+            if not self.held_count:
+                self._empty.set()
 
     def fail(self, run: Run, indexes: Sequence[int], problem: ClientError) -> None:
         """Tell of a failure, or have the long way try again: another broker may take what this one did not."""

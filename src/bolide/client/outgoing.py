@@ -37,6 +37,11 @@ class SendRules:
     compression: Compression = Compression.ZLIB
     queue_count: int = DEFAULT_QUEUE_COUNT
 
+    @property
+    def short_size(self) -> int:
+        """A body below it is sent as it is."""
+        return min(self.compress_over, self.body_size_max + 1)
+
 
 def compression_named(name: str) -> Compression:
     """`zlib`, `lz4` or `zstd`."""
@@ -163,10 +168,10 @@ def item_of(
     flag: int,
 ) -> Item | None:
     """A message as the kernel takes it; None if it has to go the long way, where every refusal has its sentence."""
-    if type(body) is not bytes or not 0 < len(body) < min(rules.compress_over, rules.body_size_max + 1):
+    if type(body) is not bytes or not 0 < len(body) < rules.short_size:
         return None
-    if not keys and not properties and not flag:
-        return body, (_tags_alone(tags) if tags else b""), 0
+    if tags and not keys and not properties and not flag:
+        return body, _tags_alone(tags), 0
     if properties:
         check_user_properties(properties)
     if not -(1 << 31) <= flag < 1 << 31:

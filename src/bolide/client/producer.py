@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
+from bolide.client import this_process
 from bolide.client.config import Credentials, client_config
 from bolide.client.direct import Lines
 from bolide.client.gathering import Gathering, Run
@@ -36,6 +37,7 @@ from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
 from bolide.clock import Clock, SystemClock
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.kernel.plain_client import Item
 from bolide.model.message import Message
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
@@ -109,6 +111,7 @@ class Producer:
         self._avoids_slow = avoids_slow
         self._hooks = list(hooks)
         self._linger_ms = linger_ms
+        self._short_size = self._rules.short_size
         # Messages that need no thought take the short way; each of these is a thought.
         self._is_plain = not (hooks or credentials or avoids_slow or retries_unsafe)
         self._guests = Guests()
@@ -256,11 +259,17 @@ class Producer:
         waits_for_store: bool | None,
     ) -> asyncio.Future[Receipt] | None:
         """The short way, for a message that can take it."""
-        instance = self.instance
+        instance = self._instance
+        if instance is None or instance.process_id != this_process.process_id:
+            return None  # the long way says why
         if not self._is_plain or isinstance(topic, Message) or topic not in self._topics:
             return None
         route = instance.known_route(topic)
-        item = item_of(self._rules, body, tags, keys, properties, flag)
+        item: Item | None
+        if tags or keys or properties or flag or type(body) is not bytes or not 0 < len(body) < self._short_size:
+            item = item_of(self._rules, body, tags, keys, properties, flag)
+        else:
+            item = body, b"", 0
         if route is None or item is None or waits_for_store is not None:
             return None
         return self._gathering.give(route, item, shard, queue)
