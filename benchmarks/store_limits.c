@@ -5,7 +5,7 @@
  *     store_limits sync FILE COUNT                                 4 KiB pwrite + fdatasync
  *     store_limits copy SIZE COUNT                                 memcpy of SIZE bytes
  *
- * Prints the seconds it took, and a checksum.
+ * Prints the seconds it took, those of processor time among them, and a checksum.
  */
 #define _GNU_SOURCE
 #include "../src/bolide/kernel/crc32.h"
@@ -23,13 +23,19 @@ static double now_s(void) {
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
+static double cpu_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
 static void fail(const char *what) {
     perror(what);
     exit(1);
 }
 
-static void done(double seconds, uint64_t checksum) {
-    printf("{\"seconds\":%.9f,\"checksum\":%llu}\n", seconds, (unsigned long long)checksum);
+static void done(double seconds, double cpu, uint64_t checksum) {
+    printf("{\"seconds\":%.9f,\"cpu_s\":%.9f,\"checksum\":%llu}\n", seconds, cpu, (unsigned long long)checksum);
 }
 
 static void append(const char *path, size_t record_size, size_t body_size, size_t batch, size_t count) {
@@ -40,7 +46,7 @@ static void append(const char *path, size_t record_size, size_t body_size, size_
     memset(buffer, 'p', record_size * batch);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
     if (fd < 0 || ftruncate(fd, segment_size) || posix_fallocate(fd, 0, segment_size)) fail(path);
-    double started = now_s();
+    double started = now_s(), cpu_started = cpu_s();
     for (size_t i = 0; i < count; i += batch) {
         uint8_t *at = buffer;
         for (size_t j = 0; j < batch; j++, at += record_size) {
@@ -56,17 +62,18 @@ static void append(const char *path, size_t record_size, size_t body_size, size_
         size_t size = record_size * batch;
         if (position + size + 8 > segment_size) {
             /* As the store does: on in a fresh file. Its making is not counted, for the store makes it ahead. */
-            double paused = now_s();
+            double paused = now_s(), cpu_paused = cpu_s();
             close(fd);
             fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
             if (fd < 0 || ftruncate(fd, segment_size) || posix_fallocate(fd, 0, segment_size)) fail(path);
             position = 0;
             started += now_s() - paused;
+            cpu_started += cpu_s() - cpu_paused;
         }
         if (pwrite(fd, buffer, size, position) != (ssize_t)size) fail("pwrite");
         position += size;
     }
-    done(now_s() - started, checksum);
+    done(now_s() - started, cpu_s() - cpu_started, checksum);
 }
 
 static void check(const char *path) {
@@ -75,37 +82,37 @@ static void check(const char *path) {
     if (fd < 0 || fstat(fd, &stat)) fail(path);
     uint8_t *log = mmap(NULL, stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
     uint64_t checksum = 0;
-    double started = now_s();
+    double started = now_s(), cpu_started = cpu_s();
     for (size_t at = 0; at + 92 < (size_t)stat.st_size && get32(log + at + 4) == 0xDAA320A7u;) {
         uint32_t crc = crc32_of(log + at + 88, get32(log + at + 84)) & 0x7FFFFFFF;
         if (crc != get32(log + at + 8)) fail("a wrong checksum");
         checksum += crc;
         at += get32(log + at);
     }
-    done(now_s() - started, checksum);
+    done(now_s() - started, cpu_s() - cpu_started, checksum);
 }
 
 static void sync_rate(const char *path, size_t count) {
     static uint8_t page[4096];
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
     if (fd < 0 || posix_fallocate(fd, 0, (count + 1) * sizeof page)) fail(path);
-    double started = now_s();
+    double started = now_s(), cpu_started = cpu_s();
     for (size_t i = 0; i < count; i++)
         if (pwrite(fd, page, sizeof page, i * sizeof page) != sizeof page || fdatasync(fd)) fail("fdatasync");
-    done(now_s() - started, count);
+    done(now_s() - started, cpu_s() - cpu_started, count);
 }
 
 static void copy(size_t size, size_t count) {
     uint8_t *from = malloc(size), *to = malloc(size);
     memset(from, 1, size);
     memset(to, 2, size);
-    double started = now_s();
+    double started = now_s(), cpu_started = cpu_s();
     for (size_t i = 0; i < count; i++) {
         from[i % size] ^= 1;
         memcpy(to, from, size);
         __asm__ volatile("" : : "r"(to) : "memory");
     }
-    done(now_s() - started, to[0]);
+    done(now_s() - started, cpu_s() - cpu_started, to[0]);
 }
 
 int main(int argc, char **argv) {

@@ -34,7 +34,7 @@ def lay(kernel, drafts, at=0, next_offsets=None, store_host=STORE_HOST, store_ms
 def test_the_vector_of_a_jvm_is_laid_out_to_the_byte(kernel):
     records, places, queue_offsets, runs, keys = lay(kernel, [DRAFT], at=4096, next_offsets={("TopicTest", 3): 7})
     assert records == VECTOR
-    assert (places, queue_offsets) == ([4096], [7])
+    assert (places.tolist(), queue_offsets.tolist()) == ([4096], [7])
     assert runs == [("TopicTest", 3, 7, bytes.fromhex("0000000000001000000000c4000000000027a807"))]
     hashes = [hashed for hashed, at, stored in struct.iter_unpack(">iqq", keys)]
     assert hashes == [813318982, 2745032, plain_records.key_hash("TopicTest", "K2")]
@@ -97,7 +97,7 @@ def test_a_long_retry_topic_becomes_a_record_of_the_second_version(kernel):
 def test_prepared_and_rolled_back_records_reach_no_queue(kernel):
     drafts = [(*DRAFT[:5], kind, *DRAFT[6:]) for kind in (0x0, 0x4, 0x8, 0xC)]
     records, _, queue_offsets, runs, keys = lay(kernel, drafts)
-    assert queue_offsets == [0, 0, 1, 0]
+    assert queue_offsets.tolist() == [0, 0, 1, 0]
     assert [len(entries) // 20 for *_, entries in runs] == [2]
     assert len(keys) // 20 == 9  # the rolled back one is not indexed either
     walked_runs, walked_keys, count, *_ = kernel.walk_records(records, 0, len(records), 0, True, DELAYS_MS)
@@ -150,6 +150,38 @@ def test_counting_stops_at_the_first_entry_that_is_empty_out_of_order_or_beyond(
     assert kernel.count_entries(entries((0, 100), (100, 100), (150, 100)), 1 << 40) == 2
     assert kernel.count_entries(entries((0, 100), (100, 100), (200, 100)), 200) == 2
     assert kernel.count_entries(entries((0, 100), (-1, 100)), 200) == 1
+
+
+@kernels
+def test_a_seal_has_its_digits_backwards_and_covers_the_whole_record(kernel):
+    drafts = [(*DRAFT[:3], b"A\x01b\x02" + plain_records.BLANK_CHECKSUM, *DRAFT[4:]) for _ in range(3)]
+    records, places, *_ = lay(kernel, drafts)
+    sealed = kernel.seal_records(records)
+    assert len(kernel.scan_records(sealed, 0, len(sealed), 0, 2)[0][0]) == 3
+    assert kernel.scan_records(records, 0, len(records), 0, 2)[1:] == (0, plain_records.AT_INVALID)
+    assert len(kernel.scan_records(records, 0, len(records), 0, 1)[0][0]) == 3
+    first = sealed[: places[1]]
+    assert int(first[-11:-1][::-1]) == zlib.crc32(first[:-20]) & 0x7FFF_FFFF
+    assert first[-20:-11] == b"__CRC32#\x01"
+    for at in (16, 40, len(first) - 5):
+        damaged = bytearray(first)
+        damaged[at] ^= 1
+        assert kernel.scan_records(damaged, 0, len(damaged), 0, 2)[1] == 0
+
+
+@kernels
+def test_the_next_record_is_found_by_what_it_says_of_its_place(kernel):
+    records, places, *_ = lay(kernel, [DRAFT, DRAFT, DRAFT], at=4096)
+    log = b"\xda" * 50 + records + bytes(100)
+    base = 4096 - 50
+    firsts = [place - base for place in places]
+    assert [kernel.find_record(log, at, len(log), base) for at in (0, 50, 51)] == [firsts[0], firsts[0], firsts[1]]
+    assert kernel.find_record(log, firsts[1] + 1, len(log), base) == firsts[2]
+    assert kernel.find_record(log, firsts[2] + 1, len(log), base) == -1
+    assert kernel.find_record(log, 0, len(log), base + 1) == -1
+    assert kernel.find_record(log, 0, firsts[0] + 35, base) == -1  # its head is cut off
+    assert kernel.find_record(log, 0, firsts[0] + 36, base) == firsts[0]
+    assert kernel.find_record(b"", 0, 100, 0) == -1
 
 
 @kernels

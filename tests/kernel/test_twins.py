@@ -20,9 +20,11 @@ from bolide.kernel import plain, plain_records
 RECORD_FUNCTIONS = {
     "body_crc",
     "count_entries",
+    "find_record",
     "lay_records",
     "put_keys",
     "scan_records",
+    "seal_records",
     "select_entries",
     "walk_records",
 }

@@ -7,7 +7,7 @@ from bolide.model.queue import QueueKey
 from bolide.store.read import PullStatus
 from bolide.store.record import decode
 from bolide.store.verify import Finding, Verification
-from tests.store.given import START_MS, draft, opened, small
+from tests.store.given import START_MS, HeldClock, draft, opened, small
 
 QUEUE = QueueKey("T", 0)
 FILE_SIZE = 128
@@ -71,6 +71,39 @@ def test_new_messages_of_an_extended_queue_hold_their_own_tag(tmp_path):
     with opened(extended(tmp_path, "ab")) as store:
         store.append([draft(b"2", TAGS="b"), draft(b"3", TAGS="c")])
         assert found(store, tag_hashes=WANTED) == [b"1", b"2"]
+
+
+def test_extension_files_expire_with_the_log_and_never_the_last(tmp_path):
+    clock = HeldClock()
+    config = small(tmp_path, extension_file_size=FILE_SIZE, log_size_max=16384)
+    directory = tmp_path / "consumequeue_ext" / "T" / "0"
+    directory.mkdir(parents=True)
+    with opened(config, clock) as store:
+        for _ in range(40):
+            clock.ms += 1
+            store.append([draft(bytes(900))])
+        store.flush()
+        starts = [store.earliest_ms(), clock.ms - 30, clock.ms - 1, clock.ms]
+        for number, store_ms in enumerate(starts):
+            head = struct.pack(">hqqh", 20, 7, store_ms, 0)
+            (directory / f"{number * FILE_SIZE:020d}").write_bytes(head.ljust(FILE_SIZE, b"\0"))
+        assert len(store.clean()) == 2
+        assert starts[1] < store.earliest_ms() <= starts[2]
+        assert sorted(path.name for path in directory.iterdir()) == [f"{n * FILE_SIZE:020d}" for n in (1, 2, 3)]
+        clock.ms += 1000
+        for _ in range(40):
+            store.append([draft(bytes(900))])
+        store.flush()
+        assert store.clean()
+        assert [path.name for path in directory.iterdir()] == [f"{3 * FILE_SIZE:020d}"]
+
+
+def test_extension_files_go_with_their_topic(tmp_path):
+    with opened(extended(tmp_path, "ab")) as store:
+        store.append([draft(b"b", topic="B")])
+        store.remove_topic("T")
+        assert list((tmp_path / "consumequeue_ext").iterdir()) == []
+        assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["B"]
 
 
 def test_verify_looks_behind_addresses(tmp_path):

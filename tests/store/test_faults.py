@@ -1,6 +1,7 @@
 """A disk that fills up or fails: senders hear it, nothing is lost, and nobody is told what is not so."""
 
 import asyncio
+import errno
 import itertools
 import os
 import threading
@@ -14,7 +15,7 @@ from bolide.protocol.codes import ResponseCode
 from bolide.store.pillars import open_store
 from bolide.store.verify import findings
 from bolide.testing.disk import FaultyDisk, path_of
-from tests.store.given import HOST, HeldClock, bodies, crash, draft, opened, small
+from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, small
 
 
 def send_until_refused(store, sent, make):
@@ -194,6 +195,96 @@ def test_a_flush_that_takes_too_long_says_so_and_the_message_is_stored(tmp_path)
     asyncio.run(scenario())
 
 
+def test_a_sync_that_fails_while_the_store_closes_is_not_forgotten(tmp_path):
+    class SlowDisk(FaultyDisk):
+        is_slow = False
+
+        def sync(self, fd):
+            if self.is_slow:
+                self.is_slow = False  # the system tells of a lost page once
+                begun.set()
+                released.wait(10)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().sync(fd)
+
+    begun, released, disk = threading.Event(), threading.Event(), SlowDisk()
+
+    async def scenario():
+        async with open_store(small(tmp_path, flush_mode="SYNC_FLUSH"), SystemClock(), HOST, disk) as store:
+            assert await store.durable(store.append([draft(b"first")]).end)
+            disk.is_slow = True
+            store.append([draft(b"second")])
+            store.log_flush.wanted.set()
+            assert await asyncio.to_thread(begun.wait, 10)
+            threading.Timer(0.05, released.set).start()
+
+    with pytest.raises(Refusal, match="read-only"):
+        asyncio.run(scenario())
+    assert (tmp_path / "abort").exists()
+
+
+@pytest.mark.feature("F174")
+def test_the_pool_is_written_by_a_thread_and_appends_go_on_meanwhile(tmp_path):
+    class SlowDisk(FaultyDisk):
+        def write(self, fd, content, position):
+            if path_of(fd).parent.name == "commitlog":
+                writers.append(threading.current_thread().name)
+                begun.set()
+                released.wait(10)
+            super().write(fd, content, position)
+
+    begun, released, writers = threading.Event(), threading.Event(), []
+
+    async def scenario():
+        config = small(tmp_path, pool_enabled=True, commit_interval_ms=1)
+        arrived = asyncio.Event()
+        async with open_store(config, SystemClock(), HOST, SlowDisk()) as store:
+            store.listen(lambda arrival: arrived.set() if arrival.queue_offset == 39 else None)
+            store.append([draft(b"0")])
+            assert await asyncio.to_thread(begun.wait, 10)
+            for i in range(1, 40):
+                store.append([draft(bytes([i]) * 900)])  # rolls, while the first batch is being written
+            assert bodies(store) == []
+            released.set()
+            async with asyncio.timeout(10):
+                await arrived.wait()
+            assert len(bodies(store)) == 40
+            assert store.commitlog.gathered_size == 0
+
+    asyncio.run(scenario())
+    assert {name.rpartition("_")[0] for name in writers} == {"store.commit"}
+    with opened(small(tmp_path)) as store:
+        assert len(bodies(store)) == 40
+    assert findings(small(tmp_path)) == []
+
+
+@pytest.mark.feature("F174", "F151")
+def test_a_pool_that_cannot_be_written_keeps_its_messages_until_it_can(tmp_path):
+    class StuckDisk(FaultyDisk):
+        is_stuck = False
+
+        def write(self, fd, content, position):
+            if self.is_stuck and path_of(fd).parent.name == "commitlog" and position:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(fd, content, position)
+
+    disk = StuckDisk()
+    with opened(small(tmp_path, pool_enabled=True), disk=disk) as store:
+        sent = [bytes([i]) * 900 for i in range(40)]
+        disk.is_stuck = True
+        for body in sent:
+            store.append([draft(body)])
+        store.commit()
+        assert bodies(store) == sent[:1]
+        store.flush()
+        assert store.checkpoint.log_ms == 0  # it must not vouch for what is in memory only
+        disk.is_stuck = False
+        store.commit()
+        assert bodies(store) == sent
+        store.flush()
+        assert store.checkpoint.log_ms == START_MS
+
+
 @pytest.mark.feature("F180")
 def test_asynchronous_flush_answers_first_and_syncs_within_its_interval(tmp_path):
     reached = Future()
@@ -242,6 +333,21 @@ def test_above_the_warning_ratio_writes_are_refused_until_it_falls(tmp_path):
         store.clean()
         store.append([draft(b"x")])
         assert bodies(store)[-1] == b"x"
+
+
+@pytest.mark.feature("F182")
+def test_a_store_opened_on_a_full_disk_knows_it_and_deletes_nothing_yet(tmp_path):
+    config = small(tmp_path, disk_percent_full=90, disk_percent_forcibly=85, disk_percent_max=75)
+    disk = FaultyDisk()
+    with opened(config, disk=disk) as store:
+        for i in range(60):
+            store.append([draft(bytes([i]) * 900)])
+    disk.percent = 91
+    with opened(config, disk=disk) as store:
+        assert (store.is_disk_full, store.disk_percent) == (True, 91)
+        assert len(bodies(store)) == 60
+        with pytest.raises(Refusal, match="disk is full"):
+            store.append([draft(b"x")])
 
 
 def test_a_write_that_took_too_long_turns_senders_away_for_a_while(tmp_path):

@@ -6,12 +6,15 @@ import struct
 
 import pytest
 
+from bolide import kernel
 from bolide.errors import StoreError
+from bolide.model.queue import QueueKey
+from bolide.store import recovery
 from bolide.store.record import decode
 from bolide.store.store import Store
 from bolide.store.verify import findings
 from bolide.testing.disk import ForgetfulDisk
-from tests.store.given import HOST, HeldClock, bodies, crash, draft, opened, read_all, small
+from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, read_all, small
 
 RECORD_SIZE = 91 + 1 + 1 + len("TAGS.t.KEYS.k.")
 
@@ -292,6 +295,82 @@ def test_nothing_acknowledged_under_synchronous_flush_is_lost_with_the_page_cach
         for queue, sent in acknowledged.items():
             assert bodies(store, *queue)[: len(sent)] == sent
     assert findings(small(root, index_entries_max=40)) == []
+
+
+@pytest.mark.parametrize("stretch", [1, 150, 700, 5000])
+@pytest.mark.parametrize("queues", [1, 7])
+def test_a_log_walked_in_stretches_gives_what_one_walk_gives(tmp_path, monkeypatch, stretch, queues):
+    config = small(tmp_path)
+    store = opened(config)
+    for i in range(120):
+        store.append([draft(b"%d" % i * (i % 50), queue_id=i % queues, KEYS=f"k{i}")])
+    expected = [bodies(store, queue_id=q) for q in range(queues)]
+    crash(store)
+    monkeypatch.setattr(recovery, "_STRETCH", stretch)
+    with opened(config) as store:
+        assert store.recovered.record_count == 120
+        assert [bodies(store, queue_id=q) for q in range(queues)] == expected
+        assert [found.body for found in store.query("T", "k77", 1, 0, 1 << 60)] == [b"77" * 27]
+    assert findings(config) == []
+
+
+def test_a_body_that_looks_like_a_record_at_its_place_does_not_mislead_a_walk(tmp_path, monkeypatch):
+    """A sender can know where its message will lie: the next stretch must not begin inside of it."""
+    config = small(tmp_path)
+    store = opened(config)
+    store.append([draft(b"first")])
+    body_at = store.progress.appended + 88
+    inner = kernel.lay_records([draft(b"inner", topic="Evil")], body_at, START_MS, HOST, {}, (), 1000)[0]
+    store.append([draft(inner + bytes(600))])
+    for i in range(20):
+        store.append([draft(b"%d" % i)])
+    expected = bodies(store)
+    crash(store)
+    monkeypatch.setattr(recovery, "_STRETCH", body_at - 10)
+    monkeypatch.setattr(recovery, "_RUN_MIN", 0)  # stretches stay as long as they are
+    assert kernel.find_record((tmp_path / "commitlog" / f"{0:020d}").read_bytes(), body_at - 10, 16384, 0) == body_at
+    with opened(config) as store:
+        assert bodies(store) == expected
+        assert store.queue(QueueKey("Evil", 0)) is None
+        assert store.recovered.record_count == 22
+    assert findings(config) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_entry_that_recovery_cut_off_does_not_come_back_with_a_power_cut(tmp_path, seed):
+    """Its place in the log belongs to another queue by then, and the checkpoint vouches for all before it."""
+    clock, root = HeldClock(), tmp_path / "0"
+    config = small(root, index_enabled=False)  # keys would be read from the first record on
+    store = opened(config, clock)
+    store.append([draft(b"kept", "A")])
+    for _ in range(20):
+        clock.ms += 1000
+        store.append([draft(bytes(900), "B")])
+    clock.ms += 10_000
+    (place,) = store.append([draft(b"torn", "A")]).physical_offsets
+    store.flush()
+    store.flush_queues()
+    crash(store)
+    with open(root / "commitlog" / f"{16384:020d}", "r+b") as file:
+        file.seek(place - 16384)
+        file.write(bytes(8))
+    disk = ForgetfulDisk(root)
+    disk_names(disk, root)
+    store = Store.open(config, clock, HOST, disk)
+    assert store.recovered.started_at == 16384
+    assert bodies(store, "A") == [b"kept"]
+    assert store.append([draft(b"other", "B")]).physical_offsets == [place]
+    for _ in range(40):
+        clock.ms += 1000
+        store.append([draft(bytes(900), "B")])
+    store.flush()
+    store.flush_queues()
+    (tmp_path / "1").mkdir()
+    disk.survive(tmp_path / "1", random.Random(seed))
+    crash(store)
+    with opened(small(tmp_path / "1", index_enabled=False), clock) as store:
+        assert store.recovered.started_at > place
+        assert bodies(store, "A") == [b"kept"]
 
 
 def disk_names(disk, root):

@@ -1,18 +1,22 @@
 """What is appended is there: in order, in every queue, after every restart."""
 
 import os
+import shutil
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
-from bolide.errors import Refusal, StoreError
+from bolide import kernel
+from bolide.errors import ConfigError, Refusal, StoreError
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.settings import dump
 from bolide.store.config import StoreConfig
 from bolide.store.read import PullStatus
 from bolide.store.record import decode
+from bolide.store.verify import findings
 from tests.store.given import BORN_HOST, HOST, START_MS, HeldClock, bodies, crash, draft, opened, read_all, small
 
 
@@ -275,6 +279,121 @@ def test_the_transient_pool_shows_only_what_is_committed(tmp_path):
 def test_a_topic_goes_with_its_queues(tmp_path):
     with opened(small(tmp_path)) as store:
         store.append([draft(b"a", topic="A", queue_id=3), draft(b"b", topic="B")])
-        store.dispatch.remove_topic("A")
+        store.remove_topic("A")
         assert os.listdir(tmp_path / "consumequeue") == ["B"]
         assert store.read(QueueKey("A", 3), 0, 1).status is PullStatus.NO_MATCHED_LOGIC_QUEUE
+
+
+@pytest.mark.parametrize("flush_mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_topic_made_again_after_its_removal_starts_at_0_and_stays_so_after_a_crash(tmp_path, flush_mode):
+    config = small(tmp_path, flush_mode=flush_mode)
+    store = opened(config)
+    store.append([draft(b"old %d" % i, topic="A") for i in range(30)])
+    store.append([draft(b"b", topic="B")])
+    store.remove_topic("A")  # under synchronous flush its entries still wait for the sync
+    store.flush()
+    assert store.queue(QueueKey("A", 0)) is None
+    assert (store.min_offset(QueueKey("A", 0)), store.max_offset(QueueKey("A", 0))) == (0, 0)
+    assert os.listdir(tmp_path / "consumequeue") == ["B"]
+    assert store.append([draft(b"new 0", topic="A"), draft(b"new 1", topic="A")]).queue_offsets == [0, 1]
+    store.flush()
+    assert bodies(store, "A") == [b"new 0", b"new 1"]
+    crash(store)
+    with opened(config) as store:
+        assert bodies(store, "A") == [b"new 0", b"new 1"]
+        assert store.append([draft(b"new 2", topic="A")]).queue_offsets == [2]
+        assert bodies(store, "B") == [b"b"]
+
+
+def test_verification_does_not_miss_what_was_removed(tmp_path):
+    config = small(tmp_path)
+    with opened(config) as store:
+        for topic in "ABC":
+            store.append([draft(b"old %d" % i, topic=topic) for i in range(30)])
+        store.remove_topic("A")
+        store.remove_topic("B")
+        store.append([draft(b"new", topic="A")])
+    assert {finding.what.split()[0] for finding in findings(config)} == {"entry"}  # nobody says that B was removed
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable": {"A": {}, "C": {}}}')
+    assert findings(config) == []
+    queue_file = tmp_path / "consumequeue" / "A" / "0" / f"{0:020d}"
+    queue_file.write_bytes(bytes(400))
+    shutil.rmtree(tmp_path / "consumequeue" / "C")
+    files = {finding.file for finding in findings(config)}
+    assert str(queue_file) in files
+    assert str(tmp_path / "consumequeue" / "C" / "0" / f"{0:020d}") in files
+
+
+def test_a_topic_may_go_while_its_queues_are_being_synced(tmp_path):
+    with opened(small(tmp_path)) as store:
+        store.append([draft(b"a", topic="A")])
+        sync = store.begin_queue_flush(0)
+        store.remove_topic("A")
+        sync()
+
+
+def test_the_store_says_where_queues_begin_and_end_and_when_their_oldest_message_came(tmp_path):
+    clock = HeldClock()
+    with opened(small(tmp_path, log_size_max=16384), clock) as store:
+        key = QueueKey("T", 0)
+        assert (store.earliest_ms(), store.earliest_ms(key)) == (-1, -1)
+        for i in range(30):
+            clock.ms = START_MS + i
+            store.append([draft(bytes([i]) * 900)])
+        assert (store.min_offset(key), store.max_offset(key)) == (0, 30)
+        assert (store.earliest_ms(), store.earliest_ms(key)) == (START_MS, START_MS)
+        store.flush()
+        store.clean()
+        first = store.min_offset(key)
+        assert 0 < first < 30
+        assert (store.earliest_ms(), store.earliest_ms(key)) == (START_MS + first, START_MS + first)
+
+
+def test_the_store_says_how_many_bytes_no_reader_finds_yet(tmp_path):
+    with opened(small(tmp_path, flush_mode="SYNC_FLUSH")) as store:
+        assert store.dispatch_behind == 0
+        assert store.append([draft(b"a")]).end == store.dispatch_behind
+        store.flush()
+        assert store.dispatch_behind == 0
+
+
+def test_a_sealed_record_ends_in_a_checksum_of_all_before_it(tmp_path):
+    config = small(tmp_path, sealed=True)
+    with opened(config) as store:
+        plain, given = draft(b"plain"), draft(b"tagged", TAGS="a", KEYS="k")
+        again = draft(b"again")._replace(properties=b"__CRC32#\x011234567890\x02A\x01b")
+        places = store.append([plain, given, again]).physical_offsets
+        for place, before in zip(places, (b"", given.properties, b"A\x01b"), strict=True):
+            record = bytes(store.record_at(place))
+            digits = b"%010d" % (zlib.crc32(record[:-20]) & 0x7FFF_FFFF)
+            assert record[-20:] == b"__CRC32#\x01" + digits[::-1] + b"\x02"
+            ended = before + b"\x02" if before and not before.endswith(b"\x02") else before
+            assert record[: -20 - len(ended)].endswith((len(ended) + 20).to_bytes(2, "big"))
+            assert record[:-20].endswith(ended)
+        assert store.read(QueueKey("T", 0), 0, 32, frozenset([kernel.java_hash("a")])).next_offset == 3
+        with pytest.raises(Refusal, match="seals"):
+            store.append_laid(lambda *_: (b"", [], b"", None))
+    assert findings(config) == []
+
+
+def test_recovery_that_wants_seals_cuts_where_one_is_wrong_and_refuses_a_log_without(tmp_path):
+    with pytest.raises(ConfigError, match="enabledAppendPropCRC"):
+        small(tmp_path, seal_checked=True)
+    sealed = small(tmp_path / "sealed", sealed=True, seal_checked=True)
+    store = opened(sealed)
+    places = store.append([draft(b"%d" % i) for i in range(3)]).physical_offsets
+    crash(store)
+    log = sealed.log_directory / f"{0:020d}"
+    content = bytearray(log.read_bytes())
+    content[places[2] + 16] ^= 1  # the flag, which the body's checksum does not cover
+    log.write_bytes(content)
+    with opened(sealed) as store:
+        assert bodies(store) == [b"0", b"1"]
+    store = opened(small(tmp_path / "plain"))
+    store.append([draft(b"x")])
+    crash(store)
+    with pytest.raises(StoreError, match="unset forceVerifyPropCRC"):
+        opened(small(tmp_path / "plain", sealed=True, seal_checked=True))
+    with opened(small(tmp_path / "plain")) as store:
+        assert bodies(store) == [b"x"]

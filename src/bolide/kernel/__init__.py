@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     # the store's
     from bolide.kernel.plain_records import body_crc as body_crc
     from bolide.kernel.plain_records import count_entries as count_entries
+    from bolide.kernel.plain_records import find_record as find_record
     from bolide.kernel.plain_records import lay_records as lay_records
     from bolide.kernel.plain_records import put_keys as put_keys
     from bolide.kernel.plain_records import scan_records as scan_records
+    from bolide.kernel.plain_records import seal_records as seal_records
     from bolide.kernel.plain_records import select_entries as select_entries
     from bolide.kernel.plain_records import walk_records as walk_records
 
@@ -82,9 +84,11 @@ else:
     # the store's
     body_crc = records.body_crc
     count_entries = records.count_entries
+    find_record = records.find_record
     lay_records = records.lay_records
     put_keys = records.put_keys
     scan_records = records.scan_records
+    seal_records = records.seal_records
     select_entries = records.select_entries
     walk_records = records.walk_records
 
@@ -99,6 +103,7 @@ __all__ = [
     "count_entries",
     "cut_frames",
     "cut_records",
+    "find_record",
     "java_hash",
     "lay_items",
     "lay_records",
@@ -108,6 +113,7 @@ __all__ = [
     "read_pulls",
     "read_receipts",
     "scan_records",
+    "seal_records",
     "select_entries",
     "unique_ids",
     "walk_records",

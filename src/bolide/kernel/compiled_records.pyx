@@ -4,12 +4,11 @@
 What is rare goes to the plain function for that one item: text beyond ASCII, and the delay topic.
 """
 
-from array import array
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.array cimport array, clone
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
-from cpython.ref cimport Py_INCREF
+from cpython.list cimport PyList_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -21,7 +20,12 @@ from bolide.kernel.plain_records import COLUMNS, key_hash, tag_hash
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* at) nogil
+
 include "record_parts.pxi"
+
+cdef array _NUMBERS = array("q")
 
 cdef enum:
     MAGIC_V1 = 0xDAA320A7
@@ -39,6 +43,9 @@ cdef enum:
     COLUMN_COUNT = 18
     PAGE = 4096
     PRE_BLANK_SIZE = 0x7FFFFFFF
+    AHEAD = 12
+    CHECKSUM_SIZE = 20
+    WHOLE_CHECKED = 2
 
 cdef const char* RETRY = b"%RETRY%"
 
@@ -93,219 +100,242 @@ def body_crc(body):
     return crc & 0x7FFFFFFF
 
 
-cdef Py_ssize_t check_draft(tuple draft, Span topic, Py_ssize_t store_host_size, int64_t body_size_max) except -1:
-    """The size its record will have; what may not be stored raises as the plain kernel does."""
-    cdef Py_ssize_t limit = 127
-    cdef Py_ssize_t body_size, size
-    cdef bytes properties = <bytes?>draft[3]
-    cdef Py_ssize_t born_host_size = PyBytes_GET_SIZE(<bytes?>draft[7])
-    if topic.size >= 7 and memcmp(topic.at, RETRY, 7) == 0:
-        limit = 255
-    body_size = PyBytes_GET_SIZE(draft[2]) if type(draft[2]) is bytes else len(draft[2])
-    if (
-        topic.size == 0 or topic.size > limit or body_size > body_size_max or PyBytes_GET_SIZE(properties) > 0x7FFF
-        or memchr(topic.at, 0, topic.size) != NULL
-        or memchr(PyBytes_AS_STRING(properties), 0, PyBytes_GET_SIZE(properties)) != NULL
-        or <int64_t>draft[5] & INNER_BATCH or (born_host_size != 8 and born_host_size != 20)
-        or (store_host_size != 8 and store_host_size != 20)
-    ):
-        # The plain kernel owns the sentences, and refuses exactly this draft.
-        plain_records.lay_records([draft], 0, 0, bytes(store_host_size), {}, (), body_size_max)
-        raise AssertionError("the two kernels disagree on what may be stored")
-    size = 88 + born_host_size + store_host_size - 16 + body_size + (2 if topic.size > 127 else 1) + topic.size
-    return size + 2 + PyBytes_GET_SIZE(properties)
+cdef struct Item:  # a draft, without an object in it
+    Span topic
+    Span body
+    Span properties
+    Span born_host
+    int32_t queue_id
+    int32_t flag
+    int32_t sys_flag
+    int32_t reconsume_times
+    int64_t born_ms
+    int64_t prepared_offset
+    int32_t run
+    int32_t size
+
+
+cdef struct Entries:  # of one queue in a batch
+    int64_t next_offset
+    Py_ssize_t count
+    uint8_t* at
 
 
 cdef class _Layout:
     """Memory of one lay_records call, freed however it ends."""
 
-    cdef Py_ssize_t* sizes
-    cdef int32_t* run_of
-    cdef int64_t* next_of_run
-    cdef Py_ssize_t* count_of_run
-    cdef uint8_t** entry_of_run
+    cdef Item* items
+    cdef Entries* entries
     cdef Blob keys
+    cdef list held  # what keeps bodies that are not bytes in their place
 
     def __cinit__(self, Py_ssize_t count):
-        self.sizes = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
-        self.run_of = <int32_t*>malloc((count + 1) * sizeof(int32_t))
-        self.next_of_run = <int64_t*>malloc((count + 1) * sizeof(int64_t))
-        self.entry_of_run = <uint8_t**>malloc((count + 1) * sizeof(uint8_t*))
-        self.count_of_run = <Py_ssize_t*>calloc(count + 1, sizeof(Py_ssize_t))
-        if not (self.sizes and self.run_of and self.next_of_run and self.entry_of_run and self.count_of_run):
+        self.held = []
+        self.items = <Item*>malloc((count + 1) * sizeof(Item))
+        self.entries = <Entries*>malloc((count + 1) * sizeof(Entries))
+        if not (self.items and self.entries):
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.sizes)
-        free(self.run_of)
-        free(self.next_of_run)
-        free(self.count_of_run)
-        free(self.entry_of_run)
+        free(self.items)
+        free(self.entries)
         free(self.keys.data)
 
 
-cdef Py_ssize_t plan(
-    _Layout layout, list drafts, Py_ssize_t store_host_size, next_offsets, int64_t body_size_max, list runs
-) except -1:
-    """First pass: check each draft, size it, give it a run. Returns the size of all records."""
+cdef inline Span span_of(object text):
+    cdef Span span
+    span.at = <const uint8_t*>PyBytes_AS_STRING(text)
+    span.size = PyBytes_GET_SIZE(text)
+    return span
+
+
+cdef inline bint has_zero(Span span) noexcept nogil:
+    return memchr(span.at, 0, span.size) != NULL
+
+
+cdef inline bint is_topic(Span topic) noexcept nogil:
+    cdef Py_ssize_t limit = 127
+    if topic.size >= 7 and memcmp(topic.at, RETRY, 7) == 0:
+        limit = 255
+    return 0 < topic.size <= limit and not has_zero(topic)
+
+
+cdef int read_draft(_Layout layout, Item* item, tuple draft, Py_ssize_t host_size, int64_t body_size_max) except -1:
+    """Everything but the topic; what may not be stored raises as the plain kernel does."""
+    cdef object body = draft[2]
+    cdef Py_buffer* view
+    if type(body) is bytes:  # the usual case, and a buffer's ceremony costs as much as copying a small body
+        item.body = span_of(body)
+    else:
+        body = memoryview(body)
+        view = PyMemoryView_GET_BUFFER(body)
+        if view.itemsize != 1 or not PyBuffer_IsContiguous(view, b"C"):
+            raise ValueError("a body that is not a buffer of single bytes")
+        layout.held.append(body)
+        item.body.at = <const uint8_t*>view.buf
+        item.body.size = view.len
+    item.properties = span_of(<bytes?>draft[3])
+    item.born_host = span_of(<bytes?>draft[7])
+    item.queue_id = draft[1]
+    item.flag = draft[4]
+    item.sys_flag = draft[5]
+    item.born_ms = draft[6]
+    item.reconsume_times = draft[8]
+    item.prepared_offset = draft[9]
+    if (
+        item.body.size > body_size_max or item.properties.size > 0x7FFF or has_zero(item.properties)
+        or item.sys_flag & INNER_BATCH or (item.born_host.size != 8 and item.born_host.size != 20)
+        or (host_size != 8 and host_size != 20)
+    ):
+        refuse(draft, host_size, body_size_max)
+    item.sys_flag &= ~(IPV6_BORN | IPV6_STORE)
+    if item.born_host.size == 20:
+        item.sys_flag |= IPV6_BORN
+    if host_size == 20:
+        item.sys_flag |= IPV6_STORE
+    item.size = <int32_t>(72 + item.born_host.size + host_size + item.body.size + 2 + item.properties.size)
+    return 0
+
+
+cdef int refuse(tuple draft, Py_ssize_t host_size, int64_t body_size_max) except -1:
+    """The plain kernel owns the sentences, and refuses exactly this draft."""
+    plain_records.lay_records([draft], 0, 0, bytes(host_size), {}, (), body_size_max)
+    raise AssertionError("the two kernels disagree on what may be stored")
+
+
+cdef Py_ssize_t plan(_Layout layout, list drafts, Py_ssize_t host_size, next_offsets, int64_t body_size_max, list runs) except -1:
+    """First pass, over the objects: check each draft, size it, give it a run. Returns the size of all records."""
     cdef dict numbers = {}
-    cdef object last_topic = None
-    cdef object key, number, item
-    cdef int64_t last_queue = 0, queue_id
-    cdef int32_t last_run = -1
+    cdef object topic = None, key, number, draft
+    cdef int32_t run = -1, run_queue = 0
     cdef Py_ssize_t i, total = 0
-    cdef Span topic
-    cdef tuple draft
+    cdef Span name
+    cdef Item* item
     for i in range(PyList_GET_SIZE(drafts)):
-        item = drafts[i]
-        if not isinstance(item, tuple) or len(item) != 10:
+        draft = drafts[i]
+        if not isinstance(draft, tuple) or len(<tuple>draft) != 10:
             raise TypeError("a draft is a tuple of ten")
-        draft = <tuple>item  # or of a class derived from it, whose items lie in the same places
-        topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(draft[0], &topic.size)
-        layout.sizes[i] = check_draft(draft, topic, store_host_size, body_size_max)
-        total += layout.sizes[i]
-        if <int64_t>draft[5] & 0x4:  # prepared and rollback: no queue
-            layout.run_of[i] = -1
+        item = &layout.items[i]
+        # or of a class derived from it, whose items lie in the same places
+        read_draft(layout, item, <tuple>draft, host_size, body_size_max)
+        if (<tuple>draft)[0] is not topic:
+            topic = (<tuple>draft)[0]
+            run = -1
+            name.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(topic, &name.size)
+            if not is_topic(name):
+                refuse(<tuple>draft, host_size, body_size_max)
+        item.topic = name
+        item.size += <int32_t>((2 if name.size > 127 else 1) + name.size)
+        total += item.size
+        if item.sys_flag & 0x4:  # prepared and rollback: no queue
+            item.run = -1
             continue
-        queue_id = draft[1]
-        if draft[0] is not last_topic or queue_id != last_queue or last_run < 0:
-            last_topic, last_queue = draft[0], queue_id
-            key = (last_topic, queue_id)
+        if run < 0 or item.queue_id != run_queue:
+            run_queue = item.queue_id
+            key = (topic, run_queue)
             number = numbers.get(key)
             if number is None:
                 number = numbers[key] = len(runs)
-                layout.next_of_run[len(runs)] = next_offsets.get(key, 0)
-                runs.append([last_topic, queue_id, next_offsets.get(key, 0), None])
-            last_run = number
-        layout.run_of[i] = last_run
-        layout.count_of_run[last_run] += 1
+                layout.entries[len(runs)].count = 0
+                layout.entries[len(runs)].next_offset = next_offsets.get(key, 0)
+                runs.append((topic, run_queue, layout.entries[len(runs)].next_offset))
+            run = number
+        item.run = run
+        layout.entries[run].count += 1
     return total
 
 
-cdef void put_fixed(uint8_t* at, Py_ssize_t size, bint is_long, int32_t queue_id, int32_t flag, int64_t queue_offset, int64_t physical_offset, int32_t sys_flag, int64_t born_ms) noexcept nogil:
-    put32(at, <uint32_t>size)
+cdef inline uint8_t* put_host(uint8_t* at, Span host) noexcept nogil:
+    if host.size == 8:
+        memcpy(at, host.at, 8)  # a known size is one move
+    else:
+        memcpy(at, host.at, host.size)
+    return at + host.size
+
+
+cdef void put_record(uint8_t* at, Item* item, int64_t queue_offset, int64_t physical_offset, int64_t store_ms, Span store_host) noexcept nogil:
+    cdef bint is_long = item.topic.size > 127
+    put32(at, <uint32_t>item.size)
     put32(at + 4, <uint32_t>(MAGIC_V2 if is_long else MAGIC_V1))
-    put32(at + 12, queue_id)
-    put32(at + 16, flag)
+    put32(at + 8, crc32_of(item.body.at, item.body.size) & 0x7FFFFFFF)
+    put32(at + 12, item.queue_id)
+    put32(at + 16, item.flag)
     put64(at + 20, queue_offset)
     put64(at + 28, physical_offset)
-    put32(at + 36, sys_flag)
-    put64(at + 40, born_ms)
-
-
-cdef inline uint8_t* put_host(uint8_t* at, bytes host) noexcept:
-    if PyBytes_GET_SIZE(host) == 8:
-        memcpy(at, PyBytes_AS_STRING(host), 8)  # a known size is one move
-    else:
-        memcpy(at, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
-    return at + PyBytes_GET_SIZE(host)
-
-
-cdef int put_record(uint8_t* at, Py_ssize_t size, tuple draft, Span topic, int32_t sys_flag, int64_t queue_offset, int64_t physical_offset, int64_t store_ms, bytes store_host) except -1:
-    cdef bytes born_host = <bytes>draft[7]
-    cdef bytes properties = <bytes>draft[3]
-    cdef bint is_long = topic.size > 127
-    cdef uint8_t* start = at
-    cdef Py_buffer body
-    cdef const uint8_t* content
-    cdef Py_ssize_t content_size
-    cdef bint is_bytes = type(draft[2]) is bytes
-    put_fixed(at, size, is_long, draft[1], draft[4], queue_offset, physical_offset, sys_flag, draft[6])
-    at += 48
-    at = put_host(at, born_host)
+    put32(at + 36, item.sys_flag)
+    put64(at + 40, item.born_ms)
+    at = put_host(at + 48, item.born_host)
     put64(at, store_ms)
-    at += 8
-    at = put_host(at, store_host)
-    put32(at, <int32_t>draft[8])
-    put64(at + 4, <int64_t>draft[9])
-    if is_bytes:  # the usual case, and a buffer's ceremony costs as much as copying a small body
-        content = <const uint8_t*>PyBytes_AS_STRING(draft[2])
-        content_size = PyBytes_GET_SIZE(draft[2])
-    else:
-        PyObject_GetBuffer(draft[2], &body, PyBUF_SIMPLE)
-        content = <const uint8_t*>body.buf
-        content_size = body.len
-    if at - start + 16 + content_size + (2 if is_long else 1) + topic.size + 2 + PyBytes_GET_SIZE(properties) != size:
-        if not is_bytes:
-            PyBuffer_Release(&body)
-        raise ValueError("a body that is not a buffer of single bytes")
-    put32(at + 12, <uint32_t>content_size)
-    at += 16
-    memcpy(at, content, content_size)
-    put32(start + 8, crc32_of(content, content_size) & 0x7FFFFFFF)
-    at += content_size
-    if not is_bytes:
-        PyBuffer_Release(&body)
+    at = put_host(at + 8, store_host)
+    put32(at, item.reconsume_times)
+    put64(at + 4, item.prepared_offset)
+    put32(at + 12, <uint32_t>item.body.size)
+    memcpy(at + 16, item.body.at, item.body.size)
+    at += 16 + item.body.size
     if is_long:
-        at[0] = <uint8_t>(topic.size >> 8)
+        at[0] = <uint8_t>(item.topic.size >> 8)
         at += 1
-    at[0] = <uint8_t>topic.size
-    memcpy(at + 1, topic.at, topic.size)
-    at += 1 + topic.size
-    put16(at, <uint16_t>PyBytes_GET_SIZE(properties))
-    memcpy(at + 2, PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties))
-    return 0
-
-
-cdef inline int put_number(list numbers, Py_ssize_t i, int64_t value) except -1:
-    """Fill a place of a list that was made with empty ones."""
-    cdef object number = value
-    Py_INCREF(number)  # the list takes over one reference
-    PyList_SET_ITEM(numbers, i, number)
-    return 0
+    at[0] = <uint8_t>item.topic.size
+    memcpy(at + 1, item.topic.at, item.topic.size)
+    at += 1 + item.topic.size
+    put16(at, <uint16_t>item.properties.size)
+    memcpy(at + 2, item.properties.at, item.properties.size)
 
 
 def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
     cdef list items = list(drafts)  # nobody else can change this one between the two passes
-    cdef Py_ssize_t count = PyList_GET_SIZE(items)
+    cdef Py_ssize_t count = PyList_GET_SIZE(items), i
     cdef _Layout layout = _Layout(count)
-    cdef list runs = []
-    cdef list places = PyList_New(count), queue_offsets = PyList_New(count)
-    cdef bytes host = <bytes?>store_host
-    cdef Py_ssize_t host_size = PyBytes_GET_SIZE(host)
-    cdef Py_ssize_t total = plan(layout, items, host_size, next_offsets, body_size_max, runs)
-    cdef bytes records = PyBytes_FromStringAndSize(NULL, total)
+    cdef list heads = [], runs = []
+    cdef Span host = span_of(<bytes?>store_host), properties
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, plan(layout, items, host.size, next_offsets, body_size_max, heads))
     cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(records)
+    cdef array places = clone(_NUMBERS, count, False), queue_offsets = clone(_NUMBERS, count, False)
     cdef int64_t place = physical_offset, stored = store_ms, queue_offset
-    cdef int32_t sys_flag, run
-    cdef Py_ssize_t i, size
-    cdef Span topic
+    cdef bytes entries
+    cdef Entries* of_run
+    cdef Item* item
     cdef Wanted wanted
-    cdef bytes properties, entries
-    cdef tuple draft
-    for i in range(len(runs)):
-        entries = PyBytes_FromStringAndSize(NULL, layout.count_of_run[i] * ENTRY)
-        runs[i][3] = entries
-        layout.entry_of_run[i] = <uint8_t*>PyBytes_AS_STRING(entries)
+    for i in range(PyList_GET_SIZE(heads)):
+        entries = PyBytes_FromStringAndSize(NULL, layout.entries[i].count * ENTRY)
+        layout.entries[i].at = <uint8_t*>PyBytes_AS_STRING(entries)
+        topic, queue_id, first = <tuple>heads[i]
+        runs.append((topic, queue_id, first, entries))
     for i in range(count):
-        draft = <tuple>items[i]
-        size = layout.sizes[i]
-        topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(draft[0], &topic.size)
-        properties = <bytes>draft[3]
-        sys_flag = <int32_t>draft[5] & ~(IPV6_BORN | IPV6_STORE)
-        if PyBytes_GET_SIZE(<bytes>draft[7]) == 20:
-            sys_flag |= IPV6_BORN
-        if host_size == 20:
-            sys_flag |= IPV6_STORE
-        find_wanted(<uint8_t*>PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties), &wanted)
-        run = layout.run_of[i]
+        item = &layout.items[i]
+        properties = item.properties
+        find_wanted(properties.at, properties.size, &wanted)
         queue_offset = 0
-        if run >= 0:
-            queue_offset = layout.next_of_run[run]
-            layout.next_of_run[run] = queue_offset + 1
+        if item.run >= 0:
+            of_run = &layout.entries[item.run]
+            queue_offset = of_run.next_offset
+            of_run.next_offset += 1
             put_entry(
-                layout.entry_of_run[run], place, <int32_t>size,
-                hash_tags(topic, wanted.tags, <uint8_t*>PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties), stored, delays_ms),
+                of_run.at, place, item.size,
+                hash_tags(item.topic, wanted.tags, properties.at, properties.size, stored, delays_ms),
             )
-            layout.entry_of_run[run] += ENTRY
-        if sys_flag & TRANSACTION != TRANSACTION:
-            put_all_keys(&layout.keys, topic, &wanted, place, stored)
-        put_record(at, size, draft, topic, sys_flag, queue_offset, place, stored, host)
-        put_number(places, i, place)
-        put_number(queue_offsets, i, queue_offset)
+            of_run.at += ENTRY
+        if item.sys_flag & TRANSACTION != TRANSACTION:
+            put_all_keys(&layout.keys, item.topic, &wanted, place, stored)
+        put_record(at, item, queue_offset, place, stored, host)
+        places.data.as_longlongs[i] = place
+        queue_offsets.data.as_longlongs[i] = queue_offset
+        at += item.size
+        place += item.size
+    return records, places, queue_offsets, runs, taken(&layout.keys)
+
+
+def seal_records(records):
+    cdef bytes plain = <bytes?>records
+    cdef bytes sealed = PyBytes_FromStringAndSize(PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(sealed)
+    cdef uint8_t* end = at + PyBytes_GET_SIZE(sealed)
+    cdef Py_ssize_t size
+    while at < end:
+        size = get32(at)
+        put_checksum_of(at + size - CHECKSUM_SIZE, at, size - CHECKSUM_SIZE)
         at += size
-        place += size
-    return records, places, queue_offsets, [tuple(item) for item in runs], taken(&layout.keys)
+    return sealed
 
 
 cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t physical_base) noexcept nogil:
@@ -320,7 +350,27 @@ cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t ph
     return False
 
 
-cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, bint check, int64_t* row) noexcept nogil:
+cdef void put_checksum_of(uint8_t* at, const uint8_t* record, Py_ssize_t size) noexcept nogil:
+    """The property by which a record vouches for all before it: ten digits, the last one first."""
+    cdef uint32_t crc = crc32_of(record, size) & 0x7FFFFFFF
+    cdef int i
+    memcpy(at, b"__CRC32#\x01", 9)
+    for i in range(10):
+        at[9 + i] = <uint8_t>(48 + crc % 10)
+        crc //= 10
+    at[19] = 2
+
+
+cdef bint is_sealed(const uint8_t* record, const uint8_t* end, const uint8_t* properties) noexcept nogil:
+    cdef uint8_t wanted[CHECKSUM_SIZE]
+    cdef const uint8_t* seal = end - CHECKSUM_SIZE
+    if seal < properties:
+        return False
+    put_checksum_of(wanted, record, seal - record)
+    return memcmp(seal, wanted, CHECKSUM_SIZE) == 0
+
+
+cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row) noexcept nogil:
     """Fill a row of COLUMNS; FOUND, or why there is no record."""
     cdef const uint8_t* at = log + position
     cdef int64_t left = end - position
@@ -362,6 +412,7 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
         crc32_of(log + body, body_size) & 0x7FFFFFFF != get32(at + 8)
         or is_torn(log, topic, topic_size, physical_base)
         or (properties_size and is_torn(log, properties, properties_size, physical_base))
+        or (check == WHOLE_CHECKED and not is_sealed(at, log + record_end, log + properties))
     ):
         return AT_INVALID
     row[1] = size
@@ -384,6 +435,13 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     return FOUND
 
 
+cdef inline bint is_same(const uint8_t* one, const uint8_t* other, Py_ssize_t size) noexcept nogil:
+    """Names are short: two overlapping words compare most of them without a call."""
+    if size < 8 or size > 16:
+        return memcmp(one, other, size) == 0
+    return get64(one) == get64(other) and get64(one + size - 8) == get64(other + size - 8)
+
+
 cdef class _Walk:
     """The runs of one walk, found by queue through open addressing; freed however the walk ends."""
 
@@ -393,6 +451,7 @@ cdef class _Walk:
     cdef Py_ssize_t slot_count
     cdef Blob keys
     cdef int32_t last
+    cdef int64_t record_count
 
     def __cinit__(self):
         self.slot_count = 1024
@@ -411,15 +470,18 @@ cdef class _Walk:
 
     cdef inline bint is_of(self, int32_t number, Span topic, int32_t queue_id) noexcept nogil:
         cdef Run* run = &self.runs[number]
-        return run.queue_id == queue_id and run.topic.size == topic.size and memcmp(run.topic.at, topic.at, topic.size) == 0
+        return run.queue_id == queue_id and run.topic.size == topic.size and is_same(run.topic.at, topic.at, topic.size)
 
-    cdef Py_ssize_t slot_for(self, Span topic, int32_t queue_id) noexcept nogil:
+    cdef inline Py_ssize_t slot_for(self, Span topic, int32_t queue_id) noexcept nogil:
         cdef uint64_t hashed = (<uint64_t>queue_id ^ <uint64_t>topic.size) * <uint64_t>0x9E3779B97F4A7C15
         cdef Py_ssize_t i = 0
         while i + 8 <= topic.size:
             hashed = (hashed ^ get64(topic.at + i)) * <uint64_t>0x9E3779B97F4A7C15
             hashed ^= hashed >> 32
             i += 8
+        if i < topic.size and topic.size >= 8:
+            hashed = (hashed ^ get64(topic.at + topic.size - 8)) * <uint64_t>0x9E3779B97F4A7C15
+            i = topic.size
         while i < topic.size:
             hashed = (hashed ^ topic.at[i]) * <uint64_t>0x100000001B3
             i += 1
@@ -429,13 +491,13 @@ cdef class _Walk:
             i = (i + 1) & (self.slot_count - 1)
         return i
 
-    cdef int widen(self) except -1:
+    cdef int widen_slots(self) except -1 nogil:
         """Twice the slots, and only the latest run of each queue in them."""
         cdef int32_t* old = self.slots
         cdef Py_ssize_t old_count = self.slot_count, i
         cdef int32_t* slots = <int32_t*>calloc(2 * old_count, sizeof(int32_t))
         if slots == NULL:
-            raise MemoryError
+            raise_no_memory()
         self.slots = slots
         self.slot_count = 2 * old_count
         for i in range(old_count):
@@ -444,10 +506,9 @@ cdef class _Walk:
         free(old)
         return 0
 
-    cdef Run* run_for(self, Span topic, int32_t queue_id, int64_t queue_offset) except NULL:
+    cdef inline Run* run_for(self, Span topic, int32_t queue_id, int64_t queue_offset) except NULL nogil:
         cdef Py_ssize_t slot
         cdef Run* run
-        cdef Run* runs
         if self.last >= 0 and self.is_of(self.last, topic, queue_id):
             run = &self.runs[self.last]
             if run.first + run.entries.size // ENTRY == queue_offset:
@@ -458,10 +519,15 @@ cdef class _Walk:
             run = &self.runs[self.last]
             if run.first + run.entries.size // ENTRY == queue_offset:
                 return run
+        return self.new_run(slot, topic, queue_id, queue_offset)
+
+    cdef Run* new_run(self, Py_ssize_t slot, Span topic, int32_t queue_id, int64_t queue_offset) except NULL nogil:
+        cdef Run* run
+        cdef Run* runs
         if self.count == self.room:
             runs = <Run*>realloc(self.runs, max(2 * self.room, 64) * sizeof(Run))
             if runs == NULL:
-                raise MemoryError
+                raise_no_memory()
             self.runs = runs
             self.room = max(2 * self.room, 64)
         run = &self.runs[self.count]
@@ -474,8 +540,8 @@ cdef class _Walk:
         self.count += 1
         self.slots[slot] = self.last + 1
         if 2 * self.count > self.slot_count:
-            self.widen()
-        return run
+            self.widen_slots()
+        return &self.runs[self.last]
 
     cdef list done(self):
         cdef Py_ssize_t i
@@ -488,7 +554,7 @@ cdef class _Walk:
         return runs
 
 
-cdef int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) except -1:
+cdef inline int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) except -1 nogil:
     """Add what queues and index say of one record."""
     cdef Span topic
     cdef Wanted wanted
@@ -506,28 +572,57 @@ cdef int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) except 
     return 0
 
 
+cdef int64_t walk_on(_Walk walk, const uint8_t* log, int64_t* position, int64_t end, int64_t base, int check, delays_ms, int* reason) except -2 nogil:
+    """Derive from record after record; moves position, says why it ended and returns the last store time."""
+    cdef int64_t row[COLUMN_COUNT]
+    cdef int64_t last_store_ms = -1
+    while True:
+        reason[0] = read_record(log, position[0], end, base, check, row)
+        if reason[0] != FOUND:
+            return last_store_ms
+        if row[5] & INNER_BATCH:
+            reason[0] = AT_INNER_BATCH
+            return last_store_ms
+        derive(walk, log, row, delays_ms)
+        walk.record_count += 1
+        last_store_ms = row[7]
+        position[0] += row[1]
+
+
 def walk_records(log, position, end, physical_base, check, delays_ms):
     cdef _Walk walk = _Walk()
     cdef Py_buffer view
-    cdef int64_t row[COLUMN_COUNT]
-    cdef int64_t at = position, limit = end, base = physical_base, count = 0, last_store_ms = -1
-    cdef bint checked = check
-    cdef int reason
+    cdef int64_t at = position, limit = end, base = physical_base, last_store_ms
+    cdef int checked = check
+    cdef int reason = AT_END
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
         limit = min(limit, view.len)
-        while True:
-            reason = read_record(<const uint8_t*>view.buf, at, limit, base, checked, row)
-            if reason != FOUND:
+        with nogil:  # recovery walks two stretches at a time
+            last_store_ms = walk_on(walk, <const uint8_t*>view.buf, &at, limit, base, checked, delays_ms, &reason)
+        return walk.done(), taken(&walk.keys), walk.record_count, last_store_ms, at, reason
+    finally:
+        PyBuffer_Release(&view)
+
+
+def find_record(log, position, end, physical_base):
+    cdef Py_buffer view
+    cdef int64_t at = position, limit = end, base = physical_base
+    cdef const uint8_t* found
+    cdef const uint8_t* start
+    PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t*>view.buf
+        limit = min(limit, view.len) - 36
+        while at <= limit:
+            found = <const uint8_t*>memchr(start + at + 4, MAGIC_V1 >> 24, limit - at + 1)
+            if found == NULL:
                 break
-            if row[5] & INNER_BATCH:
-                reason = AT_INNER_BATCH
-                break
-            derive(walk, <const uint8_t*>view.buf, row, delays_ms)
-            count += 1
-            last_store_ms = row[7]
-            at += row[1]
-        return walk.done(), taken(&walk.keys), count, last_store_ms, at, reason
+            at = found - start - 4
+            if get32(found) in (<uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2) and <int64_t>get64(start + at + 28) == base + at:
+                return at
+            at += 1
+        return -1
     finally:
         PyBuffer_Release(&view)
 
@@ -537,7 +632,7 @@ def scan_records(log, position, end, physical_base, check):
     cdef Blob columns[COLUMN_COUNT]
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t at = position, limit = end, base = physical_base
-    cdef bint checked = check
+    cdef int checked = check
     cdef int reason, i
     for i in range(COLUMN_COUNT):
         columns[i].data = NULL
@@ -651,7 +746,8 @@ def put_keys(index, keys, slot_count, entry_count_max):
     cdef uint8_t* head
     cdef uint8_t* slot
     cdef uint8_t* entry
-    cdef int64_t slots = slot_count, most = entry_count_max, seconds, begin_ms, store_ms
+    cdef uint32_t slots = slot_count
+    cdef int64_t most = entry_count_max, seconds, begin_ms, store_ms
     cdef int32_t number, previous, used_slots
     cdef Py_ssize_t taken_count = 0
     PyObject_GetBuffer(index, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -661,7 +757,9 @@ def put_keys(index, keys, slot_count, entry_count_max):
         used_slots = <int32_t>get32(head + 32)
         number = <int32_t>get32(head + 36)
         while key < keys_end and number < most:
-            slot = head + 40 + get32(key) % slots * 4
+            if key + AHEAD * ENTRY < keys_end:  # slots are all over the file: have them fetched before their turn
+                prefetch(head + 40 + <int64_t>(get32(key + AHEAD * ENTRY) % slots) * 4)
+            slot = head + 40 + <int64_t>(get32(key) % slots) * 4
             previous = <int32_t>get32(slot)
             if previous <= 0 or previous > number:
                 previous = 0
@@ -673,7 +771,7 @@ def put_keys(index, keys, slot_count, entry_count_max):
             seconds = 0
             if begin_ms > 0 and store_ms > begin_ms:
                 seconds = min((store_ms - begin_ms) // 1000, <int64_t>INT32_MAX)
-            entry = head + 40 + slots * 4 + <int64_t>number * ENTRY
+            entry = head + 40 + <int64_t>slots * 4 + <int64_t>number * ENTRY
             if entry + ENTRY > head + view.len:
                 raise ValueError("an index file that is too short for its count of entries")
             memcpy(entry, key, 12)

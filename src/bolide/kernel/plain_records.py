@@ -54,6 +54,12 @@ _SIZE_MIN = 91  # of a record: nothing in it has a length, both hosts IPv4
 # Why a walk over the log ended.
 AT_END, AT_BLANK, AT_INVALID, AT_INNER_BATCH = range(4)
 
+# How much of a record is checked: nothing, its body's checksum, and that of the whole record, which it must have then.
+UNCHECKED, BODY_CHECKED, WHOLE_CHECKED = range(3)
+_CHECKSUM_NAME = b"__CRC32#\x01"
+# The property by which a record vouches for all before it: ten digits, the last one first.
+BLANK_CHECKSUM = _CHECKSUM_NAME + b"0" * 10 + b"\x02"
+
 Buffer = bytes | bytearray | memoryview
 # topic, queue id, body, properties, flag, system flag, born, born host, reconsume times, prepared offset
 Draft = tuple[str, int, Buffer, bytes, int, int, int, bytes, int, int]
@@ -95,15 +101,14 @@ def lay_records(
     next_offsets: Mapping[tuple[str, int], int],
     delays_ms: Sequence[int],
     body_size_max: int,
-) -> tuple[bytes, list[int], list[int], list[Run], bytes]:
+) -> tuple[bytes, "array[int]", "array[int]", list[Run], bytes]:
     """Lay drafts out as records from physical_offset on.
 
     Returns the bytes, each record's physical offset and queue offset, the entries of each queue, and the keys. A draft
     that may not be stored raises ValueError, for a batch is stored whole or not at all.
     """
     parts: list[bytes] = []
-    places: list[int] = []
-    queue_offsets: list[int] = []
+    places, queue_offsets = array("q"), array("q")
     runs = _Runs()
     keys: list[bytes] = []
     at = physical_offset
@@ -138,6 +143,23 @@ def lay_records(
         queue_offsets.append(queue_offset)
         at += size
     return b"".join(parts), places, queue_offsets, runs.done(), b"".join(keys)
+
+
+def seal_records(records: bytes) -> bytes:
+    """Records that end in BLANK_CHECKSUM, with the checksum of all that comes before it in each of them."""
+    sealed = bytearray(records)
+    at = 0
+    while at < len(sealed):
+        end = at + int.from_bytes(sealed[at : at + 4], "big")
+        sealed[end - len(BLANK_CHECKSUM) : end] = _checksum(sealed, at, end)
+        at = end
+    return bytes(sealed)
+
+
+def _checksum(log: Buffer, at: int, end: int) -> bytes:
+    """The property that a record should end in."""
+    digits = b"%010d" % (zlib.crc32(log[at : end - len(BLANK_CHECKSUM)]) & 0x7FFF_FFFF)
+    return _CHECKSUM_NAME + digits[::-1] + b"\x02"
 
 
 def _check_draft(name: bytes, body: Buffer, properties: bytes, sys_flag: int, body_size_max: int) -> None:
@@ -224,7 +246,7 @@ def key_hash(topic: str, key: str) -> int:
 Row = tuple[int, ...]
 
 
-def _read_record(log: Buffer, position: int, end: int, physical_base: int, check: bool) -> Row | int:
+def _read_record(log: Buffer, position: int, end: int, physical_base: int, check: int) -> Row | int:
     """The columns of the record at position, or why there is none."""
     left = end - position
     if left < BLANK_SIZE:
@@ -261,6 +283,7 @@ def _read_record(log: Buffer, position: int, end: int, physical_base: int, check
         body_crc(log[body : body + body_size]) != crc
         or _is_torn(log, topic, topic_size, physical_base)
         or (properties_size and _is_torn(log, properties, properties_size, physical_base))
+        or (check == WHOLE_CHECKED and not _is_sealed(log, position, record_end, properties))
     ):
         return AT_INVALID
     born_host = position + 48
@@ -281,8 +304,13 @@ def _is_torn(log: Buffer, position: int, size: int, physical_base: int) -> bool:
     return any(log[at] == 0 or (at > position and log[at - 1] == 0) for at in range(edge, end, _PAGE_SIZE))
 
 
+def _is_sealed(log: Buffer, position: int, end: int, properties: int) -> bool:
+    seal = end - len(BLANK_CHECKSUM)
+    return seal >= properties and bytes(log[seal:end]) == _checksum(log, position, end)
+
+
 def scan_records(
-    log: Buffer, position: int, end: int, physical_base: int, check: bool
+    log: Buffer, position: int, end: int, physical_base: int, check: int
 ) -> tuple[list["array[int]"], int, int]:
     """Spread the records of log[position:end] into COLUMNS; returns them, where it ended and why.
 
@@ -297,7 +325,7 @@ def scan_records(
 
 
 def walk_records(
-    log: Buffer, position: int, end: int, physical_base: int, check: bool, delays_ms: Sequence[int]
+    log: Buffer, position: int, end: int, physical_base: int, check: int, delays_ms: Sequence[int]
 ) -> tuple[list[Run], bytes, int, int, int, int]:
     """Derive from log[position:end] what queues and index say of it.
 
@@ -323,6 +351,21 @@ def walk_records(
         last_store_ms = store_ms
         position += size
     return runs.done(), b"".join(keys), count, last_store_ms, position, row
+
+
+def find_record(log: Buffer, position: int, end: int, physical_base: int) -> int:
+    """The first place from position on that looks like the start of a record, -1 without one.
+
+    A record says where it lies, so this is seldom wrong, but a body may hold such bytes: who walks from here must make
+    sure that a walk from before ends here.
+    """
+    limit = min(end, len(log)) - 36
+    for at in range(position, limit + 1):
+        if log[at + 4] == MAGIC_V1 >> 24:
+            (magic,) = struct.unpack_from(">I", log, at + 4)
+            if magic in (MAGIC_V1, MAGIC_V2) and struct.unpack_from(">q", log, at + 28)[0] == physical_base + at:
+                return at
+    return -1
 
 
 def count_entries(entries: Buffer, physical_limit: int) -> int:

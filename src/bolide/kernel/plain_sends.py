@@ -15,7 +15,7 @@ both take becomes the same bytes.
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bolide.kernel.plain import BINARY_CODEC, LANGUAGES, Buffer, Header, read_headers
@@ -224,7 +224,7 @@ def _tallies(drafts: list[Draft], places: list[int]) -> list[tuple[str, int, int
     return [(topic, count, size) for topic, (count, size) in tallies.items()]
 
 
-def _answers(taken: list[_Taken], places: list[int], queue_offsets: list[int], rules: SendRules) -> bytes:
+def _answers(taken: list[_Taken], places: Sequence[int], queue_offsets: Sequence[int], rules: SendRules) -> bytes:
     answers: list[bytes] = []
     first = 0
     for codec, opaque, is_answered, queue_id, count, unique_key in taken:

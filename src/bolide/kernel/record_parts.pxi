@@ -36,17 +36,24 @@ cdef struct Blob:  # bytes that grow
     Py_ssize_t room
 
 
-cdef uint8_t* grow(Blob* blob, Py_ssize_t more) except NULL:
+cdef int raise_no_memory() except -1 with gil:
+    raise MemoryError
+
+
+cdef int widen(Blob* blob, Py_ssize_t size) except -1 nogil:
+    cdef Py_ssize_t room = max(2 * blob.room, size, 256)
+    cdef uint8_t* data = <uint8_t*>realloc(blob.data, room)
+    if data == NULL:
+        raise_no_memory()
+    blob.data = data
+    blob.room = room
+    return 0
+
+
+cdef inline uint8_t* grow(Blob* blob, Py_ssize_t more) except NULL nogil:
     """Room for `more` bytes at the end; they count as used from here on."""
-    cdef Py_ssize_t room = blob.room
-    cdef uint8_t* data
-    if blob.size + more > room:
-        room = max(2 * room, blob.size + more, 256)
-        data = <uint8_t*>realloc(blob.data, room)
-        if data == NULL:
-            raise MemoryError
-        blob.data = data
-        blob.room = room
+    if blob.size + more > blob.room:
+        widen(blob, blob.size + more)
     blob.size += more
     return blob.data + blob.size - more
 
@@ -61,26 +68,39 @@ cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept n
 
 cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value) noexcept nogil:
     """Go on hashing as Java does; false when a byte is beyond ASCII."""
-    cdef Py_ssize_t i
+    cdef const uint8_t* end = at + size
     cdef uint32_t hashed = value[0]
     cdef uint8_t seen = 0
-    for i in range(size):
-        seen |= at[i]
-        hashed = 31 * hashed + at[i]
+    while end - at >= 4:  # four at a time, so that a step need not wait for the one before
+        seen |= at[0] | at[1] | at[2] | at[3]
+        hashed = 923521 * hashed + (29791 * <uint32_t>at[0] + 961 * <uint32_t>at[1] + 31 * <uint32_t>at[2] + at[3])
+        at += 4
+    while at < end:
+        seen |= at[0]
+        hashed = 31 * hashed + at[0]
+        at += 1
     value[0] = hashed
     return seen < 0x80
 
 
-cdef int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2:
+cdef int64_t hash_rare_tags(Span topic, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 with gil:
+    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
+    return tag_hash(name, PyBytes_FromStringAndSize(<char*>properties, properties_size), store_ms, delays_ms)
+
+
+cdef inline int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 nogil:
     cdef uint32_t hashed = 0
     if equals(topic, SCHEDULE, SCHEDULE_SIZE) or not hash_ascii(tags.at, tags.size, &hashed):
-        name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
-        text = PyBytes_FromStringAndSize(<char*>properties, properties_size)
-        return tag_hash(name, text, store_ms, delays_ms)
+        return hash_rare_tags(topic, properties, properties_size, store_ms, delays_ms)
     return <int32_t>hashed
 
 
-cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int64_t store_ms) except -1:
+cdef int64_t hash_rare_key(Span topic, Span key) except -1 with gil:
+    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
+    return key_hash(name, PyUnicode_DecodeUTF8(<char*>key.at, key.size, b"replace"))
+
+
+cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int64_t store_ms) except -1 nogil:
     cdef uint32_t hashed = 0
     cdef uint8_t* at
     if hash_ascii(topic.at, topic.size, &hashed):
@@ -95,8 +115,7 @@ cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int6
             put64(at + 4, physical_offset)
             put64(at + 12, store_ms)
             return 0
-    name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
-    hashed = key_hash(name, PyUnicode_DecodeUTF8(<char*>key.at, key.size, b"replace"))
+    hashed = <uint32_t>hash_rare_key(topic, key)
     at = grow(keys, ENTRY)
     put32(at, hashed)
     put64(at + 4, physical_offset)
@@ -104,15 +123,19 @@ cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int6
     return 0
 
 
-cdef int put_all_keys(Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms) except -1:
-    cdef const uint8_t* at = wanted.keys.at
-    cdef const uint8_t* end = at + wanted.keys.size
-    cdef const uint8_t* blank
-    cdef Span key
+cdef inline int put_all_keys(Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms) except -1 nogil:
     if wanted.unique_key.size:
         put_key(keys, topic, wanted.unique_key, physical_offset, store_ms)
-    if wanted.keys.size == 0:
-        return 0
+    if wanted.keys.size:
+        put_key_words(keys, topic, wanted.keys, physical_offset, store_ms)
+    return 0
+
+
+cdef int put_key_words(Blob* keys, Span topic, Span words, int64_t physical_offset, int64_t store_ms) except -1 nogil:
+    cdef const uint8_t* at = words.at
+    cdef const uint8_t* end = at + words.size
+    cdef const uint8_t* blank
+    cdef Span key
     while at < end:
         blank = <const uint8_t*>memchr(at, 32, end - at)
         if blank == NULL:

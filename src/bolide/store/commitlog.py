@@ -4,14 +4,18 @@ A batch lies in one segment. If it does not fit, a blank record closes the segme
 it) and the batch goes to the next. Segments are made ahead of need in a thread, so that a roll costs the writer nothing
 and a full disk is known before it hurts; if that failed, the roll tries again and the sender hears why.
 
-With the transient pool, batches gather in memory and `commit` writes them: a crash of the process loses those.
+With the transient pool, batches gather in memory and `commit` writes them, in a thread of its own; the writer's thread
+learns of it in `settle`. A crash of the process loses what has gathered.
 """
 
 import logging
+import threading
+from collections import deque
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from bolide.kernel.plain_records import BLANK_SIZE, MAGIC_BLANK
+from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 from bolide.store.segments import SegmentPool, Segments
@@ -22,16 +26,20 @@ log = logging.getLogger(__name__)
 class CommitLog:
     """Written by one thread at `end`, read by anyone below it."""
 
-    def __init__(self, disk: Disk, directory: Path, segment_size: int, worker: Executor, is_pooled: bool) -> None:
+    def __init__(self, disk: Disk, config: StoreConfig, worker: Executor) -> None:
         self._disk = disk
+        self._config = config
         self._pool = SegmentPool(disk, 1 << 16)  # the map of a log segment costs address space only
-        self.segments = Segments(self._pool, directory, segment_size, is_reserved=True)
-        self.segment_size = segment_size
+        self.segment_size = config.segment_size
+        first, *more = config.log_directories
+        self.segments = Segments(self._pool, first, config.segment_size, is_reserved=True, more_directories=more)
         self.end = 0
         self._worker = worker
         self._next: Future[Segment] | None = None
-        self._is_pooled = is_pooled
-        self._gathered: list[tuple[Segment, int, bytes]] = []
+        self._is_pooled = config.pool_enabled
+        self._gathered: deque[tuple[Segment, int, bytes]] = deque()
+        self._committed: deque[tuple[Segment, int, bytes]] = deque()
+        self._commits = threading.Lock()
         self.gathered_size = 0
         self.unsynced: list[Segment] = []
         self._last: Segment | None = None
@@ -53,11 +61,11 @@ class CommitLog:
 
     def append(self, records: bytes) -> None:
         """Write a batch at the end; the caller has made sure that it fits. A failure leaves the log as it was."""
-        segment = self._last
+        segment, end = self._last, self.end + len(records)
         assert segment is not None
-        assert len(records) <= self.room
+        assert end <= segment.base + self.segment_size - BLANK_SIZE
         self._write(segment, records)
-        self.end += len(records)
+        self.end = end
 
     def _write(self, segment: Segment, content: bytes) -> None:
         position = self.end - segment.base
@@ -66,23 +74,34 @@ class CommitLog:
             self.gathered_size += len(content)
             return
         try:
-            segment.write(content, position)
+            self._disk.write(segment.fd, content, position)
         except OSError:
             # Whole records may have reached the file. Unless they go, a later recovery could take them for real.
             segment.clear(position)
             raise
-        if not self.unsynced or self.unsynced[-1] is not segment:
-            self.unsynced.append(segment)
+        self._to_sync(segment)
 
     def commit(self) -> None:
-        """Write what the pool has gathered."""
-        while self._gathered:
-            segment, position, content = self._gathered[0]
-            segment.write(content, position)
-            self._gathered.pop(0)
+        """Write what the pool has gathered by now; may run in another thread than the writer's."""
+        with self._commits:
+            for _ in range(len(self._gathered)):
+                segment, position, content = self._gathered[0]
+                self._disk.write(segment.fd, content, position)
+                self._committed.append(self._gathered.popleft())
+
+    def settle(self) -> int | None:
+        """Take note of what was committed, in the writer's thread; returns up to where, None if nothing was."""
+        end = None
+        while self._committed:
+            segment, position, content = self._committed.popleft()
             self.gathered_size -= len(content)
-            if not self.unsynced or self.unsynced[-1] is not segment:
-                self.unsynced.append(segment)
+            self._to_sync(segment)
+            end = segment.base + position + len(content)
+        return end
+
+    def _to_sync(self, segment: Segment) -> None:
+        if not self.unsynced or self.unsynced[-1] is not segment:
+            self.unsynced.append(segment)
 
     def roll(self) -> None:
         """Close the last segment with a blank record and go on in a new one."""
@@ -115,15 +134,24 @@ class CommitLog:
         return self._make(base)
 
     def _make(self, base: int) -> Segment:
-        self.segments.directory.mkdir(parents=True, exist_ok=True)
-        segment = Segment.create(self._disk, self.segments.directory, base, self.segment_size, self.segment_size)
+        home = self._home_for(base)
+        home.mkdir(parents=True, exist_ok=True)
+        segment = Segment.create(self._disk, home, base, self.segment_size, self.segment_size)
         try:
             self._disk.sync(segment.fd)
-            self._disk.sync_directory(self.segments.directory)
+            self._disk.sync_directory(home)
         except OSError:
             self._abandon(segment)
             raise
         return segment
+
+    def _home_for(self, base: int) -> Path:
+        """Directories take turns, and one on a disk that is too full is left out while others are not."""
+        homes = self.segments.directories
+        if len(homes) > 1:
+            limit = self._config.disk_percent_forcibly
+            homes = tuple(home for home in homes if self._disk.used_percent(home) <= limit) or homes
+        return homes[base // self.segment_size % len(homes)]
 
     def _abandon(self, segment: Segment) -> None:
         segment.close()
@@ -133,6 +161,11 @@ class CommitLog:
         """Have the segment after the last one made in the background."""
         if self._next is None and self._last is not None:
             self._next = self._worker.submit(self._make, self._last.base + self.segment_size)
+
+    def await_next(self) -> None:
+        """Wait until the segment after the last one is made, or could not be."""
+        if self._next is not None:
+            self._next.exception()
 
     def sync(self, segments: list[Segment]) -> None:
         """Make the given segments durable; may run in another thread."""

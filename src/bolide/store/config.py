@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bolide.errors import ConfigError
+from bolide.kernel.plain_records import WHOLE_CHECKED
 from bolide.settings import conf
 
 PAGE_SIZE = 4096
@@ -45,6 +46,8 @@ class StoreConfig:
     index_entries_max: int = conf("maxIndexNum", 20_000_000)
     query_count_max: int = conf("maxMsgsNumBatch", 64)
     crc_checked: bool = conf("checkCRCOnRecover", True)
+    sealed: bool = conf("enabledAppendPropCRC", False)  # each record ends in a checksum of all of it
+    seal_checked: bool = conf("forceVerifyPropCRC", False)  # and recovery takes no other
 
     near_size_max: int = conf("maxTransferBytesOnMessageInMemory", 262_144)
     near_count_max: int = conf("maxTransferCountOnMessageInMemory", 32)
@@ -87,8 +90,19 @@ class StoreConfig:
         return self.flush_mode == SYNC_FLUSH
 
     @property
+    def check_on_recover(self) -> int:
+        """How much of a record recovery checks, as the kernel counts it."""
+        return WHOLE_CHECKED if self.seal_checked else int(self.crc_checked)
+
+    @property
+    def log_directories(self) -> tuple[Path, ...]:
+        """Where the log's files are: one directory, or several in the order in which they take turns."""
+        paths = [path.strip() for path in self.commitlog_path.split(",") if path.strip()]
+        return tuple(Path(path) for path in sorted(set(paths))) or (self.root / "commitlog",)
+
+    @property
     def log_directory(self) -> Path:
-        return Path(self.commitlog_path) if self.commitlog_path else self.root / "commitlog"
+        return self.log_directories[0]
 
     @property
     def queue_file_bytes(self) -> int:
@@ -114,8 +128,10 @@ def _check_refused(config: StoreConfig) -> None:
         raise ConfigError("enableLmq", True, "light message queues (LMQ) are not kept here")
     if config.dledger_enabled:
         raise ConfigError("enableDLegerCommitLog", True, "a DLedger log is another format, which is not kept here")
-    if "," in config.commitlog_path:
-        raise ConfigError("storePathCommitLog", config.commitlog_path, "several log directories are not supported")
+    if config.seal_checked and not config.sealed:
+        raise ConfigError(
+            "forceVerifyPropCRC", True, "needs enabledAppendPropCRC=true, or what is written now would be lost later"
+        )
 
 
 def delays_ms_of(levels: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
-from bolide.store.segment import Segment, segment_name
+from bolide.store.segment import MAPPED_SIZE_MAX, Segment, segment_name
 from bolide.store.segments import SegmentPool, Segments
 
 _ENTRY = struct.Struct(">qiq")
@@ -23,12 +23,12 @@ class ConsumeQueue:
     """One queue's files. `next_offset` is what the next entry gets, `min_offset` the first still worth reading."""
 
     __slots__ = (
+        "_last_entry",
         "_tail",
         "_unmapped_puts",
         "dirty_from",
         "min_offset",
         "next_offset",
-        "physical_end",
         "queue_id",
         "segments",
         "topic",
@@ -40,7 +40,7 @@ class ConsumeQueue:
         self.segments = Segments(pool, directory / topic / str(queue_id), file_size)
         self.next_offset = 0
         self.min_offset = 0
-        self.physical_end = 0  # the log is in this queue up to here
+        self._last_entry = PRE_BLANK
         self.dirty_from: int | None = None  # first byte that is not durable
         self._tail: Segment | None = None
         self._unmapped_puts = 0
@@ -90,20 +90,16 @@ class ConsumeQueue:
     def _end_at(self, next_offset: int) -> None:
         self.next_offset = next_offset
         self.min_offset = self.segments.start // ENTRY_SIZE
-        self.physical_end = 0
-        if next_offset > self.min_offset:
-            physical_offset, size, _ = self._entry_on_disk(next_offset - 1)
-            self.physical_end = 0 if size == _NOTHING else physical_offset + size
+        self._last_entry = PRE_BLANK if next_offset <= self.min_offset else self._entry_on_disk(next_offset - 1)
         self._tail = None
 
-    def _entry_on_disk(self, queue_offset: int) -> tuple[int, int, int]:
+    def _entry_on_disk(self, queue_offset: int) -> bytes:
         """The same as `entry` without opening a map."""
         at = queue_offset * ENTRY_SIZE
         base = self.segments.base_of(at)
         assert base is not None
         with open(self.segments.directory / segment_name(base), "rb", buffering=0) as file:
-            physical_offset, size, tag = _ENTRY.unpack(os.pread(file.fileno(), ENTRY_SIZE, at - base))
-        return physical_offset, size, tag
+            return os.pread(file.fileno(), ENTRY_SIZE, at - base)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag hash of one entry."""
@@ -115,20 +111,40 @@ class ConsumeQueue:
     def put(self, first_offset: int, entries: bytes) -> None:
         """Write entries for the queue offsets from first_offset on."""
         if first_offset != self.next_offset:
-            if first_offset < self.next_offset:
+            if first_offset < self.next_offset and self._begins_anew(first_offset, entries):
+                self.segments.remove_from(0)
+                self._end_at(0)
+            elif first_offset < self.next_offset:
                 entries = entries[(self.next_offset - first_offset) * ENTRY_SIZE :]
                 if not entries:
                     return
             else:
                 self._fill(first_offset)
-        tail = self._tail
-        position = self.next_offset * ENTRY_SIZE - (tail.base if tail is not None else 0)
-        if tail is None or position + len(entries) > tail.size or not self._put_in(tail, entries, position):
+        tail, size = self._tail, len(entries)
+        at = self.next_offset * ENTRY_SIZE
+        position = at - (tail.base if tail is not None else 0)
+        if tail is None or position + size > tail.size:
             self._put_across(entries)
+        elif tail.is_open and position + size <= tail.reserved and size < MAPPED_SIZE_MAX:
+            tail.map[position : position + size] = entries  # the usual case, without a call
+            if self.dirty_from is None:
+                self.dirty_from = at
+            self.next_offset += size // ENTRY_SIZE
+        elif self._put_in(tail, entries, position):
+            self._moved(self.next_offset + size // ENTRY_SIZE)
         else:
-            self._moved(self.next_offset + len(entries) // ENTRY_SIZE)
-        physical_offset, size, _ = _ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
-        self.physical_end = physical_offset + size
+            self._put_across(entries)
+        self._last_entry = entries[-ENTRY_SIZE:]
+
+    @property
+    def physical_end(self) -> int:
+        """The log is in this queue up to here; 0 without a message."""
+        physical_offset, size, _ = _ENTRY.unpack(self._last_entry)
+        return 0 if size == _NOTHING else int(physical_offset + size)
+
+    def _begins_anew(self, first_offset: int, entries: bytes) -> bool:
+        """Whether the log counts from 0 again: the topic was removed and made again, and only the latter counts."""
+        return first_offset == 0 and int.from_bytes(entries[:8], "big") >= self.physical_end > 0
 
     def _put_in(self, tail: Segment, entries: bytes, position: int) -> bool:
         """Write to the tail; false when its map was let go and it is time to open it again.
@@ -202,7 +218,7 @@ class ConsumeQueue:
         """The log begins at log_start now: entries that point below are not worth reading."""
         low, high = max(self.min_offset, self.segments.start // ENTRY_SIZE), self.next_offset
         if low < high:
-            physical_offset, size, _ = self._entry_on_disk(low)
+            physical_offset, size, _ = _ENTRY.unpack(self._entry_on_disk(low))
             if physical_offset >= log_start and size != _NOTHING:
                 return  # the usual case, and no map is opened for it
         while low < high:

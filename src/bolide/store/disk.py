@@ -59,8 +59,8 @@ class Disk:
         return True
 
     def write(self, fd: int, content: bytes | memoryview, position: int) -> None:
-        written = os.pwrite(fd, content, position)
-        while written < len(content):
+        written, size = os.pwrite(fd, content, position), len(content)
+        while written < size:
             more = os.pwrite(fd, memoryview(content)[written:], position + written)
             if more == 0:
                 raise OSError(errno.EIO, "a write took no bytes")

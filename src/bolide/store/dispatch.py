@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import ENTRY_SIZE, Run
+from bolide.kernel.plain_records import Run
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
@@ -26,8 +27,7 @@ from bolide.store.segments import SegmentPool, open_segments_max
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """New messages of one queue, ready to be read: from `queue_offset` on, one entry (20 bytes) each."""
 
     topic: str
@@ -89,9 +89,13 @@ class Dispatch:
     def is_idle(self) -> bool:
         return not self._waiting
 
-    def offer(self, end: int, store_ms: int, runs: list[Run], keys: bytes) -> None:
-        """Take over what was derived from the log up to end."""
-        self._waiting.append(_Waiting(end, store_ms, runs, keys if self._config.index_enabled else b""))
+    def take(self, end: int, store_ms: int, runs: list[Run], keys: bytes, limit: int) -> bool:
+        """Write what was derived from the log up to end, or keep it in order until it may be seen; true if written."""
+        batch = _Waiting(end, store_ms, runs, keys if self._config.index_enabled else b"")
+        if not self._waiting and end <= limit and self._is_written(batch):
+            return True
+        self._waiting.append(batch)
+        return False
 
     def advance(self, limit: int) -> int | None:
         """Write what may be seen now; returns up to where it is written, None if nothing moved.
@@ -99,25 +103,26 @@ class Dispatch:
         A failure is kept as `problem` and what is left is tried again by the next call.
         """
         reached = None
-        while self._waiting and self._waiting[0].end <= limit:
-            batch = self._waiting[0]
-            try:
-                arrivals = self._write(batch)
-            except OSError as error:
-                if self.problem is None:
-                    log.error("queues or index cannot be written error=%s", error)
-                self.problem = error
-                return reached
-            self._waiting.popleft()
-            self.problem = None
-            self.store_ms = batch.store_ms
-            reached = batch.end
-            if self.on_arrival is not None:
-                for arrival in arrivals:
-                    self.on_arrival(arrival)
+        while self._waiting and self._waiting[0].end <= limit and self._is_written(self._waiting[0]):
+            reached = self._waiting.popleft().end
         return reached
 
-    def _write(self, batch: _Waiting) -> list[Arrival]:
+    def _is_written(self, batch: _Waiting) -> bool:
+        try:
+            self._write(batch)
+        except OSError as error:
+            if self.problem is None:
+                log.error("queues or index cannot be written error=%s", error)
+            self.problem = error
+            return False
+        self.problem = None
+        self.store_ms = batch.store_ms
+        if self.on_arrival is not None:
+            for run in batch.runs:
+                self.on_arrival(Arrival(*run, batch.store_ms))
+        return True
+
+    def _write(self, batch: _Waiting) -> None:
         for topic, queue_id, first_offset, entries in batch.runs:
             queue = self.queues.get((topic, queue_id))
             if queue is None:
@@ -126,9 +131,6 @@ class Dispatch:
             queue.put(first_offset, entries)  # what a failed call has written already is left out
         while batch.keys:
             batch.keys = self.index.put(batch.keys, batch.store_ms)
-        if self.on_arrival is None:
-            return []
-        return [Arrival(topic, queue_id, first, run, batch.store_ms) for topic, queue_id, first, run in batch.runs]
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         return {key: queue.next_offset for key, queue in self.queues.items()}
@@ -159,13 +161,24 @@ class Dispatch:
         self.index.remove_below(log_start)
 
     def remove_topic(self, topic: str) -> None:
-        """Delete the queues of a topic; its records stay in the log until they expire."""
+        """Delete the queues of a topic, for good; its records stay in the log until they expire."""
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues.pop(key)
-            queue.segments.remove_from(0)
-            queue.segments.directory.rmdir()
-        if (self._directory / topic).is_dir():
-            (self._directory / topic).rmdir()
+            queue.segments.close()
+            self._new_directories.discard(queue.segments.directory)
+        for batch in self._waiting:
+            batch.runs = [run for run in batch.runs if run[0] != topic]
+        for directory in (self._directory, self._config.root / "consumequeue_ext"):
+            if (directory / topic).is_dir():
+                self._remove_tree(directory / topic)
+                # The one name that leads to all the others: queues that came back would be believed.
+                self._disk.sync_directory(directory)
+
+    def _remove_tree(self, path: Path) -> None:
+        for directory, _, names in os.walk(path, topdown=False):
+            for name in names:
+                self._disk.remove(Path(directory) / name)
+            os.rmdir(directory)
 
     def close(self) -> None:
         self._pool.close()
@@ -175,8 +188,3 @@ class Dispatch:
 def _subdirectories(path: Path) -> list[str]:
     with os.scandir(path) as found:
         return sorted(entry.name for entry in found if entry.is_dir())
-
-
-def last_offset(run: Run) -> int:
-    """The queue offset after a run."""
-    return run[2] + len(run[3]) // ENTRY_SIZE

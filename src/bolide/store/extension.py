@@ -9,12 +9,14 @@ unit that is missing or torn makes the tag unknown, and an unknown tag is passed
 """
 
 import contextlib
+import itertools
 import os
 import struct
 from pathlib import Path
 from typing import BinaryIO
 
 from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.store.disk import Disk
 from bolide.store.segment import segment_name
 
 _UNIT = struct.Struct(">hqqh")
@@ -61,6 +63,32 @@ class QueueExtension:
         size, tag, _, bitmap_size = _UNIT.unpack(unit)
         is_whole = bitmap_size >= 0 and size == _UNIT.size + bitmap_size and position + size <= self._file_size
         return int(tag) if is_whole else None
+
+
+def remove_expired(disk: Disk, root: Path, log_ms: int) -> list[Path]:
+    """Delete the files below root whose units belong to messages stored before log_ms, the oldest in the log.
+
+    Units lie in the order of their store times, so the first of the next file is younger than all of a file. The last
+    file of a queue stays, as that of the queue itself does.
+    """
+    gone: list[Path] = []
+    for directory in sorted(root.glob("*/*")):
+        files = sorted(path for path in directory.iterdir() if path.name.isdecimal())
+        for path, following in itertools.pairwise(files):
+            if not _begins_before(following, log_ms):
+                break
+            disk.remove(path)
+            gone.append(path)
+    return gone
+
+
+def _begins_before(path: Path, time_ms: int) -> bool:
+    with open(path, "rb") as file:
+        unit = file.read(_UNIT.size)
+    if len(unit) < _UNIT.size:
+        return False
+    size, _, store_ms, _ = _UNIT.unpack(unit)
+    return bool(size >= _UNIT.size and store_ms < time_ms)
 
 
 def _split(offset: int, file_size: int) -> tuple[int, int]:

@@ -6,16 +6,23 @@ a second sync would say it is fine, so the store turns read-only, all who wait h
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections import deque
-from concurrent.futures import Executor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
 
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
+from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import PAGE_SIZE
+from bolide.store.disk import Disk
+from bolide.store.dispatch import Dispatch
 from bolide.store.progress import Progress
-from bolide.store.segment import Segment
+from bolide.store.segment import Segment, segment_name
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +39,7 @@ class LogFlush:
         self._log = commitlog
         self._progress = progress
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._under_way: Future[None] | None = None
         self.wanted = asyncio.Event()
         self.failure: OSError | None = None
 
@@ -40,6 +48,8 @@ class LogFlush:
         self._check()
         end, segments = self._begin()
         try:
+            if self._under_way is not None:
+                self._under_way.result()  # whoever waited for it was cancelled, and its failure counts all the same
             self._log.sync(segments)
         except OSError as error:
             self._fail(error)
@@ -51,7 +61,8 @@ class LogFlush:
         self._check()
         end, segments = self._begin()
         try:
-            await asyncio.get_running_loop().run_in_executor(worker, self._log.sync, segments)
+            self._under_way = worker.submit(self._log.sync, segments)
+            await asyncio.shield(asyncio.wrap_future(self._under_way))
         except OSError as error:
             self._fail(error)
         else:
@@ -85,6 +96,18 @@ class LogFlush:
             self.wanted.set()
         return waiter
 
+    async def is_done(self, end: int, limit_s: float) -> bool:
+        """The same with a limit; false if the log is not durable up to end by then."""
+        waiter = self.wait(end)
+        # A timer of our own: asyncio.timeout costs as much as an append.
+        timer = None if waiter.done() else asyncio.get_running_loop().call_later(limit_s, _give_up, waiter)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return end <= self._progress.flushed
+
     def refusal(self) -> Refusal:
         return Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -102,3 +125,38 @@ class LogFlush:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(self.refusal())
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pages_min: int) -> Callable[[], None]:
+    """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
+    store_ms, is_thorough = dispatch.store_ms, pages_min == 0
+    index_ms = dispatch.index.full_ms
+    segments, directories = dispatch.unsynced(pages_min)
+
+    def sync() -> None:
+        for directory, base in segments:
+            with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                _sync_file(disk, directory / segment_name(base))
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):
+                disk.sync_directory(directory)
+        if is_thorough:
+            checkpoint.queue_ms = max(checkpoint.queue_ms, store_ms)
+        checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
+        checkpoint.save()
+
+    return sync
+
+
+def _sync_file(disk: Disk, path: Path) -> None:
+    """With a descriptor of our own, for the segment may be closed to make room; one at a time: queues are many."""
+    fd = disk.open(path)
+    try:
+        disk.sync(fd)
+    finally:
+        os.close(fd)

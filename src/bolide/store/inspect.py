@@ -40,7 +40,8 @@ class StoreView:
         self._config = config
         self._disk = _LookingDisk()
         self._pool = SegmentPool(self._disk, 1024)
-        self._log = Segments(self._pool, config.log_directory, config.segment_size)
+        first, *more = config.log_directories
+        self._log = Segments(self._pool, first, config.segment_size, more_directories=more)
         self._log.load()
 
     def summary(self) -> dict[str, Any]:

@@ -21,7 +21,6 @@ async def open_store(
 ) -> AsyncIterator[Store]:
     """A store that flushes, commits and cleans by itself while the block runs."""
     with Store.open(config, clock, store_host, disk) as store:
-        store.look_at_disk()  # before the first message, not after the first interval
         async with asyncio.TaskGroup() as pillars:
             loops = [
                 pillars.create_task(_flush_forever(store, clock), name="store.flush"),
@@ -69,7 +68,7 @@ async def _flush_queues_forever(store: Store, clock: Clock) -> None:
 async def _commit_forever(store: Store) -> None:
     while True:
         await asyncio.sleep(store.config.commit_interval_ms / 1000)
-        store.commit()
+        await store.commit_in_thread()
 
 
 async def _clean_forever(store: Store) -> None:

@@ -11,15 +11,11 @@ from someone who was told it is safe. Every move is checked here, where it is ma
 class Progress:
     """Offsets that only grow."""
 
-    __slots__ = ("appended", "committed", "dispatched", "flushed", "is_sync")
+    __slots__ = ("_is_sync", "appended", "committed", "dispatched", "flushed", "visible")
 
     def __init__(self, start: int, is_sync: bool) -> None:
-        self.is_sync = is_sync
-        self.appended = self.committed = self.flushed = self.dispatched = start
-
-    @property
-    def visible(self) -> int:
-        return self.flushed if self.is_sync else self.committed
+        self._is_sync = is_sync
+        self.appended = self.committed = self.flushed = self.visible = self.dispatched = start
 
     def append(self, end: int) -> None:
         assert end >= self.appended, f"appended {self.appended} cannot go back to {end}"
@@ -28,10 +24,14 @@ class Progress:
     def commit(self, end: int) -> None:
         assert self.committed <= end <= self.appended, f"committed {self.committed} → {end}, appended {self.appended}"
         self.committed = end
+        if not self._is_sync:
+            self.visible = end
 
     def flush(self, end: int) -> None:
         assert self.flushed <= end <= self.committed, f"flushed {self.flushed} → {end}, committed {self.committed}"
         self.flushed = end
+        if self._is_sync:
+            self.visible = end
 
     def dispatch(self, end: int) -> None:
         assert self.dispatched <= end <= self.visible, f"dispatched {self.dispatched} → {end}, visible {self.visible}"

@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 from bolide.errors import CorruptRecord, ProtocolError
 from bolide.kernel.plain import Buffer
+from bolide.kernel.plain_records import BLANK_CHECKSUM
 from bolide.model.message import StoredMessage
 from bolide.protocol.records import decode_record
+
+_SEAL_NAME = BLANK_CHECKSUM[:9]
 
 
 class Draft(NamedTuple):
@@ -25,6 +28,17 @@ class Draft(NamedTuple):
     born_host: bytes
     reconsume_times: int = 0
     prepared_offset: int = 0
+
+
+def with_room_for_seal(draft: Draft) -> Draft:
+    """The draft with room for a checksum of its whole record at the end, and without an older one."""
+    properties = draft.properties
+    if _SEAL_NAME in properties:  # of a message that was read from a log and is stored again
+        kept = [pair for pair in properties.split(b"\x02") if pair and not pair.startswith(_SEAL_NAME)]
+        properties = b"\x02".join(kept)
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    return draft._replace(properties=properties + BLANK_CHECKSUM)
 
 
 def decode(record: Buffer) -> StoredMessage:

@@ -12,12 +12,24 @@ rebuilt even if they look fine, and keys are never given up (`messageIndexSafe`)
 
 import bisect
 import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import AT_BLANK, AT_INNER_BATCH, AT_INVALID, ENTRY_SIZE
+from bolide.kernel.plain_records import (
+    AT_BLANK,
+    AT_END,
+    AT_INNER_BATCH,
+    AT_INVALID,
+    BLANK_CHECKSUM,
+    BODY_CHECKED,
+    ENTRY_SIZE,
+    Run,
+)
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
@@ -25,8 +37,16 @@ from bolide.store.dispatch import Dispatch
 
 log = logging.getLogger(__name__)
 
-# Of log, walked in one call: each queue it touches costs a write. 4, 16 and 64 MiB measured alike within the noise.
-_STRETCH = 64 << 20
+# Of log, walked in one call. Each queue it touches costs a write, and what it gives should fit the processor's cache.
+_STRETCH = 8 << 20
+_STRETCH_MAX = 64 << 20
+_RUN_MIN = 64  # entries a queue should get from a stretch, else longer ones are walked
+_SEARCHED = 1 << 20  # of log, for the beginning of the next stretch
+_WALKERS = 2
+_AHEAD = 3  # stretches under way: one for each walker, and one that waits for its turn
+
+# entries of each queue, keys, count of records, last store time, where it ended, why
+Walk = tuple[list[Run], bytes, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +99,8 @@ class Recovery:
             self._forget_derived()
             return Recovered(0, self._last_store_ms, 0, self._is_clean, 0)
         start, queues_from = self._load_after_stop() if self._is_clean else self._load_after_crash()
-        end = self._walk(start, queues_from)
+        with ThreadPoolExecutor(_WALKERS, "store.recovery") as self._walker:
+            end = self._walk(start, queues_from)
         self._log.segments.truncate(end)
         for queue in self._dispatch.queues.values():
             if queue.physical_end > end:
@@ -140,7 +161,7 @@ class Recovery:
         size = int.from_bytes(segment.view[:4], "big", signed=True)
         if not 0 < size <= segment.size:
             return -1
-        *_, last_store_ms, _, _ = kernel.walk_records(segment.view, 0, size, base, self._config.crc_checked, ())
+        *_, last_store_ms, _, _ = kernel.walk_records(segment.view, 0, size, base, self._config.check_on_recover, ())
         return last_store_ms
 
     def _walk(self, start: int, queues_from: int) -> int:
@@ -160,28 +181,33 @@ class Recovery:
             if reason == AT_BLANK:
                 at = base + self._log.segment_size
             elif reason == AT_INVALID:
+                self._refuse_unsealed(base, at)
                 break
         return at
 
-    def _walk_segment(self, base: int, at: int, limit: int, has_queues: bool) -> tuple[int, int]:
+    def _refuse_unsealed(self, base: int, at: int) -> None:
+        """Under forceVerifyPropCRC a log from before would be cut at its first record."""
         view = self._log.segments.open(base).view
-        stretch = _STRETCH
-        while True:
-            until = min(at + stretch, limit)
-            runs, keys, count, last_store_ms, position, reason = kernel.walk_records(
-                view, at - base, until - base, base, self._config.crc_checked, self._delays_ms
-            )
+        end = _end_of(view, at - base, len(view))
+        if self._config.seal_checked and BLANK_CHECKSUM[:9] not in bytes(view[max(at - base, end - 20) : end]):
+            *_, count, _, _, _ = kernel.walk_records(view, at - base, end, base, BODY_CHECKED, ())
+            if count:
+                raise StoreError(
+                    f"the record at {at} is whole and has no checksum of its own: it was written without "
+                    "enabledAppendPropCRC; unset forceVerifyPropCRC, or it and all after it would be lost"
+                )
+
+    def _walk_segment(self, base: int, at: int, limit: int, has_queues: bool) -> tuple[int, int]:
+        """Read one segment from at to limit; returns where reading ended and why."""
+        view = self._log.segments.open(base).view
+        arguments = (base, self._config.check_on_recover, self._delays_ms)
+        for walk in _walks(self._walker, view, at - base, limit - base, *arguments):
+            runs, keys, count, last_store_ms, position, reason = walk
             if count:
                 self._record_count += count
                 self._last_store_ms = max(self._last_store_ms, last_store_ms)
                 self._hand_over(base + position, runs if has_queues else [], keys)
-                stretch = _STRETCH
-            is_cut = until < limit and reason == AT_INVALID  # the stretch may have ended inside a record
-            if is_cut and count == 0:
-                stretch *= 2
-            elif not is_cut and not (reason == 0 and until < limit):
-                return base + position, reason
-            at = base + position
+        return base + position, reason
 
     def _hand_over(self, end: int, runs: list[tuple[str, int, int, bytes]], keys: bytes) -> None:
         indexed = self._dispatch.index.physical_end
@@ -189,10 +215,58 @@ class Recovery:
             # All keys of a record below the end of the index are in it, and keys lie in the order of the log.
             known = bisect.bisect_left(range(len(keys) // ENTRY_SIZE), indexed, key=lambda number: _place(keys, number))
             keys = keys[known * ENTRY_SIZE :]
-        self._dispatch.offer(end, self._last_store_ms, runs, keys)
-        self._dispatch.advance(end)
-        if self._dispatch.problem is not None:
+        if not self._dispatch.take(end, self._last_store_ms, runs, keys, limit=end):
             raise StoreError(f"recovery cannot write queues or index: {self._dispatch.problem}")
+
+
+def _walks(
+    walker: Executor, view: memoryview, at: int, limit: int, base: int, check: int, delays_ms: Sequence[int]
+) -> Iterator[Walk]:
+    """Walks that follow each other from at on; the last of them says why the log ends or that limit was reached.
+
+    Stretches are walked in threads, while what came before is written. Where one begins is a guess (`find_record`), and
+    what was walked from there counts only if the stretch before ended just there.
+    """
+    ahead: deque[tuple[int, Future[Walk]]] = deque()
+    stretch = _STRETCH
+
+    def start(place: int) -> int:
+        near = place + stretch
+        until = kernel.find_record(view, near, min(near + _SEARCHED, limit), base)
+        until = limit if until < 0 else until  # the end of the log is near, or a message is huge
+        walk = walker.submit(kernel.walk_records, view, place, until, base, check, delays_ms)
+        ahead.append((until, walk))
+        return until
+
+    try:
+        while True:
+            while (len(ahead) < _AHEAD and at < limit) or not ahead:
+                at = start(at)
+            until, future = ahead.popleft()
+            walk = future.result()
+            runs, _, count, _, position, reason = walk
+            if count < _RUN_MIN * len(runs):
+                stretch = min(2 * stretch, _STRETCH_MAX)
+            if reason == AT_INVALID and until < limit:
+                # The guess may have been wrong, so this record is looked at with all that follows.
+                whole = kernel.walk_records(view, position, _end_of(view, position, limit), base, check, delays_ms)
+                if whole[2]:
+                    yield walk
+                    yield whole
+                    wait(future for _, future in ahead)
+                    ahead.clear()
+                    at = whole[4]
+                    continue
+            yield walk
+            if reason != AT_END or until == limit:
+                return
+    finally:
+        wait(future for _, future in ahead)  # they hold the view
+
+
+def _end_of(view: memoryview, position: int, limit: int) -> int:
+    """Where a record says that it ends."""
+    return min(position + max(int.from_bytes(view[position : position + 4], "big", signed=True), 0), limit)
 
 
 def _place(keys: bytes, number: int) -> int:

@@ -9,10 +9,10 @@ open.
 
 import bisect
 import logging
-import mmap
 import os
 import resource
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 from bolide.errors import StoreError
@@ -40,7 +40,7 @@ class SegmentPool:
 
     def __init__(self, disk: Disk, count_max: int, is_sparse: bool = False) -> None:
         self.disk = disk
-        self._is_sparse = is_sparse  # many files of little: no descriptors beside those in the maps, nothing read ahead
+        self._is_sparse = is_sparse  # many files of little: no descriptors beside those in the maps
         self._count_max = count_max
         self._open: OrderedDict[tuple[Path, int], Segment] = OrderedDict()
 
@@ -56,8 +56,6 @@ class SegmentPool:
     def add(self, directory: Path, segment: Segment) -> None:
         if self._is_sparse:
             segment.drop_descriptor()
-            # Or the first touch of an empty queue reads megabytes of zeros ahead: 1 ms and 6 MB a queue were measured.
-            segment.map.madvise(mmap.MADV_RANDOM)
         self._open[directory, segment.base] = segment
         while len(self._open) > self._count_max:
             self._open.popitem(last=False)[1].close()
@@ -73,47 +71,75 @@ class SegmentPool:
 
 
 class Segments:
-    """The files of one run, by the offset of their first byte."""
+    """The files of one run, by the offset of their first byte.
 
-    def __init__(self, pool: SegmentPool, directory: Path, segment_size: int, is_reserved: bool = False) -> None:
+    They lie in one directory; those of a log may be spread over several, on disks of their own.
+    """
+
+    __slots__ = ("_homes", "_is_reserved", "_pool", "bases", "directories", "directory", "segment_size")
+
+    def __init__(
+        self,
+        pool: SegmentPool,
+        directory: Path,
+        segment_size: int,
+        is_reserved: bool = False,
+        more_directories: Sequence[Path] = (),
+    ) -> None:
         self._pool = pool
         self._is_reserved = is_reserved  # whole files are, when they are made
         self.directory = directory
+        self.directories = (directory, *more_directories)
+        self._homes: dict[int, Path] | None = {} if more_directories else None
         self.segment_size = segment_size
         self.bases: list[int] = []
+
+    def home(self, base: int) -> Path:
+        """The directory that holds a file."""
+        return self.directory if self._homes is None else self._homes[base]
 
     def load(self, is_whole: bool = True) -> None:
         """List the directory; raises StoreError for what must not be there.
 
         A run that need not be whole (queues after a crash) is taken up to the first file that never got its size.
         """
-        if not self.directory.is_dir():
-            return
-        with os.scandir(self.directory) as found:
-            files = sorted((entry.name, entry) for entry in found if not entry.is_dir())
-        while files and files[-1][1].stat().st_size == 0:
-            self._pool.disk.remove(self.directory / files.pop()[0])
-        for name, entry in files:
-            if not is_whole and entry.stat().st_size == 0:
-                self._remove_names([late for late, _ in files if late >= name])
+        files: list[tuple[str, Path]] = []
+        for directory in self.directories:
+            if directory.is_dir():
+                with os.scandir(directory) as found:
+                    files += [(entry.name, directory) for entry in found if not entry.is_dir()]
+        files.sort()
+        while files and (files[-1][1] / files[-1][0]).stat().st_size == 0:
+            name, directory = files.pop()
+            self._pool.disk.remove(directory / name)
+        for i, (name, directory) in enumerate(files):
+            size = (directory / name).stat().st_size
+            if not is_whole and size == 0:
+                self._remove_files(files[i:])
                 break
-            if not name.isdecimal():
-                raise StoreError(f"{self.directory / name} is no segment: its name is not a number; move it away")
-            size = entry.stat().st_size
-            if size != self.segment_size:
-                raise StoreError(
-                    f"{self.directory / name} has {size} bytes, the configured size is {self.segment_size}; "
-                    "set the size it was written with"
-                )
+            self._check_file(directory / name, size)
             self.bases.append(int(name))
+            if self._homes is not None:
+                self._homes[int(name)] = directory
         for before, after in zip(self.bases, self.bases[1:], strict=False):
             if after - before != self.segment_size:
                 log.warning("segments do not adjoin directory=%s base=%d next=%d", self.directory, before, after)
 
-    def _remove_names(self, names: list[str]) -> None:
-        for name in reversed(names):
-            self._pool.disk.remove(self.directory / name)
-        self._pool.disk.sync_directory(self.directory)
+    def _check_file(self, path: Path, size: int) -> None:
+        if not path.name.isdecimal():
+            raise StoreError(f"{path} is no segment: its name is not a number; move it away")
+        if size != self.segment_size:
+            raise StoreError(
+                f"{path} has {size} bytes, the configured size is {self.segment_size}; set the size it was written with"
+            )
+        if self.bases and self.bases[-1] == int(path.name):
+            raise StoreError(f"{path} is in {self.home(int(path.name))} too; one of the two must be moved away")
+
+    def _remove_files(self, files: list[tuple[str, Path]]) -> None:
+        for name, directory in reversed(files):
+            self._pool.disk.remove(directory / name)
+        for directory in self.directories:
+            self._pool.disk.sync_directory(directory)
 
     @property
     def start(self) -> int:
@@ -121,9 +147,11 @@ class Segments:
         return self.bases[0] if self.bases else 0
 
     def open(self, base: int) -> Segment:
-        segment = self._pool.get(self.directory, base, self.segment_size)
+        segment = self._pool.get(self.home(base), base, self.segment_size)
         if self._is_reserved:
             segment.reserved = self.segment_size
+        else:
+            segment.expect_holes(base == self.bases[-1])
         return segment
 
     def base_of(self, offset: int) -> int | None:
@@ -143,12 +171,15 @@ class Segments:
         self.directory.mkdir(parents=True, exist_ok=True)
         segment = Segment.create(self._pool.disk, self.directory, base, self.segment_size, reserve)
         self.adopt(segment)
+        segment.expect_holes(not self._is_reserved)
         return segment
 
     def adopt(self, segment: Segment) -> None:
         """Take in a segment that was made elsewhere (ahead of need)."""
-        self._pool.add(self.directory, segment)
+        self._pool.add(segment.path.parent, segment)
         self.bases.append(segment.base)
+        if self._homes is not None:
+            self._homes[segment.base] = segment.path.parent
 
     def truncate(self, end: int) -> None:
         """Forget everything from end on: later files go, and the rest of the last one becomes zeros.
@@ -160,23 +191,28 @@ class Segments:
         if self.bases and end < self.bases[-1] + self.segment_size:
             self.open(self.bases[-1]).clear(end - self.bases[-1])
 
-    def remove(self, base: int) -> None:
-        self._pool.drop(self.directory, base)
+    def remove(self, base: int) -> Path:
+        """Delete a file; returns the directory that must be synced before it is gone for good."""
+        home = self.home(base)
+        self._pool.drop(home, base)
         self.bases.remove(base)
-        self._pool.disk.remove(self.directory / segment_name(base))
+        if self._homes is not None:
+            del self._homes[base]
+        self._pool.disk.remove(home / segment_name(base))
+        return home
 
     def remove_from(self, end: int) -> None:
         """Delete the files that begin at end or later. The names go for good: one that came back would be believed."""
-        if self.bases and self.bases[-1] >= end:
-            while self.bases and self.bases[-1] >= end:
-                self.remove(self.bases[-1])
-            self._pool.disk.sync_directory(self.directory)
+        homes = set()
+        while self.bases and self.bases[-1] >= end:
+            homes.add(self.remove(self.bases[-1]))
+        for home in homes:
+            self._pool.disk.sync_directory(home)
 
     def remove_first(self) -> None:
         """Delete the oldest file, for good."""
-        self.remove(self.bases[0])
-        self._pool.disk.sync_directory(self.directory)
+        self._pool.disk.sync_directory(self.remove(self.bases[0]))
 
     def close(self) -> None:
         for base in self.bases:
-            self._pool.drop(self.directory, base)
+            self._pool.drop(self.home(base), base)

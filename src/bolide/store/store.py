@@ -8,21 +8,20 @@ Left by an error, the store keeps its abort file, so that the next start recover
 """
 
 import asyncio
-import contextlib
 import logging
 import os
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_records import Run
+from bolide.kernel.plain_records import ENTRY_SIZE, Run
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
@@ -32,14 +31,14 @@ from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
-from bolide.store.dispatch import Arrival, Dispatch, last_offset
-from bolide.store.flush import LogFlush
+from bolide.store.dispatch import Arrival, Dispatch
+from bolide.store.extension import remove_expired
+from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
-from bolide.store.record import Draft, decode, store_ms_of
+from bolide.store.record import Draft, decode, store_ms_of, with_room_for_seal
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
-from bolide.store.segment import segment_name
 from bolide.store.segments import allow_many_files
 
 log = logging.getLogger(__name__)
@@ -53,12 +52,20 @@ Lay = Callable[[int, int, Mapping[tuple[str, int], int]], Laid[T]]
 
 
 class Appended(NamedTuple):
-    """Where a batch landed. `end` is what to wait for when it must be durable."""
+    """Where a batch landed, message by message. `end` is what to wait for when it must be durable."""
 
-    physical_offsets: list[int]
-    queue_offsets: list[int]
+    places: "array[int]"
+    numbers: "array[int]"
     store_ms: int
     end: int
+
+    @property
+    def physical_offsets(self) -> list[int]:
+        return self.places.tolist()
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        return self.numbers.tolist()
 
 
 class Store:
@@ -73,12 +80,14 @@ class Store:
         self.worker = ThreadPoolExecutor(1, "store.flush")
         self.queue_worker = ThreadPoolExecutor(1, "store.queues")  # of their own: senders wait for the log's flush
         self._maker = ThreadPoolExecutor(1, "store.segment")
+        self._committer = ThreadPoolExecutor(1, "store.commit")
         self._lock = StoreLock(config.root / "lock")
         self._abort = AbortFile(disk, config.root / "abort")
         self.checkpoint = Checkpoint(disk, config.root / "checkpoint")
-        self.commitlog = CommitLog(disk, config.log_directory, config.segment_size, self._maker, config.pool_enabled)
+        self.commitlog = CommitLog(disk, config, self._maker)
         self.dispatch = Dispatch(disk, config)
         self.reader = Reader(config, self.commitlog)
+        self.disk_percent = 0  # how full the fuller of the two partitions was when last looked at
         self.is_disk_full = False
         self.is_closed = False
         self._asked_cleanings = 0
@@ -97,7 +106,8 @@ class Store:
         """Lock the directory, recover what is in it, and be ready to append."""
         allow_many_files()
         config.root.mkdir(parents=True, exist_ok=True)
-        config.log_directory.mkdir(parents=True, exist_ok=True)
+        for directory in config.log_directories:
+            directory.mkdir(parents=True, exist_ok=True)
         store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk or Disk())
         store._lock.take()
         try:
@@ -124,6 +134,7 @@ class Store:
         self.log_flush.flush()
         self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
         self.commitlog.prepare_next()
+        self.look_at_disk()
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +151,9 @@ class Store:
 
     def append(self, drafts: Sequence[Draft]) -> Appended:
         """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
-        (places, queue_offsets), store_ms = self.append_laid(partial(self._lay, drafts))
+        if self.config.sealed:
+            drafts = [with_room_for_seal(draft) for draft in drafts]
+        (places, queue_offsets), store_ms = self._append(partial(self._lay, drafts))
         return Appended(places, queue_offsets, store_ms, self.commitlog.end)
 
     def append_laid(self, lay: Lay[T]) -> tuple[T, int]:
@@ -148,6 +161,11 @@ class Store:
 
         Returns what it gave besides, and the store time. Where it lays out nothing, nothing is written.
         """
+        if self.config.sealed:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "enabledAppendPropCRC: only `append` seals records")
+        return self._append(lay)
+
+    def _append(self, lay: Lay[T]) -> tuple[T, int]:
         self._check_writable()
         store_ms = max(self._clock.now_ms(), self._last_store_ms)  # never back, for searches rely on its order
         commitlog = self.commitlog
@@ -165,22 +183,21 @@ class Store:
         except OSError as error:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the log cannot be written: {error}") from error
         self._last_store_ms = store_ms
-        for run in runs:
-            self._next_offsets[run[0], run[1]] = last_offset(run)
+        for topic, queue_id, first_offset, entries in runs:
+            self._next_offsets[topic, queue_id] = first_offset + len(entries) // ENTRY_SIZE
         end = commitlog.end
         self.progress.append(end)
-        self.dispatch.offer(end, store_ms, runs, keys)
         if not self.config.pool_enabled:
             self.progress.commit(end)
-            if not self.config.is_sync:
-                self._advance()
+        if self.dispatch.take(end, store_ms, runs, keys, self.progress.visible):
+            self.progress.dispatch(end)
         if self.took_s * 1000 > self.config.busy_timeout_ms:
             self._slow_until_s = started_s + 2 * self.took_s
         return more, store_ms
 
     def _lay(
         self, drafts: Sequence[Draft], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
-    ) -> Laid[tuple[list[int], list[int]]]:
+    ) -> Laid[tuple["array[int]", "array[int]"]]:
         try:
             records, places, queue_offsets, runs, keys = kernel.lay_records(
                 drafts,
@@ -193,6 +210,8 @@ class Store:
             )
         except ValueError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if self.config.sealed:
+            records = kernel.seal_records(records)
         return records, runs, keys, (places, queue_offsets)
 
     def _roll(self, size: int) -> None:
@@ -238,76 +257,60 @@ class Store:
 
     def commit(self) -> None:
         """With the transient pool: write what it has gathered to the log's files."""
-        if self.progress.committed == self.progress.appended:
-            return
-        try:
-            self.commitlog.commit()
-        except OSError as error:
-            log.error("the pool cannot be written to the log error=%s", error)
-            return
-        self.progress.commit(self.progress.appended)
-        if not self.config.is_sync:
+        if self.progress.committed < self.progress.appended:
+            try:
+                self.commitlog.commit()
+            except OSError as error:
+                log.error("the pool cannot be written to the log error=%s", error)
+            self._settle()
+
+    async def commit_in_thread(self) -> None:
+        """The same without holding up the loop."""
+        if self.progress.committed < self.progress.appended:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._committer, self.commitlog.commit)
+            except OSError as error:
+                log.error("the pool cannot be written to the log error=%s", error)
+            self._settle()
+
+    def _settle(self) -> None:
+        end = self.commitlog.settle()
+        if end is not None:
+            # A blank record may be committed whose successor was refused: it is nobody's yet.
+            self.progress.commit(min(end, self.progress.appended))
             self._advance()
 
     # Making durable
 
     def flush(self) -> None:
         """Make everything appended durable and visible, in the caller's thread."""
+        store_ms, end = self._last_store_ms, self.progress.appended
         self.commit()
-        store_ms = self._last_store_ms
         self.log_flush.flush()
-        self._flushed(store_ms)
+        self._flushed(store_ms, end)
 
     async def flush_in_thread(self) -> None:
         """The same without holding up the loop; errors reach those who wait for `durable`."""
-        self.commit()
-        store_ms = self._last_store_ms
+        store_ms, end = self._last_store_ms, self.progress.appended
+        await self.commit_in_thread()
         await self.log_flush.flush_in(self.worker)
         if self.log_flush.failure is None:
-            self._flushed(store_ms)
+            self._flushed(store_ms, end)
 
-    def _flushed(self, store_ms: int) -> None:
-        if self.progress.flushed == self.progress.committed:
+    def _flushed(self, store_ms: int, end: int) -> None:
+        """All that was appended before the flush began is durable, unless the pool could not be written."""
+        if self.progress.flushed >= end:
             self.checkpoint.log_ms = store_ms
         self._advance()
         self.log_flush.serve()
 
     async def durable(self, end: int, timeout_s: float | None = None) -> bool:
         """Wait until the log is durable up to end; false if that takes too long (the messages are stored)."""
-        try:
-            async with asyncio.timeout(timeout_s or self.config.sync_flush_timeout_ms / 1000):
-                await self.log_flush.wait(end)
-        except TimeoutError:
-            return False
-        return True
+        return await self.log_flush.is_done(end, timeout_s or self.config.sync_flush_timeout_ms / 1000)
 
     def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:
         """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
-        store_ms, is_thorough = self.dispatch.store_ms, pages_min == 0
-        index_ms = self.dispatch.index.full_ms
-        segments, directories = self.dispatch.unsynced(pages_min)
-
-        def sync() -> None:
-            for directory, base in segments:
-                with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                    self._sync_file(directory / segment_name(base))
-            for directory in directories:
-                with contextlib.suppress(FileNotFoundError):
-                    self._disk.sync_directory(directory)
-            if is_thorough:
-                self.checkpoint.queue_ms = max(self.checkpoint.queue_ms, store_ms)
-            self.checkpoint.index_ms = max(self.checkpoint.index_ms, index_ms)
-            self.checkpoint.save()
-
-        return sync
-
-    def _sync_file(self, path: Path) -> None:
-        """With a descriptor of our own, for the segment may be closed to make room; one at a time: queues are many."""
-        fd = self._disk.open(path)
-        try:
-            self._disk.sync(fd)
-        finally:
-            os.close(fd)
+        return begin_queue_flush(self._disk, self.dispatch, self.checkpoint, pages_min)
 
     def flush_queues(self) -> None:
         """Make queues durable and note in the checkpoint how far they may be trusted."""
@@ -330,6 +333,31 @@ class Store:
         """Messages of a queue from an offset on, as views of the log."""
         queue = self.dispatch.queues.get((key.topic, key.queue_id))
         return self.reader.read(queue, offset, count_max, tag_hashes, predicate, size_max)
+
+    def min_offset(self, key: QueueKey) -> int:
+        """The first queue offset that can be read; 0 for a queue that is not here."""
+        queue = self.queue(key)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, key: QueueKey) -> int:
+        """One more than the last queue offset that can be read; 0 for a queue that is not here."""
+        queue = self.queue(key)
+        return 0 if queue is None else queue.next_offset
+
+    def earliest_ms(self, key: QueueKey | None = None) -> int:
+        """When the oldest message still here was stored, of a queue or of the whole log; -1 without one."""
+        if key is None:
+            oldest = self.record_at(self.commitlog.start)
+            return -1 if oldest is None else store_ms_of(oldest)
+        queue = self.queue(key)
+        if queue is None or queue.min_offset >= queue.next_offset:
+            return -1
+        return self.reader.store_ms(queue, queue.min_offset)
+
+    @property
+    def dispatch_behind(self) -> int:
+        """Bytes of log that are not in queues and index yet, so that no reader finds them."""
+        return self.progress.appended - self.progress.dispatched
 
     def offset_at(self, key: QueueKey, time_ms: int, is_upper: bool = False) -> int:
         """The queue offset for a store time; 0 for a queue that is not here."""
@@ -369,19 +397,20 @@ class Store:
 
     # Letting go
 
-    def ask_for_cleaning(self) -> None:
-        """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
-        self._asked_cleanings = 20
-
     def remove_topic(self, topic: str) -> None:
-        """Delete the queues of a topic, which begin at 0 again if it comes back; its records expire with the log."""
+        """Delete a topic's queues, for good: made again, it starts at offset 0. Its records expire with the log."""
         self.dispatch.remove_topic(topic)
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
 
+    def ask_for_cleaning(self) -> None:
+        """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
+        self._asked_cleanings = 20
+
     def look_at_disk(self) -> DiskState:
         """See how full the disk is; one that is too full takes no messages until there is room again."""
-        used = max(self._disk.used_percent(self.config.log_directory), self._disk.used_percent(self.config.root))
+        of_log = min(self._disk.used_percent(directory) for directory in self.config.log_directories)
+        used = max(of_log, self._disk.used_percent(self.config.root))
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
             log.error(
@@ -394,6 +423,7 @@ class Store:
             self.is_disk_full = True
         elif state is not DiskState.FORCE:
             self.is_disk_full = False
+        self.disk_percent = used
         return state
 
     def clean(self) -> list[int]:
@@ -408,6 +438,7 @@ class Store:
             self.commitlog.remove_first()
         if gone:
             self.dispatch.raise_min(self.commitlog.start)
+            remove_expired(self._disk, self.config.root / "consumequeue_ext", self.earliest_ms())
         return gone
 
     def _ages(self) -> list[SegmentAge]:
@@ -416,7 +447,7 @@ class Store:
         safe = min(self.progress.flushed, self.progress.dispatched)
         ages = []
         for base in segments.bases:
-            written_ms = os.stat(segments.directory / f"{base:020d}").st_mtime_ns // 1_000_000
+            written_ms = os.stat(segments.home(base) / f"{base:020d}").st_mtime_ns // 1_000_000
             ages.append(SegmentAge(base, segments.segment_size, written_ms))
             if base + segments.segment_size > safe:
                 break
@@ -454,6 +485,7 @@ class Store:
     def _release(self) -> None:
         self.worker.shutdown()
         self.queue_worker.shutdown()
+        self._committer.shutdown()
         self._maker.shutdown()
         self.commitlog.close()
         self.dispatch.close()

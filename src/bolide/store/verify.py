@@ -1,8 +1,13 @@
 """Checks every record, every queue entry and every key of a store against the log, and names what does not fit.
 
 Reads files only; nothing is changed. The store should be stopped, or the newest messages may look out of step.
+
+Records of a topic that was removed stay in the log, and their entries are rightly missing: that is so for a topic that
+the broker's table (config/topics.json) does not know and that has no queues, and for what lies before the place where
+the offsets of a queue begin at 0 again.
 """
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +24,7 @@ from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
 
 _STRETCH = 16 << 20
+_DOUBTS_MAX = 100  # of one queue: more of them say nothing more
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,12 @@ class Verification:
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         self._pool = SegmentPool(Disk(), 256)
-        self._log = Segments(self._pool, config.log_directory, config.segment_size)
+        first, *more = config.log_directories
+        self._log = Segments(self._pool, first, config.segment_size, more_directories=more)
         self._queues: dict[tuple[str, int], Segments] = {}
         self._ends: dict[tuple[str, int], int] = {}
+        self._doubts: dict[tuple[str, int], list[Finding]] = {}
+        self._known_topics = _known_topics(config.root)
         self._keys: set[bytes] = set()
         self._delays_ms = delays_ms_of(config.delay_levels)
         self._record_count = 0
@@ -58,6 +67,8 @@ class Verification:
         try:
             self._log.load()
             yield from self._check_log()
+            for doubts in self._doubts.values():
+                yield from doubts
             for key in self._queue_keys():
                 yield from self._check_end(key)
             if self._config.index_enabled:
@@ -88,7 +99,7 @@ class Verification:
                 until = min(at + stretch, len(view))
                 runs, keys, count, _, end, reason = kernel.walk_records(view, at, until, base, True, self._delays_ms)
                 for run in runs:
-                    yield from self._check_run(*run)
+                    self._check_run(*run)
                 if self._config.index_enabled:
                     self._keys.update(keys[i : i + 12] for i in range(0, len(keys), ENTRY_SIZE))
                 self._record_count += count
@@ -106,7 +117,7 @@ class Verification:
 
     def _check_tail(self, base: int, at: int) -> Iterator[Finding]:
         """The log ends here: nothing may follow."""
-        file = str(self._config.log_directory / segment_name(base))
+        file = str(self._log.home(base) / segment_name(base))
         view = self._log.open(base).view
         if any(view[at:]):
             yield Finding(file, at, "neither a whole record nor the end of the log")
@@ -114,18 +125,29 @@ class Verification:
             if later > base and any(self._log.open(later).view[:8]):
                 yield Finding(file, at, f"the log ends here, but {segment_name(later)} holds more")
 
-    def _check_run(self, topic: str, queue_id: int, first: int, entries: bytes) -> Iterator[Finding]:
+    def _check_run(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
+        if self._is_removed(topic):
+            return
         queue = self._queue((topic, queue_id))
+        doubts = self._doubts.setdefault((topic, queue_id), [])
+        if first == 0:
+            doubts.clear()  # the topic was removed and made again
         self._ends[topic, queue_id] = first + len(entries) // ENTRY_SIZE
         for i in range(0, len(entries), ENTRY_SIZE):
             at = first * ENTRY_SIZE + i
             segment = queue.find(at)
             here = b"" if segment is None else segment.view[at - segment.base : at - segment.base + ENTRY_SIZE]
-            if here != entries[i : i + ENTRY_SIZE] and self._resolved(queue, here) != entries[i : i + ENTRY_SIZE]:
+            wanted = entries[i : i + ENTRY_SIZE]
+            if here != wanted and len(doubts) < _DOUBTS_MAX and self._resolved(queue, here) != wanted:
                 base = at - at % queue.segment_size
                 physical_offset = int.from_bytes(entries[i : i + 8], "big")
                 what = f"entry {at // ENTRY_SIZE} is not that of the record at {physical_offset}"
-                yield Finding(str(queue.directory / segment_name(base)), at - base, what)
+                doubts.append(Finding(str(queue.directory / segment_name(base)), at - base, what))
+
+    def _is_removed(self, topic: str) -> bool:
+        if self._known_topics is None or topic in self._known_topics:
+            return False
+        return not (self._config.root / "consumequeue" / topic).is_dir()
 
     def _resolved(self, queue: Segments, entry: memoryview | bytes) -> memoryview:
         """The entry with its tag hash, if it holds the address of one."""
@@ -179,6 +201,15 @@ class Verification:
         for key in sorted(missing, key=lambda key: key[4:]):
             hashed, physical_offset = struct.unpack(">iq", key)
             yield Finding(str(config.root / "index"), 0, f"key {hashed} of the record at {physical_offset} is missing")
+
+
+def _known_topics(root: Path) -> set[str] | None:
+    """The topics of the broker that keeps this store, None if it left no table."""
+    try:
+        table = json.loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
+        return set(table)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def findings(config: StoreConfig) -> list[Finding]:

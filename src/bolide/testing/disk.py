@@ -66,6 +66,13 @@ class ForgetfulDisk(Disk):
         with self._lock:
             self._names -= {name for name in self._names if name.parent == path}
             self._names |= set(path.iterdir())
+            # What lay in a directory that is gone is out of reach.
+            gone = {name for name in self._names if not name.parent.is_dir()}
+            self._names -= {name for name in gone if not self._is_reachable(name)}
+
+    def _is_reachable(self, path: Path) -> bool:
+        """Whether every directory on the way has a name that a power cut leaves."""
+        return all(parent in self._names for parent in path.parents if self._root in parent.parents)
 
     def survive(self, target: Path, chance: random.Random) -> None:
         """Write to target one of the states in which the disk may be found after a power cut."""
@@ -75,8 +82,7 @@ class ForgetfulDisk(Disk):
     def _survive(self, target: Path, chance: random.Random) -> None:
         now = {path for path in self._root.rglob("*") if path.is_file()}
         for path in sorted(now | {name for name in self._names if name in self._contents}):
-            parents = [parent for parent in path.parents if self._root in parent.parents]
-            is_named = all(name in self._names for name in (path, *parents))
+            is_named = path in self._names and self._is_reachable(path)
             if path not in now:
                 keeps = chance.random() < 0.5  # its removal was not synced
             else:
