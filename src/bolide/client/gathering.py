@@ -9,27 +9,27 @@ With `linger_ms` the messages of a topic wait for each other, so long at most, a
 KiB. A batch lies in one queue, in the order its messages were given.
 
 The rule: at most `HELD_COUNT_MAX` messages of a producer are under way here; who brings more waits (`room`). A message
-that may be tried elsewhere after a failure is given back (`again`), to be sent the long way in the time it has left.
+that may be tried elsewhere after a failure goes back to the producer (`LongWay`), with the time it has left.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 from bolide import kernel
 from bolide.client.instance import Instance
-from bolide.client.outgoing import SendRules, batch_fields, message_of, send_head
+from bolide.client.outgoing import SEND_TAIL, SendRules, batch_fields, message_of, send_head
 from bolide.client.receipt import Receipt, receipt_of, receipts_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import shard_queue
 from bolide.clock import Clock
-from bolide.errors import ClientError, ConnectionLost, RequestTimeout
+from bolide.errors import BolideError, ClientError, ConnectionLost, RequestTimeout
 from bolide.kernel.plain_client import Item
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import CLOSED_TOPICS, RETRY_PREFIX
 from bolide.protocol.codes import RequestCode
-from bolide.protocol.command import VERSION, Command
+from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.guests import Guests
 from bolide.remoting.session import Session
@@ -38,9 +38,33 @@ HELD_COUNT_MAX = 8192
 BATCH_COUNT_MAX = 64
 BATCH_SIZE_MAX = 32 * 1024
 _SWEEPS = 8  # within one time limit: a late answer is noticed an eighth of it too late
-_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
-Again = Callable[["Run", Sequence[int], str | None, float], Coroutine[Any, Any, None]]
+
+class LongWay(Protocol):
+    """Who sends any message: the producer."""
+
+    def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue: ...
+
+    def is_tried_again(self, failure: ClientError) -> bool: ...
+
+    async def send_prepared(
+        self,
+        message: Message,
+        *,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt: ...
+
+    async def send_together(
+        self,
+        prepared: Sequence[Message],
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> list[Receipt]: ...
 
 
 class Run:
@@ -78,10 +102,6 @@ class Run:
         self.first = 0
         self.deadline_s = 0.0
         self.read_count = 0
-
-    def message(self, index: int) -> Message:
-        """A message of it, for who sends it the long way."""
-        return message_of(self.topic, self.items[index], self.ids[index])
 
 
 class Outbox:
@@ -252,9 +272,7 @@ class Gathering:
         ids: UniqueIds,
         clock: Clock,
         guests: Guests,
-        choose: Callable[[Route], MessageQueue],
-        again: Again,
-        is_worth_another: Callable[[ClientError], bool],
+        long_way: LongWay,
         *,
         timeout_s: float,
         linger_ms: float,
@@ -266,9 +284,7 @@ class Gathering:
         self._ids = ids
         self._clock = clock
         self._guests = guests
-        self._choose = choose
-        self._again = again
-        self._is_worth_another = is_worth_another
+        self._long_way = long_way
         self._timeout_s = timeout_s
         self._targets: dict[str, _Target] = {}
         self._loop = asyncio.get_running_loop()
@@ -293,7 +309,7 @@ class Gathering:
             queue = shard_queue(target.route.publish, shard)
         if target.is_batched:
             return self._join(target, item, queue)
-        chosen = self._choose(route) if queue is None else queue
+        chosen = self._long_way.choose(route, None, None) if queue is None else queue
         lane = target.lanes.get(chosen.broker_name)
         if lane is None:
             return None
@@ -362,7 +378,7 @@ class Gathering:
         del target.batches[batch.queue]
         if batch.timer is not None:
             batch.timer.cancel()
-        queue = self._choose(target.route) if batch.queue is None else batch.queue
+        queue = self._long_way.choose(target.route, None, None) if batch.queue is None else batch.queue
         run = Run(self, batch.topic, queue.broker_name, is_batch=True)
         run.items, run.futures, run.queues = batch.items, batch.futures, [queue]
         if batch.queue is not None:
@@ -390,7 +406,7 @@ class Gathering:
             fields = batch_fields(run.topic, self.rules, born_ms, run.queues[0])
             return Command(RequestCode.SEND_BATCH_MESSAGE, opaque=run.first, fields=fields, body=body).encode()
         queue_ids = [queue.queue_id for queue in run.queues]
-        return kernel.write_sends(run.head, _TAIL, born_ms, run.first, queue_ids, run.items, run.ids)
+        return kernel.write_sends(run.head, SEND_TAIL, born_ms, run.first, queue_ids, run.items, run.ids)
 
     # Back
 
@@ -405,7 +421,7 @@ class Gathering:
     def fail(self, run: Run, indexes: Sequence[int], problem: ClientError) -> None:
         """Tell of a failure, or have the long way try again: another broker may take what this one did not."""
         left_s = run.deadline_s - self._loop.time()
-        if left_s > 0 and self._is_worth_another(problem) and not run.bound.issuperset(indexes):
+        if left_s > 0 and self._long_way.is_tried_again(problem) and not run.bound.issuperset(indexes):
             self._give_back(run, indexes, run.broker_name, left_s)
             return
         for index in indexes:
@@ -414,15 +430,53 @@ class Gathering:
         self.release(len(indexes))
 
     def _give_back(self, run: Run, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
-        self._guests.invite(self._finish(run, indexes, last_broker, left_s), name="producer.again")
+        """Send the long way what the short one could not; only what never left may still be bound to its queue."""
+        messages = [message_of(run.topic, run.items[index], run.ids[index]) for index in indexes]
+        queue = run.queues[indexes[0]] if indexes[0] in run.bound else None
+        if run.is_batch:
+            sending = self._long_way.send_together(messages, None, queue, left_s, last_broker)
+        else:
+            sending = self._send_alone(messages[0], None, queue, left_s, last_broker)
+        self._guests.invite(self._finish([run.futures[index] for index in indexes], sending), name="producer.again")
 
-    async def _finish(self, run: Run, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
+    def send_aside(self, message: Message, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt]:
+        """Send any message the long way, in a task of its own."""
+        future = self.hold()
+        sending = self._send_alone(message, shard, queue, self._timeout_s, None)
+        self._guests.invite(self._finish([future], sending), name="producer.submit")
+        return future
+
+    async def _send_alone(
+        self,
+        message: Message,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None,
+    ) -> list[Receipt]:
+        sending = self._long_way.send_prepared(
+            message, shard=shard, queue=queue, timeout_s=timeout_s, last_broker=last_broker
+        )
+        return [await sending]
+
+    async def _finish(
+        self, futures: Sequence[asyncio.Future[Receipt]], sending: Coroutine[Any, Any, list[Receipt]]
+    ) -> None:
         try:
-            await self._again(run, indexes, last_broker, left_s)
+            receipts = await sending
+        except BolideError as problem:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(problem)
+        else:
+            for future, receipt in zip(futures, receipts, strict=True):
+                if not future.done():
+                    future.set_result(receipt)
         finally:
-            for index in indexes:
-                run.futures[index].cancel()  # none is left without an answer, whatever happened
-            self.release(len(indexes))
+            sending.close()
+            for future in futures:
+                future.cancel()  # none is left without an answer, whatever happened
+            self.release(len(futures))
 
 
 def _queue_of(queue: MessageQueue, queue_id: int) -> MessageQueue:

@@ -19,11 +19,12 @@ from bolide.model.queue import MessageQueue
 from bolide.model.topics import AUTO_CREATE_TOPIC, CLOSED_TOPICS
 from bolide.protocol.batch import encode_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
+from bolide.protocol.command import VERSION, Command
 from bolide.protocol.compression import Compression, compress, with_compression
 from bolide.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties, join_properties
 
 DEFAULT_QUEUE_COUNT = 4
+SEND_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION  # see `kernel.write_sends`
 EXTRA_SIZE_MAX = PROPERTIES_SIZE_MAX - 128  # the id and its name come too
 
 

@@ -16,10 +16,10 @@ from typing import Self
 
 from bolide.client import this_process
 from bolide.client.config import Credentials, client_config
-from bolide.client.direct import Lines
-from bolide.client.gathering import Gathering, Run
+from bolide.client.failures import is_network, is_worth_another
+from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook, tell
-from bolide.client.instance import BROKER_NOT_IN_ROUTE, GO_AWAY, NO_ROUTE, Instance, open_instance, unreachable
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance, unreachable
 from bolide.client.outgoing import (
     SendRules,
     batch_command,
@@ -36,31 +36,16 @@ from bolide.client.receipt import Receipt, batch_receipts, receipt_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
 from bolide.clock import Clock, SystemClock
-from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.errors import BolideError, ClientError, ConnectError, RequestTimeout
 from bolide.kernel.plain_client import Item
 from bolide.model.message import Message
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
-from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.guests import Guests
 
-# Another broker may take what this one refused; any other code would be the same everywhere.
-_RETRIED_CODES = frozenset(
-    (
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        204,
-        205,
-        GO_AWAY,
-    )
-)
-_NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 log = logging.getLogger(__name__)
 
@@ -100,7 +85,7 @@ class Producer:
         self.timeout_s = timeout_s
         self._config = client_config(namesrv, instance_name=instance_name, credentials=credentials, connect=connect)
         self._clock = clock or SystemClock()
-        self._rules = SendRules(
+        self.rules = SendRules(
             group=group,
             body_size_max=body_size_max,
             compress_over=compress_over,
@@ -111,7 +96,7 @@ class Producer:
         self._avoids_slow = avoids_slow
         self._hooks = list(hooks)
         self._linger_ms = linger_ms
-        self._short_size = self._rules.short_size
+        self._short_size = self.rules.short_size
         # Messages that need no thought take the short way; each of these is a thought.
         self._is_plain = not (hooks or credentials or avoids_slow or retries_unsafe)
         self._guests = Guests()
@@ -135,17 +120,15 @@ class Producer:
         instance.producers[self.group] = self
         self._selection = Selection(instance.chance, avoids_slow=self._avoids_slow)
         ip = ip_address(instance.client_id.partition("@")[0]).packed
-        self._ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
+        self.ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
         await self._stack.enter_async_context(self._guests)
         self._gathering = Gathering(
             instance,
-            self._rules,
-            self._ids,
+            self.rules,
+            self.ids,
             self._clock,
             self._guests,
-            lambda route: self._choose(route, None, None),
-            self._again,
-            lambda problem: self._retry_count > 0 and _is_worth_another(problem),
+            self,
             timeout_s=self.timeout_s,
             linger_ms=self._linger_ms,
         )
@@ -234,11 +217,9 @@ class Producer:
             message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
             if shard is not None or queue is not None:
                 await self._gathering.flush()  # the long way must not be overtaken, nor overtake
-            future = self._gathering.hold()
-            sending = self.send_prepared(message, shard=shard, queue=queue, timeout_s=self.timeout_s)
-            task = self._guests.invite(self._finish(future, sending), name="producer.submit")
+            future = self._gathering.send_aside(message, shard, queue)
             if shard is not None or queue is not None:
-                await asyncio.wait((task,))
+                await asyncio.wait((future,))
         return future
 
     async def flush(self) -> None:
@@ -259,53 +240,32 @@ class Producer:
         waits_for_store: bool | None,
     ) -> asyncio.Future[Receipt] | None:
         """The short way, for a message that can take it."""
+        short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
+        return None if short is None else self._gathering.give(short[0], short[1], shard, queue)
+
+    def short(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        waits_for_store: bool | None,
+    ) -> tuple[Route, Item] | None:
+        """A message that can take the short way, and its route; any thread may call this."""
         instance = self._instance
         if instance is None or instance.process_id != this_process.process_id:
             return None  # the long way says why
         if not self._is_plain or isinstance(topic, Message) or topic not in self._topics:
             return None
         route = instance.known_route(topic)
-        item: Item | None
-        if tags or keys or properties or flag or type(body) is not bytes or not 0 < len(body) < self._short_size:
-            item = item_of(self._rules, body, tags, keys, properties, flag)
-        else:
-            item = body, b"", 0
-        if route is None or item is None or waits_for_store is not None:
+        if route is None or not route.publish or waits_for_store is not None:
             return None
-        return self._gathering.give(route, item, shard, queue)
-
-    async def _finish(self, future: asyncio.Future[Receipt], sending: Awaitable[Receipt]) -> None:
-        try:
-            receipt = await sending
-        except BolideError as problem:
-            if not future.done():
-                future.set_exception(problem)
-        else:
-            if not future.done():
-                future.set_result(receipt)
-        finally:
-            self._gathering.release(1)
-
-    async def _again(self, run: Run, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
-        """Send the long way what the short one could not; only what never left may still be bound to its queue."""
-        messages = [run.message(index) for index in indexes]
-        queue = run.queues[indexes[0]] if indexes[0] in run.bound else None
-        try:
-            if run.is_batch:
-                receipts = await self._send_together(messages, None, queue, left_s, last_broker)
-            else:
-                sent = self.send_prepared(
-                    messages[0], shard=None, queue=queue, timeout_s=left_s, last_broker=last_broker
-                )
-                receipts = [await sent]
-        except BolideError as problem:
-            for index in indexes:
-                if not run.futures[index].done():
-                    run.futures[index].set_exception(problem)
-        else:
-            for index, receipt in zip(indexes, receipts, strict=True):
-                if not run.futures[index].done():
-                    run.futures[index].set_result(receipt)
+        if not (tags or keys or properties or flag) and type(body) is bytes and 0 < len(body) < self._short_size:
+            return route, (body, b"", 0)
+        item = item_of(self.rules, body, tags, keys, properties, flag)
+        return None if item is None else (route, item)
 
     async def send_prepared(
         self,
@@ -317,41 +277,13 @@ class Producer:
         last_broker: str | None = None,
     ) -> Receipt:
         """Send what `prepared` gave; `last_broker` is one that has failed with it already."""
-        command = send_command(message, self._rules, self._clock.now_ms())
+        command = send_command(message, self.rules, self._clock.now_ms())
         msg_id = message.unique_id or ""
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
             return [receipt_of(await self._request(command, chosen, left_s), chosen, msg_id)]
 
         return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
-
-    def try_directly(
-        self, message: Message, shard: str | None, queue: MessageQueue | None, timeout_s: float, lines: Lines
-    ) -> tuple[Receipt | None, str | None]:
-        """One attempt in the calling thread, on a line of its own: the receipt, or none and the broker that failed.
-
-        None and no broker when it could not be tried: the route is not known yet.
-        """
-        instance = self.instance
-        route = instance.known_route(message.topic)
-        if route is None or not route.publish or message.topic not in self._topics:
-            return None, None
-        chosen = queue or self._choose(route, shard, None)
-        address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
-        if address is None:
-            return None, None
-        command = to_queue(send_command(message, self._rules, self._clock.now_ms()), chosen)
-        begun_s = self._clock.monotonic_s()
-        try:
-            answer = lines.ask(address, command, timeout_s, instance.sign)
-            receipt = receipt_of(answer, chosen, message.unique_id or "")
-        except ClientError as failure:
-            self._note(chosen, begun_s, failure)
-            if shard is not None or queue is not None or not _is_worth_another(failure) or not self._retry_count:
-                raise
-            return None, chosen.broker_name
-        self._note(chosen, begun_s, None)
-        return receipt, None
 
     async def send_oneway(
         self,
@@ -367,9 +299,9 @@ class Producer:
     ) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
         message = self.prepared(topic, body, tags, keys, properties, flag, None)
-        command = send_command(message, self._rules, self._clock.now_ms())
+        command = send_command(message, self.rules, self._clock.now_ms())
         route = await self._route(message.topic)
-        chosen = queue or self._choose(route, shard, None)
+        chosen = queue or self.choose(route, shard, None)
         address = await self.instance.found_address(message.topic, chosen.broker_name)
         self._tell_before(message, chosen)
         await self.instance.client.send_oneway(address, to_queue(command, chosen))
@@ -384,9 +316,9 @@ class Producer:
     ) -> list[Receipt]:
         """Send messages of one topic in one request: stored together, in one queue, in their order."""
         prepared = [self._checked(message) for message in messages]
-        return await self._send_together(prepared, shard, queue, timeout_s or self.timeout_s)
+        return await self.send_together(prepared, shard, queue, timeout_s or self.timeout_s)
 
-    async def _send_together(
+    async def send_together(
         self,
         prepared: Sequence[Message],
         shard: str | None,
@@ -394,7 +326,7 @@ class Producer:
         timeout_s: float,
         last_broker: str | None = None,
     ) -> list[Receipt]:
-        command = batch_command(prepared, self._rules, self._clock.now_ms())
+        command = batch_command(prepared, self.rules, self._clock.now_ms())
         msg_ids = [message.unique_id or "" for message in prepared]
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
@@ -435,21 +367,21 @@ class Producer:
             left_s = started_s + timeout_s - begun_s
             if left_s <= 0:
                 break
-            chosen = queue or self._choose(route, shard, last_broker)
+            chosen = queue or self.choose(route, shard, last_broker)
             last_broker = chosen.broker_name
             self._tell_before(message, chosen)
             try:
                 receipts = await attempt(chosen, left_s)
             except ClientError as failure:
-                self._note(chosen, begun_s, failure)
+                self.note(chosen, begun_s, failure)
                 self._tell_after(message, chosen, None, failure)
                 problem = failure
-                if not _is_worth_another(failure):
+                if not is_worth_another(failure):
                     raise
                 log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
                 route = await self._doubted(route, failure, started_s + timeout_s)
                 continue
-            self._note(chosen, begun_s, None)
+            self.note(chosen, begun_s, None)
             receipt = receipts[0]
             self._tell_after(message, chosen, receipt, None)
             if self._retries_unsafe and not receipt.is_ok:
@@ -482,7 +414,8 @@ class Producer:
         except ConnectError as problem:
             raise unreachable(queue.broker_name, problem) from problem
 
-    def _choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
+    def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
+        """The queue for the next message."""
         if not route.publish:
             raise ClientError(
                 f"topic {route.topic} has no queue that takes messages: it is read-only, or its master is gone",
@@ -495,20 +428,25 @@ class Producer:
     async def _route(self, topic: str) -> Route:
         instance = self.instance
         is_new = topic not in self._topics
-        route = await instance.route(topic, self._rules.queue_count)
+        route = await instance.route(topic, self.rules.queue_count)
         if is_new:
             self._topics[topic] = None
             # Brokers must know us before they ask us back; a topic in use already has been told of by the timer.
             await instance.heartbeat()
         return route
 
-    def _note(self, queue: MessageQueue, begun_s: float, failure: ClientError | None) -> None:
+    def note(self, queue: MessageQueue, begun_s: float, failure: ClientError | None) -> None:
+        """Remember what an attempt showed of its broker."""
         now_s = self._clock.monotonic_s()
         has_failed = failure is not None
-        is_reachable = not isinstance(failure, _NETWORK)
+        is_reachable = not is_network(failure)
         self._selection.note(
             queue.broker_name, (now_s - begun_s) * 1000, now_s, has_failed=has_failed, is_reachable=is_reachable
         )
+
+    def is_tried_again(self, failure: ClientError) -> bool:
+        """Whether a message that is bound to no queue has another attempt."""
+        return self._retry_count > 0 and is_worth_another(failure)
 
     # Messages
 
@@ -533,8 +471,8 @@ class Producer:
         return self._checked(message)
 
     def _checked(self, message: Message) -> Message:
-        check_message(message, self._rules.body_size_max)
-        return with_id(message, self._ids.next())
+        check_message(message, self.rules.body_size_max)
+        return with_id(message, self.ids.next())
 
     @property
     def instance(self) -> Instance:
@@ -560,8 +498,3 @@ class Producer:
     ) -> None:
         if self._hooks:
             tell(partial(hook.after_send, message, queue, receipt, problem) for hook in self._hooks)
-
-
-def _is_worth_another(failure: ClientError) -> bool:
-    """Whether another broker may take what this one did not."""
-    return isinstance(failure, _NETWORK) or failure.code in _RETRIED_CODES or failure.code == BROKER_NOT_IN_ROUTE
