@@ -1,14 +1,18 @@
 """What the tests of the client share: a cluster to play on, a consumer that gathers, a topic that is filled."""
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import uvloop
+
 from bolide import aio
 from bolide.testing import AsyncCluster, VirtualClock, cluster
 from bolide.testing.loop import VirtualLoop
+from tests.remoting.loops import REAL_LIMIT_S, Test, run_on
 
 OLDEST = aio.StartFrom.oldest()
 
@@ -21,6 +25,20 @@ async def stage(topic: str = "T", queue_count: int = 8, **options: Any) -> Async
     async with cluster(**options) as rocket:
         await rocket.create_topic(topic, queue_count)
         yield rocket
+
+
+def on_uvloop(test: Test) -> Callable[..., None]:
+    """For what takes seconds: one loop is enough."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(2 * REAL_LIMIT_S):
+                await test(**given)
+
+        run_on(uvloop.new_event_loop, in_time)
+
+    return run
 
 
 def client_clock() -> Any:

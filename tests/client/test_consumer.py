@@ -23,12 +23,16 @@ async def test_going_on_acknowledges_and_an_exception_that_leaves_the_loop_does_
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         await send_all(producer, "T", numbers(0, 5))
         seen = []
-        with pytest.raises(RuntimeError, match="not this one"):
+
+        async def fail_at_2() -> None:
             async with aio.Consumer("g", "T", rocket.namesrv, start_from=OLDEST) as consumer:
                 async for message in consumer:
                     seen.append(message.body)
                     if message.body == b"2":
                         raise RuntimeError("not this one")
+
+        with pytest.raises(RuntimeError, match="not this one"):
+            await fail_at_2()
         assert seen == numbers(0, 3)
         async with gathering("g", "T", rocket.namesrv) as again:
             await eventually(lambda: len(again.taken) == 3)
@@ -105,10 +109,10 @@ async def test_a_group_starts_at_the_oldest_at_the_newest_or_at_a_time() -> None
         await send_all(producer, "T", numbers(0, 5))
         (queue,) = await walker.queues("T")
         middle = (await walker.pull(queue, 3)).messages[0]
-        while (await send_all(producer, "T", [b"5"]))[0] and middle.stored_at >= (
-            last := (await walker.pull(queue, await walker.max_offset(queue) - 1)).messages[0]
-        ).stored_at:
-            pass  # until a later millisecond has one too
+        last = middle
+        while last.stored_at == middle.stored_at:  # until a later millisecond has one too
+            await producer.send("T", b"5")
+            last = (await walker.pull(queue, await walker.max_offset(queue) - 1)).messages[0]
         async with gathering("time", "T", rocket.namesrv, start_from=aio.StartFrom.time(last.stored_at)) as member:
             await eventually(lambda: len(member.taken) >= 1)
             assert member.taken[0].queue_offset == await walker.offset_at(queue, last.stored_at)

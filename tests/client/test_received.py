@@ -35,6 +35,7 @@ TEXTS = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categor
 class Nowhere:
     queue = MessageQueue("T", "a", 0)
     is_dropped = False
+    is_paused = False
 
     @property
     def decide(self) -> Decide:

@@ -1,12 +1,17 @@
 """What thousands of queues need: few descriptors, and no page that was not asked for."""
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 
+from bolide.clock import SystemClock
 from bolide.store.disk import Disk
+from bolide.store.pillars import open_store
 from tests.store.given import draft, opened, read_all, small
 
 QUEUE_COUNT = 300
+LIMIT_S = 10
 
 
 class CountingDisk(Disk):
@@ -80,6 +85,38 @@ def test_more_queues_than_maps_lose_nothing_and_keep_to_the_maps(tmp_path: Path)
             assert [record.body for record in read_all(store, topic)] == [b"%d" % turn for turn in range(turns)]
     with opened(config) as store:
         assert {len(read_all(store, topic)) for topic in topics} == {turns}
+
+
+class StuckDisk(Disk):
+    """Syncs of queue files hang until they are let go."""
+
+    def __init__(self) -> None:
+        self.entered, self.let_go = threading.Event(), threading.Event()
+
+    def sync(self, fd: int) -> None:
+        if "/consumequeue/" in os.readlink(f"/proc/self/fd/{fd}"):
+            self.entered.set()
+            self.let_go.wait(LIMIT_S)
+        super().sync(fd)
+
+
+def test_senders_that_wait_for_the_disk_do_not_wait_for_queues(tmp_path: Path) -> None:
+    disk = StuckDisk()
+    config = small(tmp_path, flush_mode="SYNC_FLUSH", queue_flush_interval_ms=1, queue_flush_pages_min=1)
+
+    async def main() -> None:
+        async with open_store(config, SystemClock(), disk=disk) as store:
+            try:
+                assert await store.durable(store.append([draft(b"x")]).end, LIMIT_S)
+                assert await asyncio.to_thread(disk.entered.wait, LIMIT_S)
+                assert await store.durable(store.append([draft(b"y")]).end, LIMIT_S)
+                assert not disk.let_go.is_set()
+            finally:
+                disk.let_go.set()
+
+    asyncio.run(main())
+    with opened(small(tmp_path)) as store:
+        assert [record.body for record in read_all(store)] == [b"x", b"y"]
 
 
 def mapped_files(root: Path) -> list[str]:

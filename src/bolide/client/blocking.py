@@ -16,7 +16,7 @@ from bolide.client import consumer as asynchronous_consumer
 from bolide.client import producer as asynchronous_producer
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
-from bolide.client.direct import Lines
+from bolide.client.direct import Attempt, DirectSends
 from bolide.client.hooks import SendHook
 from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt
@@ -57,7 +57,6 @@ class Producer:
         self.group = group
         self._background = background_loop()
         self._clock = clock or SystemClock()
-        self._lines = Lines(self._clock)
         self._is_direct = not hooks and not (connect is not None and connect.is_tls)
         self._core = asynchronous_producer.Producer(
             group,
@@ -75,6 +74,7 @@ class Producer:
             hooks=hooks,
             clock=self._clock,
         )
+        self._direct = DirectSends(self._core, self._clock)
 
     def start(self) -> None:
         """Join the group; `with` does it."""
@@ -82,7 +82,7 @@ class Producer:
 
     def close(self) -> None:
         """Leave the group."""
-        self._lines.close()
+        self._direct.close()
         self._background.run(self._core.close())
 
     def __enter__(self) -> Self:
@@ -113,18 +113,23 @@ class Producer:
         Messages of one `shard` go to one queue, where they keep their order if one thread sends them.
         """
         self._background.check()
-        message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
         limit_s = timeout_s or self._core.timeout_s
-        last_broker = None
+        started_s = self._clock.monotonic_s()
+        attempt: Attempt | None = None
         if self._is_direct:
-            started_s = self._clock.monotonic_s()
-            receipt, last_broker = self._core.try_directly(message, shard, queue, limit_s, self._lines)
-            if receipt is not None:
-                return receipt
-            limit_s -= self._clock.monotonic_s() - started_s
-        sending = self._core.send_prepared(
-            message, shard=shard, queue=queue, timeout_s=max(limit_s, 0.001), last_broker=last_broker
-        )
+            short = self._core.short(topic, body, tags, keys, properties, flag, waits_for_store)
+            if short is not None:
+                attempt = self._direct.send_short(*short, shard, queue, limit_s)
+        if attempt is None:
+            message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+            direct = self._direct.send(message, shard, queue, limit_s) if self._is_direct else None
+            attempt = direct or Attempt(None, message)
+        receipt, unsent, last_broker = attempt
+        if receipt is not None or unsent is None:
+            assert receipt is not None, "an attempt has a receipt or leaves its message"
+            return receipt
+        left_s = max(limit_s - (self._clock.monotonic_s() - started_s), 0.001)
+        sending = self._core.send_prepared(unsent, shard=shard, queue=queue, timeout_s=left_s, last_broker=last_broker)
         return self._background.run(sending)
 
     def send_async(

@@ -4,11 +4,14 @@ Plain functions, so that every rule of what may be sent is tested without a brok
 with RocketMQ's code, before a byte leaves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any
 
 from bolide.errors import ClientError
+from bolide.kernel.plain_client import Item
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.names import topic_problem
@@ -16,11 +19,13 @@ from bolide.model.queue import MessageQueue
 from bolide.model.topics import AUTO_CREATE_TOPIC, CLOSED_TOPICS
 from bolide.protocol.batch import encode_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
+from bolide.protocol.command import VERSION, Command
 from bolide.protocol.compression import Compression, compress, with_compression
-from bolide.protocol.properties import join_properties
+from bolide.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties, join_properties
 
 DEFAULT_QUEUE_COUNT = 4
+SEND_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION  # see `kernel.write_sends`
+EXTRA_SIZE_MAX = PROPERTIES_SIZE_MAX - 128  # the id and its name come too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,11 @@ class SendRules:
     compression: Compression = Compression.ZLIB
     queue_count: int = DEFAULT_QUEUE_COUNT
 
+    @property
+    def short_size(self) -> int:
+        """A body below it is sent as it is."""
+        return min(self.compress_over, self.body_size_max + 1)
+
 
 def compression_named(name: str) -> Compression:
     """`zlib`, `lz4` or `zstd`."""
@@ -43,14 +53,22 @@ def compression_named(name: str) -> Compression:
         raise ClientError(f"compression {name!r} is not known; choose one of {known}") from None
 
 
+def check_topic(topic: str) -> None:
+    """Refuse a topic that nobody may send to."""
+    problem = topic_problem(topic)
+    if problem is None and topic in CLOSED_TOPICS:
+        problem = f"topic {topic} belongs to the brokers; nobody else sends to it"
+    if problem is not None:
+        raise ClientError(problem, ResponseCode.MESSAGE_ILLEGAL)
+
+
 def check_message(message: Message, body_size_max: int) -> None:
     """Refuse what no broker would take, with the reason."""
-    problem = topic_problem(message.topic)
-    if problem is None and message.topic in CLOSED_TOPICS:
-        problem = f"topic {message.topic} belongs to the brokers; nobody else sends to it"
-    if problem is None and not message.body:
+    check_topic(message.topic)
+    problem = None
+    if not message.body:
         problem = "the body is empty; RocketMQ keeps no message without one"
-    if problem is None and len(message.body) > body_size_max:
+    elif len(message.body) > body_size_max:
         problem = f"the body has {len(message.body)} bytes, at most {body_size_max} are taken"
     if problem is not None:
         raise ClientError(problem, ResponseCode.MESSAGE_ILLEGAL)
@@ -97,10 +115,19 @@ def send_command(message: Message, rules: SendRules, born_ms: int) -> Command:
 def batch_command(messages: Sequence[Message], rules: SendRules, born_ms: int) -> Command:
     """Many messages in one send. Their ids, joined, are the batch's own, as Java has it."""
     body = encode_batch(messages, rules.body_size_max)
-    shared = {names.WAIT: "true" if messages[0].waits_for_store else "false"}
-    fields = _fields(messages[0].topic, rules, born_ms)
-    fields |= {"f": "0", "h": "0", "i": join_properties(shared), "m": "true"}
+    fields = _fields(messages[0].topic, rules, born_ms) | _shared(waits_for_store=messages[0].waits_for_store)
     return Command(RequestCode.SEND_BATCH_MESSAGE, fields=fields, body=body)
+
+
+def batch_fields(topic: str, rules: SendRules, born_ms: int, queue: MessageQueue) -> dict[str, str]:
+    """The fields of a batch whose body was laid by the kernel."""
+    fields = _fields(topic, rules, born_ms) | _shared(waits_for_store=True)
+    return fields | {"e": str(queue.queue_id), "n": queue.broker_name}
+
+
+def _shared(*, waits_for_store: bool) -> dict[str, str]:
+    text = join_properties({names.WAIT: "true" if waits_for_store else "false"})
+    return {"f": "0", "h": "0", "i": text, "m": "true"}
 
 
 def _fields(topic: str, rules: SendRules, born_ms: int) -> dict[str, str]:
@@ -120,3 +147,47 @@ def to_queue(command: Command, queue: MessageQueue) -> Command:
     """The same send for one queue; an attempt of its own, since each needs its own number."""
     fields = {**command.fields, "e": str(queue.queue_id), "n": queue.broker_name}
     return replace(command, fields=fields)
+
+
+# The short way (`kernel.write_sends`): a message as an item, its request as a head that does not change
+
+
+def send_head(topic: str, rules: SendRules, broker_name: str) -> bytes:
+    """A send of this topic to this broker, up to the number of the queue."""
+    fields = _fields(topic, rules, 0) | {"f": "0", "m": "false", "n": broker_name}
+    del fields["e"], fields["g"]
+    pairs = ",".join(f"{encode_basestring(name)}:{encode_basestring(text)}" for name, text in fields.items())
+    return f'{{"code":{int(RequestCode.SEND_MESSAGE_V2)},"extFields":{{{pairs},"e":"'.encode()
+
+
+def item_of(
+    rules: SendRules,
+    body: bytes,
+    tags: str | None,
+    keys: str | Iterable[str],
+    properties: Mapping[str, str] | None,
+    flag: int,
+) -> Item | None:
+    """A message as the kernel takes it; None if it has to go the long way, where every refusal has its sentence."""
+    if type(body) is not bytes or not 0 < len(body) < rules.short_size:
+        return None
+    if tags and not keys and not properties and not flag:
+        return body, _tags_alone(tags), 0
+    if properties:
+        check_user_properties(properties)
+    if not -(1 << 31) <= flag < 1 << 31:
+        return None
+    message = Message("", body, tags=tags, keys=keys, properties=properties)
+    extra = encode_properties(message.properties)
+    return (body, extra, flag) if len(extra) <= EXTRA_SIZE_MAX else None
+
+
+@lru_cache(maxsize=1024)
+def _tags_alone(tags: str) -> bytes:
+    return encode_properties({names.TAGS: tags})
+
+
+def message_of(topic: str, item: Item, unique_id: str) -> Message:
+    """An item as a message again, with its id."""
+    body, extra, flag = item
+    return Message(topic, body, properties={**decode_properties(extra), names.UNIQUE_KEY: unique_id}, flag=flag)

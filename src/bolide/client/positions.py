@@ -38,7 +38,7 @@ class BrokerPositions:
     """Each queue's progress is kept by its broker."""
 
     def __init__(self, instance: Instance, group: str, *, is_zero_if_young: bool = True) -> None:
-        """RocketMQ's brokers answer 0 for a group without progress while a queue has its first message; 5.x need not."""
+        """Brokers answer 0 for a group without progress while a queue has its first message; those of 5.x need not."""
         self._instance = instance
         self._group = group
         self._is_zero_if_young = is_zero_if_young

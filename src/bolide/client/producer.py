@@ -14,47 +14,38 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
+from bolide.client import this_process
 from bolide.client.config import Credentials, client_config
-from bolide.client.direct import Lines
+from bolide.client.failures import is_network, is_worth_another
+from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook, tell
-from bolide.client.instance import BROKER_NOT_IN_ROUTE, GO_AWAY, NO_ROUTE, Instance, open_instance, unreachable
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance, unreachable
 from bolide.client.outgoing import (
     SendRules,
     batch_command,
     check_message,
+    check_topic,
     check_user_properties,
     compression_named,
+    item_of,
     send_command,
     to_queue,
     with_id,
 )
-from bolide.client.receipt import Receipt, receipt_of, receipts_of
+from bolide.client.receipt import Receipt, batch_receipts, receipt_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
 from bolide.clock import Clock, SystemClock
-from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.errors import BolideError, ClientError, ConnectError, RequestTimeout
+from bolide.kernel.plain_client import Item
 from bolide.model.message import Message
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
-from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.config import ConnectConfig
+from bolide.remoting.guests import Guests
 
-# Another broker may take what this one refused; any other code would be the same everywhere.
-_RETRIED_CODES = frozenset(
-    (
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        204,
-        205,
-        GO_AWAY,
-    )
-)
-_NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 log = logging.getLogger(__name__)
 
@@ -74,13 +65,17 @@ class Producer:
         compress_over: int = 4096,
         compression: str = "zlib",
         body_size_max: int = 4 << 20,
+        linger_ms: float = 0.0,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
         clock: Clock | None = None,
     ) -> None:
-        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send."""
+        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
+
+        With `linger_ms` messages of a topic wait so long for each other and leave as one batch.
+        """
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
             problem = f"group {_DEFAULT_GROUP} is RocketMQ's example of a name; choose one of your own"
@@ -90,7 +85,7 @@ class Producer:
         self.timeout_s = timeout_s
         self._config = client_config(namesrv, instance_name=instance_name, credentials=credentials, connect=connect)
         self._clock = clock or SystemClock()
-        self._rules = SendRules(
+        self.rules = SendRules(
             group=group,
             body_size_max=body_size_max,
             compress_over=compress_over,
@@ -100,6 +95,11 @@ class Producer:
         self._retries_unsafe = retries_unsafe
         self._avoids_slow = avoids_slow
         self._hooks = list(hooks)
+        self._linger_ms = linger_ms
+        self._short_size = self.rules.short_size
+        # Messages that need no thought take the short way; each of these is a thought.
+        self._is_plain = not (hooks or credentials or avoids_slow or retries_unsafe)
+        self._guests = Guests()
         self._topics: dict[str, None] = {}
         self._stack = AsyncExitStack()
         self._instance: Instance | None = None
@@ -120,13 +120,28 @@ class Producer:
         instance.producers[self.group] = self
         self._selection = Selection(instance.chance, avoids_slow=self._avoids_slow)
         ip = ip_address(instance.client_id.partition("@")[0]).packed
-        self._ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
+        self.ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
+        await self._stack.enter_async_context(self._guests)
+        self._gathering = Gathering(
+            instance,
+            self.rules,
+            self.ids,
+            self._clock,
+            self._guests,
+            self,
+            timeout_s=self.timeout_s,
+            linger_ms=self._linger_ms,
+        )
         self._instance = instance
 
     async def close(self) -> None:
-        """Leave the group. Sends under way are finished by whoever awaits them."""
-        instance, self._instance = self._instance, None
+        """Leave the group. Messages under way get their answer first, within the time limit of a send."""
+        instance = self._instance
         if instance is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.timeout_s):
+                    await self._gathering.flush()
+            self._instance = None
             del instance.producers[self.group]
             await instance.leave(producer_group=self.group)
         await self._stack.aclose()
@@ -166,8 +181,91 @@ class Producer:
 
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
         """
+        if timeout_s is None:
+            future = self._given(topic, body, tags, keys, properties, flag, shard, queue, waits_for_store)
+            if future is not None:
+                return await future
         message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
         return await self.send_prepared(message, shard=shard, queue=queue, timeout_s=timeout_s or self.timeout_s)
+
+    async def submit(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        waits_for_store: bool | None = None,
+    ) -> asyncio.Future[Receipt]:
+        """Hand a message over and go on; the future has its receipt. Waits only while too many are under way.
+
+        Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
+        """
+        name = topic.topic if isinstance(topic, Message) else topic
+        if name not in self._topics:
+            check_topic(name)
+            async with asyncio.timeout(self.timeout_s):
+                await self._route(name)
+        if self._gathering.is_full:
+            await self._gathering.room()
+        future = self._given(topic, body, tags, keys, properties, flag, shard, queue, waits_for_store)
+        if future is None:
+            message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+            if shard is not None or queue is not None:
+                await self._gathering.flush()  # the long way must not be overtaken, nor overtake
+            future = self._gathering.send_aside(message, shard, queue)
+            if shard is not None or queue is not None:
+                await asyncio.wait((future,))
+        return future
+
+    async def flush(self) -> None:
+        """Wait until every message that was submitted has its answer; what waits for company leaves now."""
+        if self._instance is not None:
+            await self._gathering.flush()
+
+    def _given(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        shard: str | None,
+        queue: MessageQueue | None,
+        waits_for_store: bool | None,
+    ) -> asyncio.Future[Receipt] | None:
+        """The short way, for a message that can take it."""
+        short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
+        return None if short is None else self._gathering.give(short[0], short[1], shard, queue)
+
+    def short(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        waits_for_store: bool | None,
+    ) -> tuple[Route, Item] | None:
+        """A message that can take the short way, and its route; any thread may call this."""
+        instance = self._instance
+        if instance is None or instance.process_id != this_process.process_id:
+            return None  # the long way says why
+        if not self._is_plain or isinstance(topic, Message) or topic not in self._topics:
+            return None
+        route = instance.known_route(topic)
+        if route is None or not route.publish or waits_for_store is not None:
+            return None
+        if not (tags or keys or properties or flag) and type(body) is bytes and 0 < len(body) < self._short_size:
+            return route, (body, b"", 0)
+        item = item_of(self.rules, body, tags, keys, properties, flag)
+        return None if item is None else (route, item)
 
     async def send_prepared(
         self,
@@ -179,41 +277,13 @@ class Producer:
         last_broker: str | None = None,
     ) -> Receipt:
         """Send what `prepared` gave; `last_broker` is one that has failed with it already."""
-        command = send_command(message, self._rules, self._clock.now_ms())
+        command = send_command(message, self.rules, self._clock.now_ms())
         msg_id = message.unique_id or ""
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
             return [receipt_of(await self._request(command, chosen, left_s), chosen, msg_id)]
 
         return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
-
-    def try_directly(
-        self, message: Message, shard: str | None, queue: MessageQueue | None, timeout_s: float, lines: Lines
-    ) -> tuple[Receipt | None, str | None]:
-        """One attempt in the calling thread, on a line of its own: the receipt, or none and the broker that failed.
-
-        None and no broker when it could not be tried: the route is not known yet.
-        """
-        instance = self.instance
-        route = instance.known_route(message.topic)
-        if route is None or not route.publish or message.topic not in self._topics:
-            return None, None
-        chosen = queue or self._choose(route, shard, None)
-        address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
-        if address is None:
-            return None, None
-        command = to_queue(send_command(message, self._rules, self._clock.now_ms()), chosen)
-        begun_s = self._clock.monotonic_s()
-        try:
-            answer = lines.ask(address, command, timeout_s, instance.sign)
-            receipt = receipt_of(answer, chosen, message.unique_id or "")
-        except ClientError as failure:
-            self._note(chosen, begun_s, failure)
-            if shard is not None or queue is not None or not _is_worth_another(failure) or not self._retry_count:
-                raise
-            return None, chosen.broker_name
-        self._note(chosen, begun_s, None)
-        return receipt, None
 
     async def send_oneway(
         self,
@@ -229,9 +299,9 @@ class Producer:
     ) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
         message = self.prepared(topic, body, tags, keys, properties, flag, None)
-        command = send_command(message, self._rules, self._clock.now_ms())
+        command = send_command(message, self.rules, self._clock.now_ms())
         route = await self._route(message.topic)
-        chosen = queue or self._choose(route, shard, None)
+        chosen = queue or self.choose(route, shard, None)
         address = await self.instance.found_address(message.topic, chosen.broker_name)
         self._tell_before(message, chosen)
         await self.instance.client.send_oneway(address, to_queue(command, chosen))
@@ -246,13 +316,23 @@ class Producer:
     ) -> list[Receipt]:
         """Send messages of one topic in one request: stored together, in one queue, in their order."""
         prepared = [self._checked(message) for message in messages]
-        command = batch_command(prepared, self._rules, self._clock.now_ms())
+        return await self.send_together(prepared, shard, queue, timeout_s or self.timeout_s)
+
+    async def send_together(
+        self,
+        prepared: Sequence[Message],
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> list[Receipt]:
+        command = batch_command(prepared, self.rules, self._clock.now_ms())
         msg_ids = [message.unique_id or "" for message in prepared]
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
-            return receipts_of(await self._request(command, chosen, left_s), chosen, msg_ids)
+            return batch_receipts(await self._request(command, chosen, left_s), chosen, msg_ids)
 
-        return await self._try(prepared[0], attempt, shard, queue, timeout_s or self.timeout_s)
+        return await self._try(prepared[0], attempt, shard, queue, timeout_s, last_broker)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages, in the order every client counts them."""
@@ -287,21 +367,21 @@ class Producer:
             left_s = started_s + timeout_s - begun_s
             if left_s <= 0:
                 break
-            chosen = queue or self._choose(route, shard, last_broker)
+            chosen = queue or self.choose(route, shard, last_broker)
             last_broker = chosen.broker_name
             self._tell_before(message, chosen)
             try:
                 receipts = await attempt(chosen, left_s)
             except ClientError as failure:
-                self._note(chosen, begun_s, failure)
+                self.note(chosen, begun_s, failure)
                 self._tell_after(message, chosen, None, failure)
                 problem = failure
-                if not _is_worth_another(failure):
+                if not is_worth_another(failure):
                     raise
                 log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
                 route = await self._doubted(route, failure, started_s + timeout_s)
                 continue
-            self._note(chosen, begun_s, None)
+            self.note(chosen, begun_s, None)
             receipt = receipts[0]
             self._tell_after(message, chosen, receipt, None)
             if self._retries_unsafe and not receipt.is_ok:
@@ -334,7 +414,8 @@ class Producer:
         except ConnectError as problem:
             raise unreachable(queue.broker_name, problem) from problem
 
-    def _choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
+    def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
+        """The queue for the next message."""
         if not route.publish:
             raise ClientError(
                 f"topic {route.topic} has no queue that takes messages: it is read-only, or its master is gone",
@@ -347,20 +428,25 @@ class Producer:
     async def _route(self, topic: str) -> Route:
         instance = self.instance
         is_new = topic not in self._topics
-        route = await instance.route(topic, self._rules.queue_count)
+        route = await instance.route(topic, self.rules.queue_count)
         if is_new:
             self._topics[topic] = None
             # Brokers must know us before they ask us back; a topic in use already has been told of by the timer.
             await instance.heartbeat()
         return route
 
-    def _note(self, queue: MessageQueue, begun_s: float, failure: ClientError | None) -> None:
+    def note(self, queue: MessageQueue, begun_s: float, failure: ClientError | None) -> None:
+        """Remember what an attempt showed of its broker."""
         now_s = self._clock.monotonic_s()
         has_failed = failure is not None
-        is_reachable = not isinstance(failure, _NETWORK)
+        is_reachable = not is_network(failure)
         self._selection.note(
             queue.broker_name, (now_s - begun_s) * 1000, now_s, has_failed=has_failed, is_reachable=is_reachable
         )
+
+    def is_tried_again(self, failure: ClientError) -> bool:
+        """Whether a message that is bound to no queue has another attempt."""
+        return self._retry_count > 0 and is_worth_another(failure)
 
     # Messages
 
@@ -385,8 +471,8 @@ class Producer:
         return self._checked(message)
 
     def _checked(self, message: Message) -> Message:
-        check_message(message, self._rules.body_size_max)
-        return with_id(message, self._ids.next())
+        check_message(message, self.rules.body_size_max)
+        return with_id(message, self.ids.next())
 
     @property
     def instance(self) -> Instance:
@@ -412,8 +498,3 @@ class Producer:
     ) -> None:
         if self._hooks:
             tell(partial(hook.after_send, message, queue, receipt, problem) for hook in self._hooks)
-
-
-def _is_worth_another(failure: ClientError) -> bool:
-    """Whether another broker may take what this one did not."""
-    return isinstance(failure, _NETWORK) or failure.code in _RETRIED_CODES or failure.code == BROKER_NOT_IN_ROUTE

@@ -1,7 +1,10 @@
 """What a send returns."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
+from itertools import count, repeat
+from typing import NamedTuple
 
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
@@ -21,8 +24,7 @@ class SendStatus(Enum):
 _STORED = {status.value: status for status in SendStatus}
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """Where a message landed. `msg_id` is the producer's id, which consumers see; `offset_id` is the broker's."""
 
     queue: MessageQueue
@@ -47,13 +49,26 @@ def receipt_of(answer: Command, queue: MessageQueue, msg_id: str) -> Receipt:
     return Receipt(stored_in, int(fields["queueOffset"]), msg_id, fields["msgId"], status)
 
 
-def receipts_of(answer: Command, queue: MessageQueue, msg_ids: list[str]) -> list[Receipt]:
-    """The receipts of a batch: one queue, consecutive offsets, the broker's ids joined by commas."""
+def batch_receipts(answer: Command, queue: MessageQueue, msg_ids: list[str]) -> list[Receipt]:
+    """The receipts of a batch."""
     whole = receipt_of(answer, queue, "")
-    offset_ids = whole.offset_id.split(",")
-    if len(offset_ids) != len(msg_ids):
-        offset_ids = [whole.offset_id] * len(msg_ids)  # a broker that gives one id for all
-    return [
-        Receipt(whole.queue, whole.queue_offset + index, msg_id, offset_id, whole.status)
-        for index, (msg_id, offset_id) in enumerate(zip(msg_ids, offset_ids, strict=True))
-    ]
+    return receipts_of(whole.queue, whole.queue_offset, whole.offset_id, msg_ids, whole.status)
+
+
+# What `Receipt._make` does, without its steps in Python: a batch has many.
+_receipt_of_row: Callable[[tuple[object, ...]], Receipt] = partial(tuple.__new__, Receipt)
+
+
+def receipts_of(
+    queue: MessageQueue,
+    queue_offset: int,
+    offset_ids: str,
+    msg_ids: list[str],
+    status: SendStatus = SendStatus.SEND_OK,
+) -> list[Receipt]:
+    """Receipts of messages that lie together: one queue, consecutive offsets, the broker's ids joined by commas."""
+    split = offset_ids.split(",")
+    if len(split) != len(msg_ids):
+        split = [offset_ids] * len(msg_ids)  # a broker that gives one id for all
+    rows = zip(repeat(queue), count(queue_offset), msg_ids, split, repeat(status), strict=False)
+    return list(map(_receipt_of_row, rows))

@@ -256,6 +256,8 @@ class Subscriber:
         if fresh and self._has_company:
             # Who had them hears of it as we do, and tells how far he came: what he settled is not delivered again.
             await asyncio.sleep(HAND_OVER_S)
+            if self.is_closed:
+                return
         if self._needs_lock and fresh:
             granted, _ = await self._locks.ask(fresh)
             fresh &= granted

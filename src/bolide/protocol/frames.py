@@ -38,6 +38,16 @@ _STRANGERS = {
 }
 
 
+_SETTINGS_FRAME = b"\x04\x00\x00\x00\x00\x00"  # type, flags and stream 0 of the frame an HTTP/2 server begins with
+
+
+def unfinished(held: bytes) -> str | None:
+    """What bytes are that looked like the beginning of a frame and had no end; None when nobody we know."""
+    if held[3:9] == _SETTINGS_FRAME:
+        return "HTTP/2, which the gRPC port of a 5.x proxy speaks; clients of the remoting protocol use another port"
+    return None
+
+
 def stranger(head: bytes) -> str | None:
     """What the first bytes of a stream are when they are another protocol's; None when nobody we know."""
     if head[:2] == b"\x16\x03":
@@ -116,6 +126,11 @@ class FrameReader:
             target = view if len(view) == self._small_size or end - used >= self._read_size else self._buffer()
             target[: end - used] = view[used:end]
             self._view = target
+
+    @property
+    def held(self) -> bytes:
+        """The first bytes of a frame that is not whole yet."""
+        return bytes(self._view[self._used_size : self._held_size][:16]) if self._view is not None else b""
 
     def close(self) -> None:
         """The stream has ended: forget what is left of it and give the buffer back."""

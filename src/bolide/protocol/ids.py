@@ -13,9 +13,10 @@ A unique id in upper-case hex, 32 digits with an IPv4 address and 56 with IPv6:
 
 import base64
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple
 
+from bolide import kernel
 from bolide.clock import Clock
 
 _COUNTER_BITS = 16
@@ -41,12 +42,28 @@ class UniqueIds:
         self._month = (0, 0)
 
     def next(self) -> str:
-        number = next(self._count)
-        at_ms = self._time_of(number)
+        return self._id(next(self._count))
+
+    def many(self, count: int) -> list[str]:
+        """As many ids as asked for, with one look at the clock."""
+        numbers = list(islice(self._count, count))
+        first, last = numbers[0], numbers[-1]
+        at_ms = self._time_of(first)
+        tick_ms, tick_first = self._tick
+        steps = first - tick_first >> _COUNTER_BITS, last - tick_first >> _COUNTER_BITS
+        is_one_time = steps[0] == steps[1] and at_ms == tick_ms + steps[0]
+        if not is_one_time or last - first != count - 1:  # the counter ran out, or another thread came between
+            return [self._id(number) for number in numbers]
+        return kernel.unique_ids(self._prefix, self._since_month(at_ms), first, count)
+
+    def _id(self, number: int) -> str:
+        return f"{self._prefix}{self._since_month(self._time_of(number)):08X}{number & _COUNTER_MAX:04X}"
+
+    def _since_month(self, at_ms: int) -> int:
         month_start_ms, month_end_ms = self._month
         if not month_start_ms <= at_ms < month_end_ms:
             month_start_ms, _ = self._month = _month_around(at_ms)
-        return f"{self._prefix}{at_ms - month_start_ms:08X}{number & _COUNTER_MAX:04X}"
+        return at_ms - month_start_ms
 
     def _time_of(self, number: int) -> int:
         tick_ms, first = self._tick

@@ -27,7 +27,7 @@ from bolide.clock import Clock
 from bolide.errors import ClientError, ConnectionLost, ProtocolError, Refusal, RequestTimeout
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command, read_until_bad
-from bolide.protocol.frames import FrameReader
+from bolide.protocol.frames import FrameReader, unfinished
 from bolide.remoting.address import join_address
 from bolide.remoting.asked import Asked
 from bolide.remoting.config import SessionConfig
@@ -268,6 +268,8 @@ class Session(asyncio.BufferedProtocol):
             return
         held_size = self._reader.held_size
         self._why = "left in the middle of a frame" if held_size else "left"
+        if name := unfinished(self._reader.held):
+            self._why = f"sent {name}"
         if held_size:
             log.warning("connection closed: peer=%s %s, %d bytes of it had come", self.peer, self._why, held_size)
 

@@ -1,7 +1,7 @@
 """The store's periodic work, in one task group: one pillar fails, the house closes.
 
 Each loop waits for its event or its interval, decides by a plain function whether something is due, and does the disk's
-part in the store's one thread.
+part in a thread: one for the log, for which senders may wait, and one for the queues, of which there may be thousands.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ async def _flush_queues_forever(store: Store, clock: Clock) -> None:
         if is_thorough:
             thorough_s = clock.monotonic_s()
         sync = store.begin_queue_flush(0 if is_thorough else config.queue_flush_pages_min)
-        await asyncio.get_running_loop().run_in_executor(store.worker, sync)
+        await asyncio.get_running_loop().run_in_executor(store.queue_worker, sync)
 
 
 async def _commit_forever(store: Store) -> None:

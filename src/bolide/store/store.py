@@ -78,6 +78,7 @@ class Store:
         self.store_host = store_host
         self._delays_ms = delays_ms_of(config.delay_levels)
         self.worker = ThreadPoolExecutor(1, "store.flush")
+        self.queue_worker = ThreadPoolExecutor(1, "store.queues")  # of their own: senders wait for the log's flush
         self._maker = ThreadPoolExecutor(1, "store.segment")
         self._committer = ThreadPoolExecutor(1, "store.commit")
         self._lock = StoreLock(config.root / "lock")
@@ -466,6 +467,7 @@ class Store:
             self.commitlog.discard_next()
             is_whole = self.log_flush.failure is None and self.dispatch.is_idle and self.dispatch.problem is None
             if is_whole:
+                self.queue_worker.shutdown()  # a flush that is under way saves the checkpoint too
                 self.flush_queues()
                 self.dispatch.index.sync()
                 self.checkpoint.save()
@@ -482,6 +484,7 @@ class Store:
 
     def _release(self) -> None:
         self.worker.shutdown()
+        self.queue_worker.shutdown()
         self._committer.shutdown()
         self._maker.shutdown()
         self.commitlog.close()

@@ -1,0 +1,31 @@
+"""Which failures of a send are worth another attempt."""
+
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, GO_AWAY
+from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.protocol.codes import ResponseCode
+
+# Another broker may take what this one refused; any other code would be the same everywhere.
+_RETRIED_CODES = frozenset(
+    (
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        204,
+        205,
+        GO_AWAY,
+        BROKER_NOT_IN_ROUTE,
+    )
+)
+_NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
+
+
+def is_worth_another(failure: ClientError) -> bool:
+    """Whether another broker may take what this one did not."""
+    return isinstance(failure, _NETWORK) or failure.code in _RETRIED_CODES
+
+
+def is_network(failure: ClientError | None) -> bool:
+    """Whether the broker was not reached, or did not answer."""
+    return isinstance(failure, _NETWORK)
