@@ -61,12 +61,23 @@ class LogFlush:
         self._check()
         end, segments = self._begin()
         try:
-            self._under_way = worker.submit(self._log.sync, segments)
-            await asyncio.shield(asyncio.wrap_future(self._under_way))
+            noted: Future[None] = Future()
+            sync = asyncio.get_running_loop().run_in_executor(worker, self._sync_noted, noted, segments)
+            self._under_way = noted
+            sync.add_done_callback(_outcome)  # nobody may be there to hear it
+            await asyncio.shield(sync)
         except OSError as error:
             self._fail(error)
         else:
             self._done(end)
+
+    def _sync_noted(self, noted: Future[None], segments: list[Segment]) -> None:
+        try:
+            self._log.sync(segments)
+        except BaseException as error:
+            noted.set_exception(error)
+            raise
+        noted.set_result(None)
 
     def _begin(self) -> tuple[int, list[Segment]]:
         segments = self._log.unsynced
@@ -125,6 +136,10 @@ class LogFlush:
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(self.refusal())
+
+
+def _outcome(sync: asyncio.Future[None]) -> BaseException | None:
+    return None if sync.cancelled() else sync.exception()
 
 
 def _give_up(waiter: asyncio.Future[None]) -> None:
