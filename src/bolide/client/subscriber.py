@@ -106,7 +106,7 @@ class Subscriber:
         self.consume_once: Callable[[bytes, str], Awaitable[bytes]] | None = None
         # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
         self.on_verdict: Decide = self.carry_out
-        self.collect: Callable[[], None] = _nothing
+        self.collect: Callable[[], None] = lambda: None
 
     # Life
 
@@ -220,6 +220,8 @@ class Subscriber:
         try:
             return await self._share(topic)
         except BolideError as problem:
+            if self.is_closed:
+                return None
             log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
             return None
 
@@ -493,7 +495,3 @@ class Subscriber:
 def _progress(owned: Iterable[InFlight]) -> dict[MessageQueue, int]:
     """How far queues are settled; of one whose lock was lost another member may know better."""
     return {inflight.queue: inflight.commit_offset for inflight in owned if inflight.is_locked}
-
-
-def _nothing() -> None:
-    pass
