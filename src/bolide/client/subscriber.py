@@ -220,9 +220,7 @@ class Subscriber:
         try:
             return await self._share(topic)
         except BolideError as problem:
-            if self.is_closed:
-                return None
-            log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+            log.log(self._level, "queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
             return None
 
     async def _share(self, topic: str) -> set[MessageQueue] | None:
@@ -267,7 +265,7 @@ class Subscriber:
             try:
                 await self._take(queue)
             except BolideError as problem:
-                log.warning("queue not taken, trying again later queue=%s problem=%s", queue, problem)
+                log.log(self._level, "queue not taken, trying again later queue=%s problem=%s", queue, problem)
 
     async def _take(self, queue: MessageQueue) -> None:
         offset = await self._positions.read(queue)
@@ -475,6 +473,11 @@ class Subscriber:
         if self.consume_once is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"consumer {self.group} iterates: it has no function to call")
         return await self.consume_once(body, broker_name)
+
+    @property
+    def _level(self) -> int:
+        """What cannot be done while we are leaving need not worry anybody."""
+        return logging.DEBUG if self.is_closed else logging.WARNING
 
     @property
     def client_id(self) -> str:
