@@ -312,7 +312,7 @@ def run_scale(bench: Bench) -> dict[str, Figures]:
             figures = of_load(told, told["sends"] + told["pulled"])
             figures["own_mb"] = round(server.memory_mb()["own"] - before, 1)
             if base is not None:
-                figures["cost"] = round(figures["cpu_us"] / answers[base]["cpu_us"], 2)
+                figures["cost"] = round(figures["cpu_us"] / max(answers[base]["cpu_us"], 0.01), 2)
             answers[name] = figures
             print(
                 f"{name:34} {cells(figures)}  {figures.get('cost', 1):5.2f} x base, {figures['own_mb']:+.1f} MB",

@@ -100,7 +100,7 @@ def test_an_asynchronous_send_calls_back_in_another_thread(rocket: Cluster, prod
         threads.append(threading.current_thread().name)
         called.set()
 
-    future = producer.send_async("Async", b"x")
+    future = producer.submit("Async", b"x")
     future.add_done_callback(done)
     assert future.result(WAIT_S).is_ok
     assert called.wait(WAIT_S)

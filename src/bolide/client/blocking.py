@@ -22,6 +22,7 @@ from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt
 from bolide.client.received import Received, Verdict
 from bolide.client.starting import StartFrom
+from bolide.client.submissions import Submissions
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
 from bolide.model.message import Message
@@ -47,13 +48,17 @@ class Producer:
         compress_over: int = 4096,
         compression: str = "zlib",
         body_size_max: int = 4 << 20,
+        linger_ms: float = 0.0,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
         clock: Clock | None = None,
     ) -> None:
-        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send."""
+        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
+
+        With `linger_ms` messages of a topic that were submitted wait so long for each other and leave as one batch.
+        """
         self.group = group
         self._background = background_loop()
         self._clock = clock or SystemClock()
@@ -68,6 +73,7 @@ class Producer:
             compress_over=compress_over,
             compression=compression,
             body_size_max=body_size_max,
+            linger_ms=linger_ms,
             instance_name=instance_name,
             credentials=credentials,
             connect=connect,
@@ -75,13 +81,14 @@ class Producer:
             clock=self._clock,
         )
         self._direct = DirectSends(self._core, self._clock)
+        self._submissions = Submissions(self._background)
 
     def start(self) -> None:
         """Join the group; `with` does it."""
         self._background.run(self._core.start())
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group. Messages under way get their answer first, within the time limit of a send."""
         self._direct.close()
         self._background.run(self._core.close())
 
@@ -132,7 +139,7 @@ class Producer:
         sending = self._core.send_prepared(unsent, shard=shard, queue=queue, timeout_s=left_s, last_broker=last_broker)
         return self._background.run(sending)
 
-    def send_async(
+    def submit(
         self,
         topic: str | Message,
         body: bytes = b"",
@@ -144,12 +151,29 @@ class Producer:
         shard: str | None = None,
         queue: MessageQueue | None = None,
         waits_for_store: bool | None = None,
-        timeout_s: float | None = None,
     ) -> Future[Receipt]:
-        """Send without waiting; the future has the receipt or the problem, and its callbacks run in another thread."""
-        message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
-        limit_s = timeout_s or self._core.timeout_s
-        return self._background.submit(self._core.send_prepared(message, shard=shard, queue=queue, timeout_s=limit_s))
+        """Hand a message over and go on; waits only while too many are under way.
+
+        The future has the receipt or the problem, and its callbacks run in another thread. Messages of one `shard` that
+        one thread submits keep their order. `flush` waits for all of them.
+        """
+        return self._submissions.add(
+            self._core.submit(
+                topic,
+                body,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                flag=flag,
+                shard=shard,
+                queue=queue,
+                waits_for_store=waits_for_store,
+            )
+        )
+
+    def flush(self) -> None:
+        """Wait until every message that was submitted has its answer; what waits for company leaves now."""
+        self._background.run(self._submissions.flush(self._core))
 
     def send_oneway(
         self,

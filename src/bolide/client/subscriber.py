@@ -106,7 +106,7 @@ class Subscriber:
         self.consume_once: Callable[[bytes, str], Awaitable[bytes]] | None = None
         # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
         self.on_verdict: Decide = self.carry_out
-        self.collect: Callable[[], None] = _nothing
+        self.collect: Callable[[], None] = lambda: None
 
     # Life
 
@@ -220,7 +220,7 @@ class Subscriber:
         try:
             return await self._share(topic)
         except BolideError as problem:
-            log.warning("queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
+            log.log(self._level, "queues not shared group=%s topic=%s problem=%s", self.group, topic, problem)
             return None
 
     async def _share(self, topic: str) -> set[MessageQueue] | None:
@@ -265,7 +265,7 @@ class Subscriber:
             try:
                 await self._take(queue)
             except BolideError as problem:
-                log.warning("queue not taken, trying again later queue=%s problem=%s", queue, problem)
+                log.log(self._level, "queue not taken, trying again later queue=%s problem=%s", queue, problem)
 
     async def _take(self, queue: MessageQueue) -> None:
         offset = await self._positions.read(queue)
@@ -475,6 +475,11 @@ class Subscriber:
         return await self.consume_once(body, broker_name)
 
     @property
+    def _level(self) -> int:
+        """What cannot be done while we are leaving need not worry anybody."""
+        return logging.DEBUG if self.is_closed else logging.WARNING
+
+    @property
     def client_id(self) -> str:
         return self.instance.client_id
 
@@ -493,7 +498,3 @@ class Subscriber:
 def _progress(owned: Iterable[InFlight]) -> dict[MessageQueue, int]:
     """How far queues are settled; of one whose lock was lost another member may know better."""
     return {inflight.queue: inflight.commit_offset for inflight in owned if inflight.is_locked}
-
-
-def _nothing() -> None:
-    pass
