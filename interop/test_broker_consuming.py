@@ -13,7 +13,7 @@ import pytest
 from interop import wire
 from interop.clients import Event, JavaAgent, java_agent
 from interop.cluster import Station, bolide_up
-from interop.process import await_that
+from interop.process import await_moment, await_that
 from interop.release import CLIENT_RELEASES
 
 COUNT = 60
@@ -234,7 +234,7 @@ def test_where_a_new_group_starts_when_the_first_messages_are_gone(tmp_path: Pat
         kept = scene.send("kept")
         agent.admin("deleteExpiredCommitLog", "-b", station.endpoint)
         await_that("5 are gone", lambda: int(agent.do("offset", topic=scene.topic, which="min")) > 5, TIMEOUT_S)
-        time.sleep(1.1)  # a time to start from has no milliseconds
+        await_moment(int(time.time()) + 1)  # a time to start from has no milliseconds
         when = time.strftime("%Y%m%d%H%M%S")
         since = scene.send("since")
         starts = {"first_offset": kept | since, "timestamp": since, "last_offset": set()}
@@ -276,12 +276,11 @@ def test_a_group_that_runs_goes_back_to_a_time_and_on_to_now(agent: JavaAgent, s
     consumer = scene.push("running")
     early = scene.send("early")
     scene.await_bodies(consumer, early)
-    time.sleep(0.1)
-    between_ms = int(time.time() * 1000)
-    time.sleep(0.1)
+    between_s = time.time() + 0.01
+    await_moment(between_s)
     late = scene.send("late")
     scene.await_bodies(consumer, late)
-    assert reset(agent, scene, between_ms) == EVEN
+    assert reset(agent, scene, int(between_s * 1000)) == EVEN
     await_that("late ones again", lambda: len(agent.received(consumer)) >= 3 * COUNT, TIMEOUT_S)
     scene.stop()
     counts = Counter(event["body"] for event in agent.received(consumer))
