@@ -93,7 +93,7 @@ def test_sends_are_the_frames_that_anybody_would_write(twin: Any, items: Any, op
     arguments = (HEAD, TAIL, born_ms, opaque, queue_ids, items, ids_of(len(items)))
     written = plain_client.write_sends(*arguments)
     assert twin.write_sends(*arguments) == written
-    frames = [
+    frames: list[plain.Frame] = [
         (
             0,
             310,
