@@ -42,6 +42,11 @@ def await_that(claim: str, probe: Callable[[], T | None], timeout_s: float) -> T
         time.sleep(POLL_INTERVAL_S)
 
 
+def await_moment(at_s: float) -> None:
+    """Wait until the clock of this machine, which its servers and clients read too, is past a moment."""
+    await_that("time passes", lambda: time.time() > at_s, max(0.0, at_s - time.time()) + 5)
+
+
 class Program:
     """A running program. Signals go to its whole group."""
 

@@ -78,7 +78,9 @@ def test_topics_are_made_listed_routed_changed_and_deleted(agent: JavaAgent, sta
 def test_the_cluster_is_listed_with_its_broker(agent: JavaAgent, station: Station) -> None:
     words = row(run(agent, "clusterList"), station.cluster, station.name, "0")
     assert words[3] == station.endpoint
-    assert any(name in run(agent, "clusterList", "-m") for name in (station.cluster,))
+    today = row(run(agent, "clusterList", "-m"), station.cluster, station.name)
+    assert len(today) == 6
+    assert all(total.isdigit() for total in today[2:])
 
 
 @pytest.mark.feature("F203")
@@ -88,7 +90,7 @@ def test_the_state_of_a_topic_is_that_of_its_queues(agent: JavaAgent, station: S
     for queue in range(QUEUE_COUNT):
         words = row(output, station.name, str(queue))
         assert words[2:4] == ["0", "2"]
-        assert words[4] == time.strftime("%Y-%m-%d", time.gmtime()) or words[4].startswith("20")
+        assert words[4] in {time.strftime("%Y-%m-%d", at(time.time())) for at in (time.gmtime, time.localtime)}
 
 
 @pytest.mark.feature("F204")
@@ -111,13 +113,14 @@ def test_progress_and_connections_of_a_group_that_runs(agent: JavaAgent, station
     assert row(run(agent, "consumerProgress"), group)[1] == "1", "one client is on line"
     connections = run(agent, "consumerConnection", "-g", group)
     assert re.search(r"JAVA\s+V" + agent.release.replace(".", "_"), connections)
-    assert f"Topic: {topic}" in re.sub(r"\s*:\s*", ": ", connections) or topic in connections
-    assert "CONSUME_FROM_FIRST_OFFSET" in connections
-    assert "CLUSTERING" in connections
+    assert [topic, "*"] in rows(connections)
+    assert ["ConsumeFromWhere:", "CONSUME_FROM_FIRST_OFFSET"] in rows(connections)
+    assert ["MessageModel:", "CLUSTERING"] in rows(connections)
     producers = run(agent, "producerConnection", "-g", "agent-producers", "-t", topic)
     assert re.search(r"JAVA\s+V" + agent.release.replace(".", "_"), producers)
     status = run(agent, "consumerStatus", "-g", group)
-    assert group in status or "ClientId" in status
+    assert "Same subscription in the same group of consumer" in status
+    assert "Rebalance OK" in status
     agent.do("stop", name=group)
 
 
@@ -142,7 +145,7 @@ def test_messages_are_found_by_id_key_and_offset(agent: JavaAgent, station: Stat
     assert (fields["Topic"], fields["Tags"], fields["Keys"]) == (topic, "[Aa]", "[order-3]")
     assert (fields["Queue ID"], fields["Queue Offset"]) == (str(third["queue"]), str(third["offset"]))
     by_unique_key = run(agent, "queryMsgByUniqueKey", "-t", topic, "-i", third["id"])
-    assert third["offsetId"] in by_unique_key or "order-3" in by_unique_key
+    assert ["Keys:", "[order-3]"] in rows(by_unique_key)
     by_key = run(agent, "queryMsgByKey", "-t", topic, "-k", "order-3")
     assert row(by_key, third["id"])[1:3] == [str(third["queue"]), str(third["offset"])]
     place = ["-i", str(third["queue"]), "-o", str(third["offset"])]

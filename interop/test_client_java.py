@@ -84,7 +84,7 @@ def reader(apache: Station, group: str, topic: str, tags: str = "*", **options: 
 def test_every_way_to_send_arrives_once_and_whole(apache: Station, producer: bolide.Producer) -> None:
     topic = apache.make_topic("PyWays")
     receipts = [producer.send(topic, b"sync", tags="A", keys=["k1", "k2"], properties={"colour": "red"}, flag=5)]
-    receipts.append(producer.send_async(topic, b"async").result(TIMEOUT_S))
+    receipts.append(producer.submit(topic, b"async").result(TIMEOUT_S))
     producer.send_oneway(topic, b"oneway")
     receipts += producer.send_batch([bolide.Message(topic, f"batch-{number}".encode()) for number in range(10)])
     receipts += [producer.send(topic, f"shard-{number}".encode(), shard="user-7") for number in range(10)]
@@ -301,7 +301,7 @@ def test_a_broker_with_access_control_takes_whom_it_knows(tmp_path: Path) -> Non
         known = bolide.Credentials(access_key="PythonClient", secret_key="12345678")
         with bolide.Producer("acl-pg", server.endpoint, credentials=known) as producer:
             producer.send("Guarded", b"known")
-            producer.send_async("Guarded", b"by the loop").result(TIMEOUT_S)
+            producer.submit("Guarded", b"by the loop").result(TIMEOUT_S)
         with bolide.Consumer("acl-cg", "Guarded", server.endpoint, start_from=OLDEST, credentials=known) as consumer:
             taken: list[bytes] = []
             limit_s = time.monotonic() + TIMEOUT_S

@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from bolide.errors import ClientError
     from bolide.model.message import Message
     from bolide.model.queue import MessageQueue
+    from bolide.remoting.config import ConnectConfig
 
 _HOMES = {
     "Admin": "bolide.admin.blocking",
     "ClientError": "bolide.errors",
+    "ConnectConfig": "bolide.remoting.config",
     "ConsumeHook": "bolide.client.listener",
     "Consumer": "bolide.client.blocking",
     "Credentials": "bolide.client.config",
@@ -65,6 +67,7 @@ __all__ = [
     "Admin",
     "BolideError",
     "ClientError",
+    "ConnectConfig",
     "ConsumeHook",
     "Consumer",
     "Credentials",

@@ -16,12 +16,14 @@ from bolide.errors import BolideError, ClientError
 from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
+from bolide.remoting.config import ConnectConfig
 
 __all__ = [
     "STRATEGIES",
     "Admin",
     "BolideError",
     "ClientError",
+    "ConnectConfig",
     "ConsumeHook",
     "Consumer",
     "Credentials",

@@ -29,7 +29,7 @@ SHOWN = (
     "attempt",
     "is_retry",
 )
-TEXTS = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=("Cs",)), min_size=1, max_size=12)
+TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
 class Nowhere:

@@ -22,7 +22,7 @@ HEAD = b'{"code":310,"extFields":{"a":"G","b":"T","e":"'
 TAIL = b',"serializeTypeCurrentRPC":"JSON","version":479}'
 # Pairs as users give them, with what JSON has to escape; text beyond ASCII too.
 VALUES = st.text(
-    st.characters(blacklist_characters="\x01\x02", blacklist_categories=("Cs",)), min_size=1, max_size=20
+    st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20
 ) | st.sampled_from(['"', "\\", "\b\t\n\f\r\x0b\x1f\x7f", "é主", "sixteen plain ones"])
 EXTRAS = st.lists(st.tuples(VALUES, VALUES), max_size=4).map(
     lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
@@ -93,7 +93,7 @@ def test_sends_are_the_frames_that_anybody_would_write(twin: Any, items: Any, op
     arguments = (HEAD, TAIL, born_ms, opaque, queue_ids, items, ids_of(len(items)))
     written = plain_client.write_sends(*arguments)
     assert twin.write_sends(*arguments) == written
-    frames = [
+    frames: list[plain.Frame] = [
         (
             0,
             310,

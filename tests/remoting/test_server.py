@@ -422,6 +422,27 @@ async def test_accepting_goes_on_after_the_system_ran_out_of_files(caplog: pytes
         peer.leave()
 
 
+@both_loops
+async def test_the_last_files_of_the_process_are_not_for_connections(caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    peers: list[Peer] = []
+    async with served(Table()) as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files_in_use() + 40, hard))
+        try:
+            while "connections refused" not in caplog.text:
+                peers.append(await Peer.connect(server.port))
+                await eventually(lambda: server.connection_count == len(peers) or "refused" in caplog.text)
+            assert await peers[-1].end() == b""
+            assert (await peers[0].ask(request_of(1))).opaque == 1
+            with socket.socket():  # whoever needs a file still gets one
+                pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for peer in peers:
+                peer.leave()
+    assert "ulimit" in warnings_in(caplog)[0]
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

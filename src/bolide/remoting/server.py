@@ -9,6 +9,7 @@ stop accepting, let what was begun be answered within a limit, close.
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,16 @@ log = logging.getLogger(__name__)
 
 _ACCEPTED_A_TURN_MAX = 64
 _ACCEPT_PAUSE_S = 1.0
+_KEPT_DESCRIPTORS_MAX = 64
+
+
+def _descriptors_for_guests() -> int:
+    """Where the descriptors begin that no connection gets, for without files a server could not keep what it has.
+
+    The system gives the lowest number that is free, so the number of a new one says how many are in use.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft - min(_KEPT_DESCRIPTORS_MAX, soft // 8)
 
 
 class Server:
@@ -109,9 +120,14 @@ class Server:
             self._loop.add_reader(listener, self._accept, listener)
 
     def _welcome(self, accepted: socket.socket, peer: str) -> None:
+        problem = None
         if len(self._connections) >= self.config.connections_max:
+            problem = f"limit={self.config.connections_max} reached"
+        elif accepted.fileno() >= _descriptors_for_guests():
+            problem = f"count={len(self._connections)}, the rest of the open files (ulimit -n) is kept for the server"
+        if problem is not None:
             if not self._is_full:
-                log.warning("connections refused: limit=%d reached, first=%s", self.config.connections_max, peer)
+                log.warning("connections refused: %s, first=%s", problem, peer)
             self._is_full = True
             accepted.close()
             return

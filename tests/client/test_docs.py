@@ -1,0 +1,62 @@
+"""The pages on sending and consuming are true: their programs run, in their order, against one broker."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bolide.testing import Cluster, cluster
+from tests.tidy.source import ROOT
+
+LIMIT_S = 60
+PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("sending.md", "consuming.md")}
+PROGRAMS = [
+    pytest.param(program, id=f"{name}-{number}")
+    for name, text in PAGES.items()
+    for number, program in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1)
+]
+
+
+@pytest.fixture(scope="module")
+def rockets() -> Iterator[dict[str, Cluster]]:
+    with cluster() as sending, cluster() as consuming:
+        yield {"sending.md": sending, "consuming.md": consuming}
+
+
+@pytest.mark.feature("F118")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_of_the_pages_runs(
+    program: str, rockets: dict[str, Cluster], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page = str(request.node.callspec.id).rpartition("-")[0]
+    (tmp_path / "program.py").write_text(program)
+    environment = {**os.environ, "NAMESRV_ADDR": rockets[page].namesrv, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_of_the_pages_leads_somewhere(name: str) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGES[name]) if not link.startswith("http")]
+    assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_name_the_pages_take_from_bolide_exists(name: str) -> None:
+    import bolide
+
+    used = set(re.findall(r"\bbolide\.([A-Z]\w+)", PAGES[name]))
+    assert used
+    assert {word for word in used if not hasattr(bolide, word)} == set()
