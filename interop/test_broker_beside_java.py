@@ -17,7 +17,7 @@ TOPIC, GROUP = "Both", "of-both"
 QUEUE_COUNT = 4
 COUNT = 64
 TIMEOUT_S = 40.0
-SHORT = ("bolide", "5.5.0", "5.5.0")
+SHORT = ("bolide", "4.9.7", "4.9.8")
 BOTH = {"broker-a", "broker-b"}
 
 # Our name server with each Java broker, each Java name server with the broker of its own release.

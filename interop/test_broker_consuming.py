@@ -102,7 +102,6 @@ def test_a_push_consumer_receives_all_once_and_goes_on_where_it_ended(agent: Jav
     assert max(Counter((event["queue"], event["offset"]) for event in events + later).values()) == 1
 
 
-@short
 def test_a_push_consumer_sees_its_tags_only(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "PushedTags")
     consumer = scene.push("tags", tags="Aa || C")
@@ -130,7 +129,6 @@ def test_an_orderly_listener_that_fails_sees_each_queue_in_order(agent: JavaAgen
     assert len(refused) == QUEUE_COUNT * len(range(0, share, 4))
 
 
-@short
 def test_broadcast_reaches_every_consumer_of_the_group(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "Broadcast")
     consumers = [scene.push(name, broadcast=True) for name in ("left", "right")]
@@ -141,7 +139,6 @@ def test_broadcast_reaches_every_consumer_of_the_group(agent: JavaAgent, station
     scene.stop()
 
 
-@short
 def test_a_pull_waits_for_the_message_that_is_not_there_yet(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "Pulled", 1)
     pull = {"topic": scene.topic, "group": scene.group}
@@ -218,7 +215,6 @@ def test_a_client_of_5_pops_what_it_is_given(agent: JavaAgent, station: Station)
     assert len(set(places())) == len(places()) == sent_count
 
 
-@short
 def test_where_a_new_group_starts(agent: JavaAgent, station: Station) -> None:
     """While the first message is at hand the broker itself says: from there, whatever the client would like."""
     scene = Scene(agent, station, "StartsAt")

@@ -62,9 +62,8 @@ def consume(agent: JavaAgent, name: str, **options: object) -> None:
     agent.do("push", name=name, group=GROUP, topic=TOPIC, orderly=True, **options)
 
 
-@pytest.mark.short
 @pytest.mark.feature("F124")
-@releases
+@pytest.mark.parametrize("release", ["4.9.8", pytest.param("5.5.0", marks=pytest.mark.short)])
 def test_a_broker_killed_under_load_has_all_that_it_acknowledged(
     tmp_path: Path, stack: ExitStack, release: str
 ) -> None:
@@ -84,8 +83,7 @@ def test_a_broker_killed_under_load_has_all_that_it_acknowledged(
     assert_in_order(agent)
 
 
-@pytest.mark.short
-@releases
+@pytest.mark.parametrize("release", [pytest.param("4.9.8", marks=pytest.mark.short), "5.5.0"])
 def test_what_a_killed_consumer_had_in_hand_goes_to_the_next(tmp_path: Path, stack: ExitStack, release: str) -> None:
     station = stack.enter_context(bolide_up(tmp_path))
     station.make_topic(TOPIC)

@@ -19,7 +19,7 @@ COUNT = 8
 QUEUE_COUNT = 4
 WRITE = 2
 
-pytestmark = pytest.mark.short
+short = pytest.mark.short
 
 
 def run(agent: JavaAgent, *words: str) -> str:
@@ -104,6 +104,7 @@ def test_a_group_is_made_changed_and_deleted(agent: JavaAgent, station: Station)
     assert group not in wire.parse(wire.call(station.address, 201).body)["subscriptionGroupTable"]
 
 
+@short
 @pytest.mark.feature("F205")
 def test_progress_and_connections_of_a_group_that_runs(agent: JavaAgent, station: Station) -> None:
     topic, group = consumed(agent, station, "Progress")
@@ -135,6 +136,7 @@ def test_a_group_that_is_away_is_reset_to_a_time(agent: JavaAgent, station: Stat
         assert row(run(agent, "consumerProgress", "-g", group), topic, station.name, str(queue))[3:6] == ["2", "0", "2"]
 
 
+@short
 @pytest.mark.feature("F210")
 def test_messages_are_found_by_id_key_and_offset(agent: JavaAgent, station: Station) -> None:
     topic, answers = filled(agent, station, "Query", key="order", tag="Aa")
@@ -164,6 +166,7 @@ def test_messages_are_sent_and_printed(agent: JavaAgent, station: Station) -> No
     assert "TagA" in printed
 
 
+@short
 @pytest.mark.feature("F206", "F207")
 def test_the_broker_tells_and_changes_its_settings(agent: JavaAgent, station: Station) -> None:
     status = run(agent, "brokerStatus", "-b", station.endpoint)
