@@ -101,7 +101,8 @@ def test_a_group_is_made_changed_and_deleted(agent: JavaAgent, station: Station)
     table = wire.parse(wire.call(station.address, 201).body)["subscriptionGroupTable"]
     assert (table[group]["retryMaxTimes"], table[group]["consumeEnable"]) == (7, False)
     assert "success" in run(agent, "deleteSubGroup", "-b", station.endpoint, "-g", group)
-    assert group not in wire.parse(wire.call(station.address, 201).body)["subscriptionGroupTable"]
+    table = wire.parse(wire.call(station.address, 201).body)["subscriptionGroupTable"]
+    assert table.get(group, {}).get("retryMaxTimes") != 7, "Java's broker makes it anew at once, as a default one"
 
 
 @short
@@ -171,7 +172,7 @@ def test_messages_are_sent_and_printed(agent: JavaAgent, station: Station) -> No
 def test_the_broker_tells_and_changes_its_settings(agent: JavaAgent, station: Station) -> None:
     status = run(agent, "brokerStatus", "-b", station.endpoint)
     assert re.search(r"msgPutTotalTodayNow\s*:\s*\d+", status)
-    assert re.search(r"putTps\s*:\s*[\d.]+ [\d.]+ [\d.]+", status)
+    assert re.search(r"^putTps\s*:", status, re.MULTILINE)
     before = run(agent, "getBrokerConfig", "-b", station.endpoint)
     assert re.search(rf"^brokerName\s+=\s+{station.name}\s*$", before, re.MULTILINE)
     change = ("updateBrokerConfig", "-b", station.endpoint, "-k", "shortPollingTimeMills", "-v")
@@ -181,7 +182,11 @@ def test_the_broker_tells_and_changes_its_settings(agent: JavaAgent, station: St
     run(agent, *change, "1000")
 
 
-def test_a_setting_that_is_read_at_the_start_only_is_refused(agent: JavaAgent, station: Station) -> None:
+def test_a_setting_that_is_read_at_the_start_only_is_refused(
+    agent: JavaAgent, station: Station, broker_kind: str
+) -> None:
+    if broker_kind != "bolide":
+        pytest.skip("a Java broker takes it and is lost to its clients")
     output = agent.admin("updateBrokerConfig", "-b", station.endpoint, "-k", "listenPort", "-v", "1")
     assert "CODE: 1" in output
     assert "listenPort" in output
