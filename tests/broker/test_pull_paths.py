@@ -146,3 +146,20 @@ async def test_pulls_over_a_port_take_the_hot_path_and_refusals_still_say_why(tm
         rig.put(b"b")
         assert bodies_of((await peer.answers(1))[0]) == [b"b"]
         peer.leave()
+
+
+@both_loops
+async def test_a_peer_that_pulls_much_and_reads_nothing_is_not_answered_in_advance(tmp_path) -> None:
+    async with pulling(tmp_path) as rig:
+        rig.put(*[b"x" * 60_000] * 4)
+        heard = await connected(rig)
+        peer = await Peer.connect(rig.port)
+        peer.send(*[pull_of(0, opaque=n) for n in range(60)])
+        await eventually(lambda: rig.taken_count > 0)
+        await heard.ask(pull_of(0, queue_id=1, sys_flag=4))  # the peer's read has been dealt with
+        assert rig.server is not None
+        assert len(rig.server.sessions) == 2
+        assert max(session.unsent_size for session in rig.server.sessions) < 2 << 20
+        assert sorted(answer.opaque for answer in await peer.answers(60)) == list(range(60))
+        for each in (heard, peer):
+            each.leave()

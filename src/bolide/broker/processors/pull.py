@@ -48,6 +48,7 @@ _LANES_MAX = 10_000
 # What one pull may ask for: entries are looked at on the loop, and a frame of 16 MiB ends a connection.
 _COUNT_MAX = 8_000
 _SIZE_MAX = 15 << 20
+_TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
 
 _CODES = {
     PullStatus.FOUND: ResponseCode.SUCCESS,
@@ -150,19 +151,22 @@ class Pulls:
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
         """Answer the pulls of one read; returns the answers and the bounds of what is left to be served one by one.
 
-        Those that wait are parked and done with; those to be refused are left, for refusals are told there.
+        Those that wait are parked and done with; those to be refused are left, for refusals are told there. So are
+        those beyond a measure of answers: there, whoever does not take what he has been given gets no more.
         """
         requests = kernel.read_pulls(stream, bounds)
         if not any(requests):
             return b"", bounds
         frames: list[bytes] = []
         left: list[int] = []
+        size = 0
         for i, read in enumerate(requests):
-            frame = None if read is None else self._take(session, *read)
+            frame = None if read is None or size > _TAKEN_SIZE_MAX else self._take(session, *read)
             if frame is None:
                 left += bounds[2 * i : 2 * i + 2]
             else:
                 frames.append(frame)
+                size += len(frame)
         return b"".join(frames), left
 
     def _take(self, session: Session, codec: int, code: int, opaque: int, fields: PullFields) -> bytes | None:
