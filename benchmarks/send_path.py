@@ -95,7 +95,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
         peer: Any = Peer()
 
         def take(stream: memoryview, bounds: list[int]) -> bytes:
-            answers, left = hot.take(peer, stream, bounds)
+            ((answers, left),) = hot.answer([peer], [(stream, bounds, bytes(8))])
             assert not left
             return answers
 
@@ -123,7 +123,11 @@ def kernel_alone() -> Take:
     host = bytes(8)
     rules = SendRules(host, b"CLUSTER\x01DefaultCluster\x02", *answer_heads("DefaultRegion", True), 479, 4 << 20, False)
     topics = {b"BenchmarkTopic": ("BenchmarkTopic", QUEUE_COUNT)}
-    return lambda stream, bounds: kernel.lay_sends(stream, bounds, topics, rules, host, 0, 1_700_000_000_000, {})[3][0]
+
+    def take(stream: memoryview, bounds: list[int]) -> bytes:
+        return kernel.lay_sends([(stream, bounds, host)], topics, rules, 0, 1_700_000_000_000, {})[3][0][0][0]
+
+    return take
 
 
 def run(body_size: int, batch: int, count: int, directory: str) -> Work:

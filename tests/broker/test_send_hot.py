@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 import bolide.kernel
 from bolide.broker.hotpath import HotPath
-from bolide.broker.processors.send import Sends
+from bolide.broker.processors.send import Sends, pack_peer
 from bolide.broker.stats import Stats
 from bolide.errors import ProtocolError, Refusal
 from bolide.protocol.bodies.topics import TopicConfig
@@ -54,6 +54,13 @@ class Peer:
         self.held -= count
 
 
+def answered(hot: HotPath, session: Any, stream: bytes, bounds: list[int] | None = None) -> tuple[bytes, list[int]]:
+    """The answers to one read, and what is left of it."""
+    bounds = bounds_of(stream) if bounds is None else bounds
+    ((answers, left),) = hot.answer([session], [(memoryview(stream), bounds, pack_peer(session.peer))])
+    return answers, left
+
+
 @dataclass
 class Room:
     """The sending side over a store of its own; nothing in it needs a loop."""
@@ -68,7 +75,7 @@ class Room:
     def take(self, stream: bytes, bounds: list[int] | None = None, session: Any = None) -> tuple[bytes, list[int]]:
         bounds = bounds_of(stream) if bounds is None else bounds
         peer: Any = session or Peer()
-        return self.hot.take(peer, memoryview(stream), bounds)
+        return answered(self.hot, peer, stream, bounds)
 
     def serve(self, stream: bytes, bounds: list[int]) -> bytes:
         """The answers of the plain path, one request after the other; a frame that cannot be read ends it."""
@@ -244,12 +251,12 @@ def test_what_sends_leave_goes_on_with_its_bounds_and_all_answers_leave_together
         hot = HotPath(here.sends, here.store, here.tables.current, here.stats, here.clock, behind)
         stream = Command(11).encode() + message().encode() + Command(34).encode()
         bounds, peer = bounds_of(stream), cast(Any, Peer())
-        answers, left = hot.take(peer, memoryview(stream), bounds)
+        answers, left = answered(hot, peer, stream)
         assert seen == [bounds[:2] + bounds[4:]]
         assert (answers[-6:], left) == (b"pulled", bounds[4:])
         assert len(bounds_of(answers[:-6])) == 2
         here.store.is_disk_full = True
-        assert hot.take(peer, memoryview(stream), bounds) == (b"pulled", bounds[2:])
+        assert answered(hot, peer, stream) == (b"pulled", bounds[2:])
 
 
 @pytest.mark.feature("F087")
@@ -258,8 +265,7 @@ def test_under_synchronous_flush_the_answers_of_a_read_leave_when_it_is_durable(
         async with sending(tmp_path, flushDiskType="SYNC_FLUSH") as here:
             hot, peer = await opened(here), Peer()
             stream = stream_of(5)
-            session: Any = peer
-            assert hot.take(session, memoryview(stream), bounds_of(stream)) == (b"", [])
+            assert answered(hot, peer, stream) == (b"", [])
             assert (peer.held, peer.written) == (5, [])
             assert here.messages("Orders") == []
             await here.store.durable(here.store.commitlog.end)
@@ -286,14 +292,13 @@ def test_a_late_flush_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) 
         async with sending(tmp_path, clock=clock, disk=disk, flushDiskType="SYNC_FLUSH") as here:
             hot, peer = await opened(here), Peer()
             loop: Any = asyncio.get_running_loop()
-            session: Any = peer
             gate = asyncio.Event()
             flush = here.store.flush_in_thread
             here.store.flush_in_thread = lambda: hold_back(gate, flush)  # type: ignore[method-assign]
             stream = stream_of(3) + message(codec=1, opaque=9).encode() + message(oneway=True).encode()
-            hot.take(session, memoryview(stream), bounds_of(stream))
+            answered(hot, peer, stream)
             await asyncio.sleep(3)  # virtual
-            hot.take(session, memoryview(stream), bounds_of(stream))
+            answered(hot, peer, stream)
             assert peer.written == []
             await asyncio.sleep(2.1)  # virtual
             assert (len(peer.written), peer.held) == (1, 5)

@@ -43,7 +43,9 @@ BORN = bytes([127, 0, 0, 1, 0, 0, 0, 9])
 
 def lay(kernel: Any, stream: bytes, bounds: list[int] | None = None, rules: SendRules = RULES) -> Any:
     bounds = bounds_of(stream) if bounds is None else bounds
-    return kernel.lay_sends(stream, bounds, TOPICS, rules, BORN, 4096, 1_700_000_000_000, NEXT)
+    reads = [(stream, bounds, BORN)]
+    *laid, ([(answers, left)], tallies) = kernel.lay_sends(reads, TOPICS, rules, 4096, 1_700_000_000_000, NEXT)
+    return *laid, (answers, left, tallies)
 
 
 def usual(topic: str = "Orders", queue: int = 0, *, code: int = 310, **changes: str) -> dict[str, str]:
@@ -204,3 +206,44 @@ def test_more_left_topics_than_are_remembered_leave_the_rest_too(kernel: Any) ->
 def test_bounds_outside_the_stream_are_refused(kernel: Any, bounds: list[int]) -> None:
     with pytest.raises(ValueError, match=r"outside a stream of 8 bytes|come in pairs"):
         lay(kernel, b"12345678", bounds)
+
+
+@kernels
+def test_several_reads_are_laid_as_one_after_the_other(kernel: Any) -> None:
+    far = bytes(16) + BORN[4:]
+    first, second = frame(opaque=1) + frame(opaque=2, queue=1), frame("binary", opaque=3, queue=1) + frame(opaque=4)
+    reads = [(first, bounds_of(first), BORN), (second, bounds_of(second), far)]
+    records, runs, keys, (answered, tallies) = kernel.lay_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
+    together = lay(kernel, first + second)
+    assert b"".join(answers for answers, _ in answered) != b""
+    assert [len(bounds_of(answers)) // 2 for answers, _ in answered] == [2, 2]
+    assert [left for _, left in answered] == [[], []]
+    assert [(run[:3], len(run[3])) for run in runs] == [(run[:3], len(run[3])) for run in together[1]]
+    assert [(topic, count) for topic, count, _ in tallies] == [("Orders", 4)]
+    columns = scan_records(records, 0, len(records), 4096, True)[0]
+    assert len(columns[0]) == 4
+    assert (records.count(BORN), records.count(far)) == (2, 2)
+    one_by_one, next_offsets, at = b"", dict(NEXT), 4096
+    for read in reads:
+        alone, runs_alone, _, (answered_alone, _) = kernel.lay_sends(
+            [read], TOPICS, RULES, at, 1_700_000_000_000, next_offsets
+        )
+        one_by_one += alone
+        at += len(alone)
+        next_offsets |= {(run[0], run[1]): run[2] + len(run[3]) // 20 for run in runs_alone}
+        assert answered_alone == [answered.pop(0)]
+    assert one_by_one == records
+    assert len(keys) == len(together[2])
+
+
+@kernels
+def test_what_is_left_of_one_read_holds_up_no_other(kernel: Any) -> None:
+    odd, plain_one = frame(opaque=1, topic="Unknown"), frame(opaque=2)
+    broken = bytes([0, 0, 0, 8, 0, 0, 0, 4]) + b"{{{{"
+    reads = [(stream, bounds_of(stream), BORN) for stream in (broken + plain_one, odd + plain_one, plain_one, b"")]
+    *_, (answered, tallies) = kernel.lay_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
+    assert [left for _, left in answered] == [reads[0][1], reads[1][1][:2], [], []]
+    assert [len(bounds_of(answers)) // 2 for answers, _ in answered] == [0, 1, 1, 0]
+    assert [(topic, count) for topic, count, _ in tallies] == [("Orders", 2)]
+    with pytest.raises(ValueError, match="a host of 3 bytes"):
+        kernel.lay_sends([(plain_one, bounds_of(plain_one), b"abc")], TOPICS, RULES, 4096, 0, NEXT)

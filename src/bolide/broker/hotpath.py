@@ -1,15 +1,18 @@
-"""All whole frames of one read at once: the sends that need no thought, in one call of the kernel and one write.
+"""All reads of one turn at once: the sends that need no thought, in one call of the kernel and one write to the log.
 
 The kernel reads the headers, lays out records, entries, keys and answers; the store writes the records, and only when
 that succeeded are queues fed and answers sent. What the kernel leaves goes on to the plain path, one request at a time.
 If the store refuses (disk full, too slow, failed), all frames go there: each is judged alone and hears its own code.
 
 Nothing here runs for each message, and little for each read: a broker with a thousand slow producers reads one frame at
-a time, and then the cost of a read is the cost of a message.
+a time, and then the cost of a read is the cost of a message. So the reads that the loop delivers in one turn are kept
+to its end, where they are answered together; none waits for what has not come.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
@@ -18,14 +21,16 @@ from bolide.broker.processors.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_sends import SendRules
+from bolide.kernel.plain_sends import Read, SendRules
 from bolide.protocol.command import BINARY_CODEC, VERSION, Command
 from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.session import Session
 from bolide.store.store import Store
 
-Take = Callable[[Session, memoryview, list[int]], tuple[bytes, list[int]]]
+Behind = Callable[[Session, memoryview, list[int]], tuple[bytes, list[int]]]
+
+_READS_MAX = 64  # each keeps its buffer, and so many are spare
 
 _EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext entries
 
@@ -40,7 +45,7 @@ class HotPath:
         current: CurrentConfig,
         stats: Stats,
         clock: Clock,
-        behind: Take | None = None,
+        behind: Behind | None = None,
     ) -> None:
         """`behind` is given what is left of a read after the sends: the pulls, where they have such a path."""
         self._behind = behind
@@ -49,6 +54,9 @@ class HotPath:
         self._current = current
         self._stats = stats
         self._clock = clock
+        self._sessions: list[Session] = []  # whose reads are kept
+        self._reads: list[Read] = []
+        self._is_end_due = False
         self._confirmations = Confirmations(store, stats, clock, sends.refused)
         self._configure()
 
@@ -71,8 +79,37 @@ class HotPath:
             is_sync=self._is_sync,
         )
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        """Answer what can be answered at once; returns the answers and the bounds of what is left.
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> Callable[[], None]:
+        """Keep a read to the end of this turn of the loop, or until there are many, or somebody calls what is given."""
+        if not self._is_end_due:
+            self._is_end_due = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        elif len(self._reads) >= _READS_MAX:
+            self._end()
+        self._sessions.append(session)
+        self._reads.append((stream, bounds, pack_peer(session.peer)))
+        return self._end
+
+    def _end_turn(self) -> None:
+        self._is_end_due = False
+        self._end()
+
+    def _end(self) -> None:
+        sessions, reads = self._sessions, self._reads
+        self._sessions, self._reads = [], []
+        answered: list[tuple[bytes, list[int]]] = [(b"", [])] * len(sessions)
+        try:
+            answered = self.answer(sessions, reads)
+        except Exception:
+            for session in sessions:
+                session.abort("failed")  # half of it may have been carried out: it must not be served again
+            raise
+        finally:
+            for session, (answers, left) in zip(sessions, answered, strict=True):
+                session.taken(answers, left)
+
+    def answer(self, sessions: list[Session], reads: list[Read]) -> list[tuple[bytes, list[int]]]:
+        """Answer what can be answered at once; for each read the answers and the bounds of what is left.
 
         Under synchronous flush the answers to sends are written later.
         """
@@ -80,29 +117,38 @@ class HotPath:
         if self._config is not self._current.config or self._rules.store_host is not store.store_host:
             self._configure()
         if self._is_closed or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
-            return self._go_on(session, stream, bounds, b"")
-        lay = partial(kernel.lay_sends, stream, bounds, self._topics.table, self._rules, pack_peer(session.peer))
+            return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
+        lay = partial(kernel.lay_sends, reads, self._topics.table, self._rules)
         try:
-            (answers, left, tallies), _ = store.append_laid(lay)
+            (answered, tallies), _ = store.append_laid(lay)
         except Refusal:
-            return self._go_on(session, stream, bounds, b"")
-        if tallies:
-            stored_count = 0
-            for topic, count, size in tallies:
-                self._stats.put(topic, count, size)
-                stored_count += count
-            if self._is_sync:
-                self._confirmations.add(session, answers, (len(bounds) - len(left)) // 2)
-                answers = b""
-            else:
-                self._stats.took(stored_count, int(store.took_s * 1000))
-        return self._go_on(session, stream, left, answers) if left else (answers, left)
+            return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
+        stored_count = 0
+        for topic, count, size in tallies:
+            self._stats.put(topic, count, size)
+            stored_count += count
+        if self._is_sync:
+            answered = [self._confirm(*each) for each in zip(sessions, reads, answered, strict=True)]
+        elif stored_count:
+            self._stats.took(stored_count, int(store.took_s * 1000))
+        return self._go_on(sessions, reads, answered)
 
-    def _go_on(self, session: Session, stream: memoryview, left: list[int], answers: bytes) -> tuple[bytes, list[int]]:
-        if self._behind is None:
-            return answers, left
-        more, left = self._behind(session, stream, left)
-        return answers + more, left
+    def _confirm(self, session: Session, read: Read, answered: tuple[bytes, list[int]]) -> tuple[bytes, list[int]]:
+        answers, left = answered
+        if taken_count := (len(read[1]) - len(left)) // 2:
+            self._confirmations.add(session, answers, taken_count)
+        return b"", left
+
+    def _go_on(
+        self, sessions: list[Session], reads: list[Read], answered: list[tuple[bytes, list[int]]]
+    ) -> list[tuple[bytes, list[int]]]:
+        """Give what is left to the path behind, where there is one."""
+        if self._behind is not None:
+            for i, (answers, left) in enumerate(answered):
+                if left:
+                    more, left = self._behind(sessions[i], cast(memoryview, reads[i][0]), left)
+                    answered[i] = answers + more, left
+        return answered
 
 
 def answer_heads(region: str, is_traced: bool) -> tuple[bytes, bytes]:

@@ -808,7 +808,13 @@ cdef int is_text_throughout(const Send* send) except -1:
     return not send.found >> (SLOT_COUNT + PROPERTIES) & 1 or is_unicode(&send.slots[SLOT_COUNT + PROPERTIES])
 
 
-cdef _Batch new_batch(tuple rules, bytes born_host, int64_t physical_offset, int64_t store_ms, dict next_offsets):
+cdef int check_host(bytes host) except -1:
+    if len(host) != 8 and len(host) != 20:
+        raise ValueError(f"a host of {len(host)} bytes, it has 8 (IPv4) or 20 (IPv6)")
+    return 0
+
+
+cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, dict next_offsets):
     cdef _Batch batch = _Batch()
     batch.store_host = <bytes?>rules[0]
     batch.added = <bytes?>rules[1]
@@ -817,31 +823,29 @@ cdef _Batch new_batch(tuple rules, bytes born_host, int64_t physical_offset, int
     batch.version = rules[4]
     batch.body_size_max = rules[5]
     batch.is_sync = rules[6]
-    batch.born_host = born_host
     batch.physical_offset = physical_offset
     batch.store_ms = store_ms
     batch.next_offsets = next_offsets
-    for host in (batch.store_host, born_host):
-        if len(host) != 8 and len(host) != 20:
-            raise ValueError(f"a host of {len(host)} bytes, it has 8 (IPv4) or 20 (IPv6)")
+    check_host(batch.store_host)
     return batch
 
 
-def lay_sends(stream, bounds, topics, rules, born_host, physical_offset, store_ms, next_offsets):
+cdef tuple lay_read(_Batch batch, stream, list places, bytes born_host, dict known):
+    """Lay out the sends of one read; its answers, and the bounds of what is left."""
     cdef Py_buffer buffer
-    cdef list places = <list?>bounds
-    cdef dict known = <dict?>topics
     cdef list left = []
     cdef Send send
     cdef Py_ssize_t i, start, end, body_at = 0
     cdef const uint8_t* data
     cdef int kind, slot
     cdef bint is_taken
-    if not isinstance(rules, tuple) or len(rules) != 7:
-        raise TypeError("the rules are a tuple of seven")
-    cdef _Batch batch = new_batch(<tuple>rules, <bytes?>born_host, physical_offset, store_ms, <dict?>next_offsets)
+    check_host(born_host)
     if len(places) & 1:
         raise ValueError(f"{len(places)} bounds, they come in pairs")
+    batch.born_host = born_host
+    batch.is_blind = False
+    batch.left_count = 0
+    batch.answers.size = 0
     PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
     try:
         data = <const uint8_t*>buffer.buf
@@ -866,6 +870,21 @@ def lay_sends(stream, bounds, topics, rules, born_host, physical_offset, store_m
             if not is_taken:
                 left.append(places[i])
                 left.append(places[i + 1])
-        return taken(&batch.records), batch.runs(), taken(&batch.keys), (taken(&batch.answers), left, batch.counted())
+        return taken(&batch.answers), left
     finally:
+        batch.known = NULL  # its name lies in this read
         PyBuffer_Release(&buffer)
+
+
+def lay_sends(reads, topics, rules, physical_offset, store_ms, next_offsets):
+    cdef dict known = <dict?>topics
+    cdef list answered = []
+    cdef tuple read
+    if not isinstance(rules, tuple) or len(rules) != 7:
+        raise TypeError("the rules are a tuple of seven")
+    cdef _Batch batch = new_batch(<tuple>rules, physical_offset, store_ms, <dict?>next_offsets)
+    for read in <list?>reads:
+        if len(read) != 3:
+            raise TypeError("a read is a tuple of three")
+        answered.append(lay_read(batch, read[0], <list?>read[1], <bytes?>read[2], known))
+    return taken(&batch.records), batch.runs(), taken(&batch.keys), (answered, batch.counted())

@@ -1,9 +1,9 @@
-"""The sending part of the plain kernel: all frames of one read in, records, queue entries, keys and answers out.
+"""The sending part of the plain kernel: all frames of some reads in, records, queue entries, keys and answers out.
 
 A send is taken when nothing about it needs thought: its topic is in the table, its queue is there, its properties name
 nothing that the broker treats apart, its numbers are plain, its body has a legal size. Everything else is left, by its
 bounds, for the broker's plain path, which knows all rules and every sentence. Order holds all the same: once a send was
-left, later ones of its topic are left too, and all of them after a frame that could not be read.
+left, later ones of its read and topic are left too, and all of them after a frame that could not be read.
 
 What is stored of a message is what came, with `added` behind its properties; of a batch, each message as it came. An
 answer is what `write_frames` would write with these ext fields: region and trace switch (ready in the rules), then
@@ -75,22 +75,38 @@ class SendRules(NamedTuple):
 
 # codec, opaque, is answered, queue id, how many messages, unique key
 _Taken = tuple[int, int, bool, int, int, bytes | None]
-# answers, bounds of what is left, messages and bytes of each topic
-Sent = tuple[bytes, list[int], list[tuple[str, int, int]]]
+# stream, bounds, who sent it
+Read = tuple[Buffer, list[int], bytes]
+# answers and bounds of what is left, for each read; messages and bytes of each topic
+Sent = tuple[list[tuple[bytes, list[int]]], list[tuple[str, int, int]]]
 
 
 def lay_sends(
-    stream: Buffer,
-    bounds: list[int],
+    reads: list[Read],
     topics: Mapping[bytes, tuple[str, int]],
     rules: SendRules,
-    born_host: bytes,
     physical_offset: int,
     store_ms: int,
     next_offsets: Mapping[tuple[str, int], int],
 ) -> tuple[bytes, list[Run], bytes, Sent]:
-    """Take the plain sends of one read; topics is name → name and number of queues."""
+    """Take the plain sends of some reads, each of another connection; topics is name → name and number of queues."""
     drafts: list[Draft] = []
+    found: list[tuple[list[_Taken], list[int]]] = [_read_sends(read, topics, rules, drafts) for read in reads]
+    laid = lay_records(drafts, physical_offset, store_ms, rules.store_host, next_offsets, (), rules.body_size_max)
+    records, places, queue_offsets, runs, keys = laid
+    answered: list[tuple[bytes, list[int]]] = []
+    first = 0
+    for taken, left in found:
+        answered.append((_answers(taken, places[first:], queue_offsets[first:], rules), left))
+        first += sum(each[4] for each in taken)
+    return records, runs, keys, (answered, _tallies(drafts, [*places, physical_offset + len(records)]))
+
+
+def _read_sends(
+    read: Read, topics: Mapping[bytes, tuple[str, int]], rules: SendRules, drafts: list[Draft]
+) -> tuple[list[_Taken], list[int]]:
+    """Add the drafts of one read; what its answers need, and the bounds of what is left."""
+    stream, bounds, born_host = read
     taken: list[_Taken] = []
     left: list[int] = []
     left_topics: set[str] = set()
@@ -112,10 +128,7 @@ def lay_sends(
         else:
             drafts += found[0]
             taken.append(found[1])
-    laid = lay_records(drafts, physical_offset, store_ms, rules.store_host, next_offsets, (), rules.body_size_max)
-    records, places, queue_offsets, runs, keys = laid
-    answers = _answers(taken, places, queue_offsets, rules)
-    return records, runs, keys, (answers, left, _tallies(drafts, [*places, physical_offset + len(records)]))
+    return taken, left
 
 
 def _read_send(

@@ -2,7 +2,8 @@
 
 The same class serves both ends: whoever accepted and whoever connected may ask and answer. What the peer sends goes to
 the `Owner`, all whole frames of one read together (`take`), then one by one what `take` left (`serve`); all replies of
-one read leave in one write, and so do the answers of tasks that finish in one turn of the loop.
+one read leave in one write, and so do the answers of tasks that finish in one turn of the loop. An owner may keep a
+read to the end of the turn (`taken`), or until more is read.
 
 The rule: nothing here grows because of the peer. While too many of its requests are being worked on, or its answers lie
 unsent, it is not read; what was read but not begun waits in `_waiting`, at most one read's worth. A connection is a
@@ -24,8 +25,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from bolide.clock import Clock
-from bolide.errors import ClientError, ConnectionLost, ProtocolError, Refusal, RequestTimeout
-from bolide.protocol.codes import ResponseCode
+from bolide.errors import ClientError, ConnectionLost, ProtocolError, RequestTimeout
 from bolide.protocol.command import Command, read_until_bad
 from bolide.protocol.frames import FrameReader, unfinished
 from bolide.remoting.address import join_address
@@ -33,7 +33,7 @@ from bolide.remoting.asked import Asked
 from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import untaken_size
-from bolide.remoting.owner import Owner, Reply, Request
+from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
 
 __all__ = ["Owner", "Reply", "Request", "Session"]
 
@@ -74,6 +74,7 @@ class Session(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[Request] = deque()
         self._held_count = 0
+        self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
         self._is_reading = True
         self._is_peer_slow = False
         self._outgoing: list[bytes | memoryview] = []
@@ -101,7 +102,7 @@ class Session(asyncio.BufferedProtocol):
     @property
     def in_flight_count(self) -> int:
         """Requests of the peer that are being worked on."""
-        return len(self._tasks) + len(self._waiting) + self._held_count
+        return len(self._tasks) + len(self._waiting) + self._held_count + (self._kept is not None)
 
     @property
     def unsent_size(self) -> int:
@@ -125,7 +126,7 @@ class Session(asyncio.BufferedProtocol):
         try:
             reply = serve()
         except Exception as problem:
-            reply = self._failure(request, problem)
+            reply = failure(request, problem)
         self._answer(request, reply)
 
     def push(self, frames: bytes | memoryview) -> None:
@@ -247,6 +248,8 @@ class Session(asyncio.BufferedProtocol):
         log.debug("connection made peer=%s local=%s tls=%s", self.peer, self.local, self.is_tls)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._kept is not None:
+            self._kept()
         return self._reader.window()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -254,15 +257,41 @@ class Session(asyncio.BufferedProtocol):
         self.last_active_s = self._clock.monotonic_s()
         if not self.is_open:
             return
-        self._is_flush_due = True
         bounds = self._reader.cut(nbytes)
-        problem = self._take(self._reader.stream, bounds) if bounds else None
-        self._reader.settle()
+        taken: Taken = b"", bounds
+        try:
+            if bounds:
+                taken = self._owner.take(self, self._reader.stream, bounds)
+        except Exception:
+            # Half of it may have been carried out: it must not be served again.
+            log.exception("a read of frames failed peer=%s", self.peer)
+            self.abort("failed")
+            taken = b"", []
+        if isinstance(taken, tuple):
+            self.taken(*taken)
+        else:
+            self._kept = taken
+
+    def taken(self, replies: bytes, left: list[int]) -> None:
+        """The owner has done what it does at once with a read: write the replies, serve what it left."""
+        self._kept = None
+        self._is_flush_due = True
+        if replies:
+            self._push(replies)
+        problem = self._serve_left(left) if left and self.is_open else None
+        if self._gone.done():
+            self._reader.close()
+        else:
+            self._reader.settle()
         self._flush()
         if problem := problem or self._reader.problem:
             self._refuse(problem)
+        elif self._limit is not None:
+            self._go_on()
 
     def eof_received(self) -> None:
+        if self._kept is not None:
+            self._kept()
         self.has_left = True
         if self._why:
             return
@@ -297,32 +326,22 @@ class Session(asyncio.BufferedProtocol):
         self._waiting.clear()
         self._outgoing.clear()
         self._outgoing_size = 0
-        self._reader.close()
+        if self._kept is None:
+            self._reader.close()
         if not self._gone.done():
             self._gone.set_result(None)
 
     # Requests of the peer
 
-    def _take(self, stream: memoryview, bounds: list[int]) -> str | None:
-        """Give one read to the owner; returns what is wrong with a header in it."""
-        try:
-            replies, left = self._owner.take(self, stream, bounds)
-        except Exception:
-            # Half of it may have been carried out: it must not be served again.
-            log.exception("a read of frames failed peer=%s", self.peer)
-            self.abort("failed")
-            return None
-        if replies:
-            self._push(replies)
-        problem = None
-        if left and self.is_open:
-            commands, problem = read_until_bad(stream, left)
-            for command in commands:
-                if not command.is_response:
-                    self._waiting.append(Request(command, self, self.last_active_s))
-                elif not self.asked.settle(command):
-                    log.debug("late answer dropped opaque=%d peer=%s", command.opaque, self.peer)
-            self._go_on()
+    def _serve_left(self, left: list[int]) -> str | None:
+        """Serve frames of a read one by one; returns what is wrong with a header among them."""
+        commands, problem = read_until_bad(self._reader.stream, left)
+        for command in commands:
+            if not command.is_response:
+                self._waiting.append(Request(command, self, self.last_active_s))
+            elif not self.asked.settle(command):
+                log.debug("late answer dropped opaque=%d peer=%s", command.opaque, self.peer)
+        self._go_on()
         return problem
 
     def _go_on(self) -> None:
@@ -354,7 +373,7 @@ class Session(asyncio.BufferedProtocol):
             self._refuse(str(problem))
             return
         except Exception as problem:
-            reply = self._failure(request, problem)
+            reply = failure(request, problem)
         if reply is None or isinstance(reply, Command):
             self._answer(request, reply)
         else:
@@ -374,9 +393,9 @@ class Session(asyncio.BufferedProtocol):
         except asyncio.CancelledError as problem:
             if task is None or task.cancelling():
                 raise
-            reply = self._failure(request, problem)  # something it waited for was cancelled, not the request
+            reply = failure(request, problem)  # something it waited for was cancelled, not the request
         except Exception as problem:
-            reply = self._failure(request, problem)
+            reply = failure(request, problem)
         self._answer(request, reply)
 
     def _served(self, task: asyncio.Task[None]) -> None:
@@ -390,17 +409,8 @@ class Session(asyncio.BufferedProtocol):
         try:
             frame = self._encode(reply)
         except (ValueError, ClientError) as problem:
-            frame = self._encode(cast(Command, self._failure(request, problem)))
+            frame = self._encode(failure(request, problem))
         self._push(frame)
-
-    def _failure(self, request: Request, problem: BaseException) -> Reply:
-        """The answer that tells of an error; what was not meant as a refusal is logged with its traceback."""
-        command = request.command
-        if isinstance(problem, Refusal):
-            log.debug("request refused code=%d peer=%s: %s", command.code, self.peer, problem)
-            return command.answer(problem.code, remark=problem.remark)
-        log.error("request failed code=%d peer=%s", command.code, self.peer, exc_info=problem)
-        return command.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(problem).__name__}: {problem}")
 
     def _refuse(self, problem: str) -> None:
         if self._limit is None and not self._gone.done():
