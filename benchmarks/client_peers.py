@@ -66,16 +66,17 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             except Absent as reason:
                 absent[client] = str(reason)
                 print(f"{client}: left out, {reason}")
-    told = {
+    verdicts = _verdicts(rows)
+    told: dict[str, Any] = {
         "question": QUESTION,
         "rows": rows,
         "absent": absent,
-        "verdicts": _verdicts(rows),
+        "verdicts": verdicts,
         "load": os.getloadavg(),
         "machine": machine(),
         "commit": measured_commit(),
     }
-    _show(rows, told["verdicts"])
+    _show(rows, verdicts)
     print(json.dumps(told))
     return told
 

@@ -290,7 +290,7 @@ def confluent_read(address: str, count: int, timed: Timed) -> None:
     timed.start()
     taken = 0
     while taken < count:
-        taken += sum(len(message.value()) == len(BODY) for message in consumer.consume(256, 10))
+        taken += sum(message.value() == BODY for message in consumer.consume(256, 10))
     timed.stop()
     consumer.close()
 

@@ -94,7 +94,10 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Received:
-        self._settle_current()
+        current = self._current
+        if current is not None and current.verdict is None:
+            current.ack()
+        self._current = None
         while True:
             if not self._hand:
                 self._hand.extend(await self.subscriber.receive(_HAND_COUNT))

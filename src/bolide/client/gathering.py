@@ -255,10 +255,9 @@ class _Target:
         self.batches: dict[MessageQueue | None, _Batch] = {}
         self.lanes: dict[str, _Lane] = {}
         for name in {queue.broker_name for queue in route.publish}:
-            address = route.addresses.get(name, {}).get(MASTER_ID)
-            if address is not None:
-                head = send_head(route.topic, gathering.rules, name)
-                self.lanes[name] = _Lane(gathering, route.topic, name, address, head)
+            address = route.addresses.get(name, {}).get(MASTER_ID, "")  # one that has none is left to the long way
+            head = send_head(route.topic, gathering.rules, name)
+            self.lanes[name] = _Lane(gathering, route.topic, name, address, head)
         self.is_batched = gathering.linger_s > 0 and not route.topic.startswith(RETRY_PREFIX)
 
 
@@ -304,17 +303,22 @@ class Gathering:
             target = self._new_target(route)
             if target is None:
                 return None
-        is_bound = shard is not None or queue is not None
         if shard is not None and queue is None:
-            queue = shard_queue(target.route.publish, shard)
-        if target.is_batched:
-            return self._join(target, item, queue)
-        chosen = self._long_way.choose(route, None, None) if queue is None else queue
-        lane = target.lanes.get(chosen.broker_name)
-        if lane is None:
+            queue = shard_queue(route.publish, shard)
+        if queue is not None and queue.broker_name not in target.lanes:
             return None
-        future = self.hold()
-        lane.add(item, chosen, is_bound, future)
+        self.held_count += 1
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        if not target.is_batched:
+            chosen = self._long_way.choose(route, None, None) if queue is None else queue
+            target.lanes[chosen.broker_name].add(item, chosen, queue is not None, future)
+            return future
+        batch = target.batches.get(queue) or self._new_batch(target, queue)
+        batch.items.append(item)
+        batch.futures.append(future)
+        batch.size += len(item[0]) + len(item[1])
+        if batch.size >= BATCH_SIZE_MAX or len(batch.items) >= BATCH_COUNT_MAX:
+            self._leave(target, batch)
         return future
 
     def _new_target(self, route: Route) -> _Target | None:
@@ -326,26 +330,10 @@ class Gathering:
         target = self._targets[route.topic] = _Target(self, route)
         return target
 
-    def _join(self, target: _Target, item: Item, queue: MessageQueue | None) -> asyncio.Future[Receipt] | None:
-        if queue is not None and queue.broker_name not in target.lanes:
-            return None
-        batch = target.batches.get(queue)
-        if batch is None:
-            batch = target.batches[queue] = _Batch(target.route.topic, queue)
-            batch.timer = self._loop.call_later(self.linger_s, self._leave, target, batch)
-        self.held_count += 1
-        future: asyncio.Future[Receipt] = self._loop.create_future()
-        batch.items.append(item)
-        batch.futures.append(future)
-        batch.size += len(item[0]) + len(item[1])
-        if batch.size >= BATCH_SIZE_MAX or len(batch.items) >= BATCH_COUNT_MAX:
-            self._leave(target, batch)
-        return future
-
-    def hold(self) -> asyncio.Future[Receipt]:
-        """One message more is under way, here or the long way; `release` says that it is not any more."""
-        self.held_count += 1
-        return self._loop.create_future()
+    def _new_batch(self, target: _Target, queue: MessageQueue | None) -> _Batch:
+        batch = target.batches[queue] = _Batch(target.route.topic, queue)
+        batch.timer = self._loop.call_later(self.linger_s, self._leave, target, batch)
+        return batch
 
     @property
     def is_full(self) -> bool:
@@ -383,8 +371,7 @@ class Gathering:
         run.items, run.futures, run.queues = batch.items, batch.futures, [queue]
         if batch.queue is not None:
             run.bound.update(range(len(run.items)))
-        lane = target.lanes.get(queue.broker_name)
-        self.post(run, lane.address if lane is not None else "")
+        self.post(run, target.lanes[queue.broker_name].address)
 
     def post(self, run: Run, address: str) -> None:
         """Write a run to its broker, or have it sent the long way where there is no connection."""
@@ -441,7 +428,8 @@ class Gathering:
 
     def send_aside(self, message: Message, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt]:
         """Send any message the long way, in a task of its own."""
-        future = self.hold()
+        self.held_count += 1
+        future: asyncio.Future[Receipt] = self._loop.create_future()
         sending = self._send_alone(message, shard, queue, self._timeout_s, None)
         self._guests.invite(self._finish([future], sending), name="producer.submit")
         return future

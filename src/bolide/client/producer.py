@@ -182,7 +182,8 @@ class Producer:
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
         """
         if timeout_s is None:
-            future = self._given(topic, body, tags, keys, properties, flag, shard, queue, waits_for_store)
+            short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
+            future = None if short is None else self._gathering.give(*short, shard, queue)
             if future is not None:
                 return await future
         message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
@@ -205,19 +206,21 @@ class Producer:
 
         Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
         """
-        name = topic.topic if isinstance(topic, Message) else topic
-        if name not in self._topics:
+        short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
+        if short is None:
+            name = topic.topic if isinstance(topic, Message) else topic
             check_topic(name)
-            async with asyncio.timeout(self.timeout_s):
-                await self._route(name)
-        if self._gathering.is_full:
-            await self._gathering.room()
-        future = self._given(topic, body, tags, keys, properties, flag, shard, queue, waits_for_store)
+            await self._route_in_time(name, self.timeout_s)
+            short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
+        gathering = self._gathering
+        if gathering.is_full:
+            await gathering.room()
+        future = None if short is None else gathering.give(*short, shard, queue)
         if future is None:
             message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
             if shard is not None or queue is not None:
-                await self._gathering.flush()  # the long way must not be overtaken, nor overtake
-            future = self._gathering.send_aside(message, shard, queue)
+                await gathering.flush()  # the long way must not be overtaken, nor overtake
+            future = gathering.send_aside(message, shard, queue)
             if shard is not None or queue is not None:
                 await asyncio.wait((future,))
         return future
@@ -226,22 +229,6 @@ class Producer:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
         if self._instance is not None:
             await self._gathering.flush()
-
-    def _given(
-        self,
-        topic: str | Message,
-        body: bytes,
-        tags: str | None,
-        keys: str | Iterable[str],
-        properties: Mapping[str, str] | None,
-        flag: int,
-        shard: str | None,
-        queue: MessageQueue | None,
-        waits_for_store: bool | None,
-    ) -> asyncio.Future[Receipt] | None:
-        """The short way, for a message that can take it."""
-        short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
-        return None if short is None else self._gathering.give(short[0], short[1], shard, queue)
 
     def short(
         self,
@@ -351,14 +338,7 @@ class Producer:
     ) -> list[Receipt]:
         """Attempts within one time limit. A message that must lie in one queue has one attempt, as in Java."""
         started_s = self._clock.monotonic_s()
-        try:
-            async with asyncio.timeout(timeout_s):
-                route = await self._route(message.topic)
-        except TimeoutError:
-            asked = ", ".join(self._config.namesrv)
-            raise RequestTimeout(
-                f"{message.topic}: the name servers {asked} did not tell its route within {timeout_s:g} s"
-            ) from None
+        route = await self._route_in_time(message.topic, timeout_s)
         is_bound = shard is not None or queue is not None
         problem: ClientError | None = None
         count = 1 if is_bound else self._retry_count + (last_broker is None)
@@ -424,6 +404,16 @@ class Producer:
         if shard is not None:
             return shard_queue(route.publish, shard)
         return self._selection.choose(route.topic, route.publish, self._clock.monotonic_s(), last_broker)
+
+    async def _route_in_time(self, topic: str, timeout_s: float) -> Route:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._route(topic)
+        except TimeoutError:
+            asked = ", ".join(self._config.namesrv)
+            raise RequestTimeout(
+                f"{topic}: the name servers {asked} did not tell its route within {timeout_s:g} s"
+            ) from None
 
     async def _route(self, topic: str) -> Route:
         instance = self.instance

@@ -33,6 +33,7 @@ class Verdict(Enum):
     DEAD = "dead letter"
 
 
+_ACK = Verdict.ACK
 Decide = Callable[["Received", Verdict, float | None, str | None], None]
 
 
@@ -160,7 +161,11 @@ class Received:
 
     def ack(self) -> None:
         """Done; it does not come again."""
-        self._decide(Verdict.ACK, None, None)
+        if self.verdict is None:  # nearly every message comes here: no further call than is needed
+            self.verdict = _ACK
+            self.home.decide(self, _ACK, None, None)
+        else:
+            self._decide(_ACK, None, None)
 
     def nack(self, delay: float | None = None) -> None:
         """Not done: deliver it again, after `delay` seconds or as the broker's retry plan says."""

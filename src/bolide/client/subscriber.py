@@ -48,6 +48,7 @@ LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
 HAND_OVER_S = 0.5
 _SPACING_S = 0.3
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
+_ACK = Verdict.ACK
 log = logging.getLogger(__name__)
 
 
@@ -403,7 +404,7 @@ class Subscriber:
         home = message.home
         if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again
-        if verdict is Verdict.ACK:
+        if verdict is _ACK:
             self._settle(home, message)
         elif self.rules.is_broadcasting:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
