@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bolide.testing.clusters import SMALL_FILES
 from interop.process import Program, await_that, free_port, running
 from interop.release import Role, class_path
 from interop.wire import Address, broker_addresses, call, queue_counts
@@ -244,8 +245,8 @@ def _bolide(home: Path, command: str, options: list[str], settings: Mapping[str,
     properties = {
         "brokerName": "broker-b",
         "brokerClusterName": "InteropCluster",
+        **SMALL_FILES,  # among them: a full disk of this machine neither refuses messages nor deletes any
         "mappedFileSizeCommitLog": 16 << 20,
-        "diskMaxUsedSpaceRatio": 95,
         **(settings or {}),
     }
     file = write_properties(home / "broker.conf", properties)
