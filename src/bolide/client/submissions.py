@@ -15,6 +15,7 @@ from bolide.client.background import BackgroundLoop
 from bolide.client.gathering import HELD_COUNT_MAX
 from bolide.client.producer import Producer
 from bolide.client.receipt import Receipt
+from bolide.errors import BolideError
 
 Submitting = Coroutine[Any, Any, asyncio.Future[Receipt]]
 
@@ -59,7 +60,7 @@ class Submissions:
             outer, submitting = self._handed.popleft()
             try:
                 inner = await submitting
-            except Exception as problem:
+            except (BolideError, TypeError, ValueError, AttributeError) as problem:  # also what a wrong argument raises
                 self._places.release()
                 outer.set_exception(problem)
             else:

@@ -48,7 +48,6 @@ LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
 HAND_OVER_S = 0.5
 _SPACING_S = 0.3
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
-_ACK = Verdict.ACK
 log = logging.getLogger(__name__)
 
 
@@ -319,7 +318,8 @@ class Subscriber:
 
     def _moved(self, inflight: InFlight, offset: int) -> None:
         """The broker has other offsets than we thought, or was told to reset ours: begin anew where it says."""
-        log.warning("offset moved queue=%s from=%d to=%d", inflight.queue, inflight.next_offset, offset)
+        level = logging.DEBUG if offset == inflight.next_offset else logging.WARNING
+        log.log(level, "offset moved queue=%s from=%d to=%d", inflight.queue, inflight.next_offset, offset)
         self.seek(inflight.queue, offset)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -404,7 +404,7 @@ class Subscriber:
         home = message.home
         if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again
-        if verdict is _ACK:
+        if verdict is Verdict.ACK:
             self._settle(home, message)
         elif self.rules.is_broadcasting:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
