@@ -75,6 +75,29 @@ async def test_a_read_is_kept_no_longer_than_until_the_next_one_or_the_end() -> 
         peer.leave()
 
 
+class Generous(Keeping):
+    """Answers every frame with much."""
+
+    def go_on(self) -> None:
+        kept, self.kept = self.kept, []
+        for session, stream, bounds in kept:
+            answers = [command.answer(0, body=b"x" * 100_000) for command in read_commands(stream, bounds)]
+            session.taken(encode_commands(answers), [])
+
+
+@both_loops
+async def test_a_peer_that_does_not_read_is_not_read_either_though_it_sent_more_than_a_read_takes() -> None:
+    owner = Generous()
+    async with served(owner) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(stream_of(2000))
+        await eventually(lambda: any(not session.is_writable for session in server.sessions))
+        owner.go_on()
+        assert owner.asked_count > 0
+        assert server.sessions[0].read_count < 20
+        peer.leave()
+
+
 @both_loops
 async def test_a_kept_read_is_answered_before_a_stopping_server_closes() -> None:
     owner = Keeping()

@@ -75,6 +75,7 @@ class Session(asyncio.BufferedProtocol):
         self._waiting: deque[Request] = deque()
         self._held_count = 0
         self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
+        self._window = memoryview(b"")  # where the transport reads to
         self._is_reading = True
         self._is_peer_slow = False
         self._outgoing: list[bytes | memoryview] = []
@@ -248,13 +249,16 @@ class Session(asyncio.BufferedProtocol):
         log.debug("connection made peer=%s local=%s tls=%s", self.peer, self.local, self.is_tls)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._kept is not None:
-            self._kept()
-        return self._reader.window()
+        # A kept read cannot end here: that may stop the reading, which libuv does not survive while it asks where to.
+        self._window = self._reader.window() if self._kept is None else memoryview(bytearray(self._config.read_size))
+        return self._window
 
     def buffer_updated(self, nbytes: int) -> None:
         self.read_count += 1
         self.last_active_s = self._clock.monotonic_s()
+        if self._kept is not None:
+            self._kept()
+            self._reader.window()[:nbytes] = self._window[:nbytes]
         if not self.is_open:
             return
         bounds = self._reader.cut(nbytes)
@@ -324,8 +328,7 @@ class Session(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set()
         self._waiting.clear()
-        self._outgoing.clear()
-        self._outgoing_size = 0
+        self._outgoing, self._outgoing_size = [], 0
         if self._kept is None:
             self._reader.close()
         if not self._gone.done():
@@ -360,10 +363,8 @@ class Session(asyncio.BufferedProtocol):
         if is_wanted == self._is_reading or self._transport is None or self._transport.is_closing():
             return
         self._is_reading = is_wanted
-        if is_wanted:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        change = self._transport.resume_reading if is_wanted else self._transport.pause_reading
+        change()
 
     def _serve(self, request: Request) -> None:
         try:
