@@ -6,10 +6,11 @@ import traceback
 from collections.abc import Iterable
 from threading import enumerate as threads
 
+from bolide import __version__
 from bolide.client.inflight import InFlight
 from bolide.clock import Clock
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import QueueAtWork
+from bolide.protocol.bodies import ConsumeType, QueueAtWork, RunningConsumer, Subscription
 
 _MIB = 1 << 20
 
@@ -36,6 +37,23 @@ def queues_at_work(owned: Iterable[InFlight], needs_lock: bool, clock: Clock) ->
             last_lock_timestamp=moment_ms(inflight.locked_s) if needs_lock else 0,
         )
     return table
+
+
+def running_state(
+    properties: dict[str, str],
+    subscriptions: Iterable[Subscription],
+    queues: dict[MessageQueue, QueueAtWork],
+    *,
+    with_stacks: bool,
+) -> RunningConsumer:
+    """The answer to 307; tools cannot do without the properties they know."""
+    known = {"PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY, "PROP_CLIENT_VERSION": f"Bolide {__version__}"}
+    return RunningConsumer(
+        properties={**known, **properties},
+        subscription_set=list(subscriptions),
+        mq_table=queues,
+        jstack=stacks() if with_stacks else None,
+    )
 
 
 def stacks() -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide import __version__
 from bolide.client.config import ClientConfig
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance, open_instance
@@ -28,7 +27,7 @@ from bolide.client.pulling import PullRules, QueuePull
 from bolide.client.received import Decide, Home, Received, Verdict
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
 from bolide.client.starting import StartFrom, start_offset
-from bolide.client.state import queues_at_work, stacks
+from bolide.client.state import queues_at_work, running_state
 from bolide.client.subscriptions import EVERYTHING, subscription_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
@@ -455,19 +454,14 @@ class Subscriber:
 
     def running(self, *, with_stacks: bool) -> RunningConsumer:
         """Everything about this member."""
-        return RunningConsumer(
-            properties={
-                "PROP_NAMESERVER_ADDR": ";".join(self._config.namesrv),
-                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
-                "PROP_CLIENT_VERSION": f"Bolide {__version__}",
-                "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
-                "PROP_CONSUMEORDERLY": str(self.rules.is_ordered).lower(),
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            },
-            subscription_set=list(self.subscriptions.values()),
-            mq_table=queues_at_work(self.owned.values(), self._needs_lock, self.clock),
-            jstack=stacks() if with_stacks else None,
-        )
+        properties = {
+            "PROP_NAMESERVER_ADDR": ";".join(self._config.namesrv),
+            "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
+            "PROP_CONSUMEORDERLY": str(self.rules.is_ordered).lower(),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+        }
+        queues = queues_at_work(self.owned.values(), self._needs_lock, self.clock)
+        return running_state(properties, self.subscriptions.values(), queues, with_stacks=with_stacks)
 
     async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes:
         """Give one message to the user's function, without any progress."""

@@ -1,0 +1,164 @@
+"""`bolide send`, `consume`, `tail`, `run`, `topic`, `group` and `cluster` as people and programs type them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bolide
+from bolide.testing import Cluster, cluster
+from bolide.testing.nodes import free_port
+from tests.cli.test_namesrv import wait_for
+
+LIMIT_S = 60
+COMMAND = [sys.executable, "-m", "bolide.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def rocket() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+def environment(namesrv: str) -> dict[str, str]:
+    return {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+
+
+def run(namesrv: str, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words],
+        capture_output=True,
+        text=True,
+        input=given,
+        timeout=LIMIT_S,
+        check=False,
+        env=environment(namesrv),
+    )
+
+
+def told(namesrv: str, *words: str, given: str | None = None) -> list[Any]:
+    """What a command answers as JSON: one value, or one for each line."""
+    done = run(namesrv, *words, "--output", "json", given=given)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_what_is_sent_is_consumed_with_all_that_belongs_to_it(rocket: Cluster) -> None:
+    options = ("--tags", "drinks", "--keys", "o-1", "--keys", "c-2", "--property", "shop=harbour", "--shard", "ada")
+    (receipt,) = told(rocket.namesrv, "send", "Orders", "two teas", *options)
+    assert receipt["status"] == "SEND_OK"
+    (row,) = told(rocket.namesrv, "consume", "Orders", "--group", "k", "--from-beginning", "--max-messages", "1")
+    assert (row["body"], row["tags"], row["keys"]) == ("two teas", "drinks", ["o-1", "c-2"])
+    assert row["properties"]["shop"] == "harbour"
+    assert (row["id"], row["queue"], row["offset"]) == (receipt["id"], receipt["queue"], receipt["offset"])
+
+
+def test_lines_of_standard_input_and_a_file_are_messages(rocket: Cluster, tmp_path: Path) -> None:
+    assert len(told(rocket.namesrv, "send", "Lines", given="one\ntwo\n\nthree\n")) == 3
+    (tmp_path / "body").write_bytes(b"a whole file\n")
+    assert len(told(rocket.namesrv, "send", "Lines", "--file", str(tmp_path / "body"))) == 1
+    rows = told(rocket.namesrv, "consume", "Lines", "--group", "lines", "--from-beginning", "--max-messages", "4")
+    assert sorted(row["body"] for row in rows) == ["a whole file\n", "one", "three", "two"]
+
+
+def test_what_cannot_be_sent_says_why(rocket: Cluster) -> None:
+    for words, given, complaint in (
+        (("send", "T"), "", "nothing to send"),
+        (("send", "no blanks", "x"), None, "topic"),
+        (("send", "T", "x", "--property", "noequals"), None, "must be name=value"),
+    ):
+        done = run(rocket.namesrv, *words, given=given)
+        assert done.returncode != 0
+        assert complaint in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("send", "T", "x"), ("topic", "list"), ("consume", "T"), ("cluster",)])
+def test_without_a_name_server_every_command_says_what_was_tried_and_what_starts_one(words: tuple[str, ...]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    done = run(address, *words)
+    assert done.returncode == 2
+    assert address in done.stderr
+    assert "`bolide up` starts one" in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+
+
+def test_tail_shows_what_is_sent_from_now_on(rocket: Cluster) -> None:
+    rocket.create_topic("Tailed", 2)
+    command = [*COMMAND, "tail", "Tailed", "--max-messages", "2", "--output", "json"]
+    with (
+        bolide.Producer("pg", rocket.namesrv) as producer,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(rocket.namesrv)) as tail,
+    ):
+        producer.send("Tailed", b"before")
+        number = 0
+
+        def is_over() -> bool:
+            nonlocal number
+            number += 1
+            producer.send("Tailed", b"%d" % number)
+            return tail.poll() is not None
+
+        wait_for(is_over, LIMIT_S)
+        assert tail.stdout is not None
+        rows = [json.loads(line) for line in tail.stdout]
+    assert len(rows) == 2
+    assert "before" not in [row["body"] for row in rows]
+
+
+def test_run_calls_the_handlers_of_a_module_until_it_is_stopped(rocket: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text(
+        "import bolide\n\n\n@bolide.handler('Calls', group='calls', start_from=bolide.StartFrom.oldest())\n"
+        "def on_call(message):\n    print(message.body.decode(), flush=True)\n"
+    )
+    with bolide.Producer("pg", rocket.namesrv) as producer:
+        producer.send("Calls", b"ring")
+    command = [*COMMAND, "run", "service"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment(rocket.namesrv)
+    ) as service:
+        assert service.stdout is not None
+        assert service.stdout.readline() == "ring\n"
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(LIMIT_S) == 0
+
+
+def test_topics_are_created_listed_shown_and_deleted(rocket: Cluster) -> None:
+    assert run(rocket.namesrv, "topic", "create", "Shown", "--queues", "3").returncode == 0
+    wait_for(lambda: {"topic": "Shown"} in told(rocket.namesrv, "topic", "list")[0])
+    told(rocket.namesrv, "send", "Shown", "x")
+    (rows,) = told(rocket.namesrv, "topic", "show", "Shown")
+    assert sum(row["messages"] for row in rows) == 1
+    assert len(rows) == 3
+    assert "Shown" in run(rocket.namesrv, "topic", "list").stdout
+    assert run(rocket.namesrv, "topic", "delete", "Shown", "--yes").returncode == 0
+    done = run(rocket.namesrv, "topic", "show", "Shown")
+    assert done.returncode == 2
+    assert "`bolide topic list` shows those that do" in done.stderr
+
+
+def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
+    told(rocket.namesrv, "send", "Grouped", given="a\nb\nc\n")
+    told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--from-beginning", "--max-messages", "3")
+    (rows,) = told(rocket.namesrv, "group", "list")
+    assert {"group": "movers", "members": 0, "behind": 0} in rows
+    (rows,) = told(rocket.namesrv, "group", "progress", "movers")
+    assert sum(row["offset"] for row in rows if row["topic"] == "Grouped") == 3
+    (rows,) = told(rocket.namesrv, "group", "reset", "movers", "Grouped", "--to", "oldest")
+    assert {row["offset"] for row in rows} == {0}
+    again = told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--max-messages", "3")
+    assert sorted(row["body"] for row in again) == ["a", "b", "c"]
+    done = run(rocket.namesrv, "group", "reset", "movers", "Grouped", "--to", "soon")
+    assert "must be oldest, newest, or a time" in done.stderr
+
+
+def test_the_cluster_is_shown_as_a_table_and_as_json(rocket: Cluster) -> None:
+    (rows,) = told(rocket.namesrv, "cluster")
+    assert [(row["broker"], row["address"]) for row in rows] == [("broker-0", rocket.brokers[0].address)]
+    assert rocket.brokers[0].address in run(rocket.namesrv, "cluster").stdout
