@@ -462,14 +462,19 @@ class Producer:
 
     def _checked(self, message: Message) -> Message:
         check_message(message, self.rules.body_size_max)
+        if self._instance is None:
+            raise self._not_open()
         return with_id(message, self.ids.next())
+
+    def _not_open(self) -> ClientError:
+        return ClientError(f"producer {self.group} is not open: use it inside its `with` block, or call start()")
 
     @property
     def instance(self) -> Instance:
         """What it shares with others of its client id; only while it is open."""
         instance = self._instance
         if instance is None:
-            raise ClientError(f"producer {self.group} is not open: use it inside its `with` block, or call start()")
+            raise self._not_open()
         if instance.process_id != os.getpid():
             raise ClientError(
                 f"producer {self.group} was opened in process {instance.process_id} and does not work in a fork of it; "
