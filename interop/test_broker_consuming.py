@@ -84,7 +84,6 @@ def by_queue(events: list[Event]) -> dict[int, list[int]]:
 
 
 @short
-@pytest.mark.feature("F057")
 def test_a_push_consumer_receives_all_once_and_goes_on_where_it_ended(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "Pushed")
     before, during = scene.send("before"), set[str]()
@@ -129,6 +128,7 @@ def test_an_orderly_listener_that_fails_sees_each_queue_in_order(agent: JavaAgen
     assert len(refused) == QUEUE_COUNT * len(range(0, share, 4))
 
 
+@pytest.mark.feature("F204")
 def test_broadcast_reaches_every_consumer_of_the_group(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "Broadcast")
     consumers = [scene.push(name, broadcast=True) for name in ("left", "right")]
@@ -139,6 +139,7 @@ def test_broadcast_reaches_every_consumer_of_the_group(agent: JavaAgent, station
     scene.stop()
 
 
+@pytest.mark.feature("F211")
 def test_a_pull_waits_for_the_message_that_is_not_there_yet(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "Pulled", 1)
     pull = {"topic": scene.topic, "group": scene.group}
@@ -188,7 +189,6 @@ def reset(agent: JavaAgent, scene: Scene, when_ms: int) -> dict[int, int]:
 
 
 @short
-@pytest.mark.feature("F063")
 def test_a_client_of_5_pops_what_it_is_given(agent: JavaAgent, station: Station) -> None:
     if agent.release != "5.5.0":
         pytest.skip("4.9 has no POP")
@@ -274,7 +274,6 @@ def test_a_second_consumer_takes_half_of_the_queues_and_gives_them_back(agent: J
     assert len(agent.received(first) + agent.received(second)) == 3 * COUNT
 
 
-@pytest.mark.feature("F208")
 def test_a_group_that_runs_goes_back_to_a_time_and_on_to_now(agent: JavaAgent, station: Station) -> None:
     scene = Scene(agent, station, "WentBack")
     consumer = scene.push("running")

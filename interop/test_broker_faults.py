@@ -62,7 +62,6 @@ def consume(agent: JavaAgent, name: str, **options: object) -> None:
     agent.do("push", name=name, group=GROUP, topic=TOPIC, orderly=True, **options)
 
 
-@pytest.mark.feature("F124")
 @pytest.mark.parametrize("release", ["4.9.8", pytest.param("5.5.0", marks=pytest.mark.short)])
 def test_a_broker_killed_under_load_has_all_that_it_acknowledged(
     tmp_path: Path, stack: ExitStack, release: str

@@ -34,7 +34,6 @@ def sent(agent: JavaAgent, prefix: str) -> list[Event]:
     return [event for event in agent.events("sent") if event["body"].startswith(f"{prefix}-")]
 
 
-@pytest.mark.feature("F001", "F006")
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_what_is_answered_is_stored_where_the_answer_says(agent: JavaAgent, station: Station, how: str) -> None:
     topic = topic_of(station, agent, f"Sent-{how}")

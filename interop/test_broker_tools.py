@@ -60,7 +60,6 @@ def consumed(agent: JavaAgent, station: Station, name: str) -> tuple[str, str]:
     return topic, group
 
 
-@pytest.mark.feature("F201", "F202")
 def test_topics_are_made_listed_routed_changed_and_deleted(agent: JavaAgent, station: Station) -> None:
     topic, address = named(agent, "Made"), station.namesrv_address
     assert "success" in run(agent, "updateTopic", "-b", station.endpoint, "-t", topic, "-r", "6", "-w", "5")
@@ -83,7 +82,6 @@ def test_the_cluster_is_listed_with_its_broker(agent: JavaAgent, station: Statio
     assert all(total.isdigit() for total in today[2:])
 
 
-@pytest.mark.feature("F203")
 def test_the_state_of_a_topic_is_that_of_its_queues(agent: JavaAgent, station: Station) -> None:
     topic, _ = filled(agent, station, "State")
     output = run(agent, "topicStatus", "-t", topic)
@@ -93,7 +91,6 @@ def test_the_state_of_a_topic_is_that_of_its_queues(agent: JavaAgent, station: S
         assert words[4] in {time.strftime("%Y-%m-%d", at(time.time())) for at in (time.gmtime, time.localtime)}
 
 
-@pytest.mark.feature("F204")
 def test_a_group_is_made_changed_and_deleted(agent: JavaAgent, station: Station) -> None:
     group = named(agent, "made-group")
     output = run(agent, "updateSubGroup", "-b", station.endpoint, "-g", group, "-r", "7", "-s", "false")
@@ -106,7 +103,6 @@ def test_a_group_is_made_changed_and_deleted(agent: JavaAgent, station: Station)
 
 
 @short
-@pytest.mark.feature("F205")
 def test_progress_and_connections_of_a_group_that_runs(agent: JavaAgent, station: Station) -> None:
     topic, group = consumed(agent, station, "Progress")
     output = run(agent, "consumerProgress", "-g", group)
@@ -126,7 +122,6 @@ def test_progress_and_connections_of_a_group_that_runs(agent: JavaAgent, station
     agent.do("stop", name=group)
 
 
-@pytest.mark.feature("F208")
 def test_a_group_that_is_away_is_reset_to_a_time(agent: JavaAgent, station: Station) -> None:
     topic, group = consumed(agent, station, "Reset")
     agent.do("stop", name=group)
@@ -138,7 +133,6 @@ def test_a_group_that_is_away_is_reset_to_a_time(agent: JavaAgent, station: Stat
 
 
 @short
-@pytest.mark.feature("F210")
 def test_messages_are_found_by_id_key_and_offset(agent: JavaAgent, station: Station) -> None:
     topic, answers = filled(agent, station, "Query", key="order", tag="Aa")
     third = answers[3]
@@ -157,7 +151,6 @@ def test_messages_are_found_by_id_key_and_offset(agent: JavaAgent, station: Stat
     assert "order-3" in by_offset
 
 
-@pytest.mark.feature("F211")
 def test_messages_are_sent_and_printed(agent: JavaAgent, station: Station) -> None:
     topic = station.make_topic(named(agent, "Printed"), QUEUE_COUNT)
     output = run(agent, "sendMessage", "-t", topic, "-p", "from-mqadmin", "-k", "k1", "-c", "TagA")
@@ -168,7 +161,6 @@ def test_messages_are_sent_and_printed(agent: JavaAgent, station: Station) -> No
 
 
 @short
-@pytest.mark.feature("F206", "F207")
 def test_the_broker_tells_and_changes_its_settings(agent: JavaAgent, station: Station) -> None:
     status = run(agent, "brokerStatus", "-b", station.endpoint)
     assert re.search(r"msgPutTotalTodayNow\s*:\s*\d+", status)
@@ -201,7 +193,6 @@ def test_write_permission_is_wiped_and_given_back(agent: JavaAgent, station: Sta
     assert wire.queue_counts(address, topic)[station.name][2] & WRITE
 
 
-@pytest.mark.feature("F209")
 def test_statistics_of_all_topics_count_what_went_through(agent: JavaAgent, station: Station) -> None:
     topic, group = consumed(agent, station, "Counted")
     words = row(run(agent, "statsAll", "-t", topic), topic, group)
