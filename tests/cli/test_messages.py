@@ -129,6 +129,24 @@ def test_run_calls_the_handlers_of_a_module_until_it_is_stopped(rocket: Cluster,
         assert service.wait(LIMIT_S) == 0
 
 
+def test_run_without_a_name_server_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "lonely.py").write_text(
+        "import bolide\n\n\n@bolide.handler('T', group='lonely')\ndef on_call(message):\n    pass\n"
+    )
+    done = subprocess.run(
+        [*COMMAND, "run", "lonely"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=tmp_path,
+        env=environment(f"127.0.0.1:{free_port()}"),
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "`bolide up` starts one" in done.stderr
+
+
 def test_topics_are_created_listed_shown_and_deleted(rocket: Cluster) -> None:
     assert run(rocket.namesrv, "topic", "create", "Shown", "--queues", "3").returncode == 0
     wait_for(lambda: {"topic": "Shown"} in told(rocket.namesrv, "topic", "list")[0])

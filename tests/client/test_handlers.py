@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
+import bolide
 from bolide import aio
 from bolide.client.handlers import Handler, listening
+from bolide.protocol.bodies import ConsumeResult, DirectConsumption
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
 from bolide.testing import AsyncCluster, cluster
+from bolide.testing.nodes import free_port
+from tests.cli.test_namesrv import wait_for
 
 WAIT_S = 20.0
 
@@ -151,3 +157,80 @@ def test_a_call_that_takes_too_long_counts_as_failed() -> None:
 
     scenario(play)
     assert attempts == [1]
+
+
+@pytest.mark.feature("F228", "F231", "F233")
+def test_hooks_see_each_call_and_how_it_went_and_what_they_raise_changes_nothing() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    class Hook:
+        def before_consume(self, message: aio.Received) -> None:
+            seen.append(("before", message.body))
+            raise RuntimeError("a hook that fails")
+
+        def after_consume(self, message: aio.Received, problem: BaseException | None) -> None:
+            seen.append((type(problem).__name__, message.body))
+
+    async def play(rocket: AsyncCluster, producer: aio.Producer) -> None:
+        done = asyncio.Event()
+
+        async def on_message(message: aio.Received) -> None:
+            if message.body == b"bad" and message.attempt == 1:
+                message.nack(delay=0.05)
+                raise ValueError("bad")
+            if message.attempt == 2:
+                done.set()
+
+        await producer.send("T", b"bad")
+        async with listening(rocket.namesrv, [handler_of(on_message, hooks=(Hook(),))]):
+            await done.wait()
+
+    scenario(play)
+    assert seen == [("before", b"bad"), ("ValueError", b"bad"), ("before", b"bad"), ("NoneType", b"bad")]
+
+
+def test_an_administrator_gives_one_message_by_hand_and_hears_how_it_went() -> None:
+    results: list[tuple[object, str | None]] = []
+
+    async def play(rocket: AsyncCluster, producer: aio.Producer) -> None:
+        async def on_message(message: aio.Received) -> None:
+            if message.body == b"worse":
+                raise ValueError("worse")
+            if message.body == b"later":
+                message.nack()
+
+        receipts = [await producer.send("T", body) for body in (b"fine", b"later", b"worse")]
+        broker = rocket.brokers[0].address
+        # The group begins behind them, so that only the administrator gives them.
+        walker = aio.PullConsumer("cg", rocket.namesrv)
+        async with walker:
+            for queue in await walker.queues("T"):
+                await walker.commit(queue, await walker.max_offset(queue))
+        async with listening(rocket.namesrv, [handler_of(on_message)]) as (subscriber,):
+            before = subscriber.progress("T")
+            for receipt in receipts:
+                fields = {"consumerGroup": "cg", "clientId": subscriber.client_id, "msgId": receipt.offset_id}
+                command = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields=fields)
+                told = DirectConsumption.decode((await producer.instance.ask(broker, command)).body)
+                results.append((told.consume_result, told.remark))
+            assert subscriber.progress("T") == before
+
+    scenario(play)
+    assert results == [
+        (ConsumeResult.CR_SUCCESS, None),
+        (ConsumeResult.CR_LATER, None),
+        (ConsumeResult.CR_THROW_EXCEPTION, "ValueError: worse"),
+    ]
+
+
+def test_handlers_run_in_the_background_of_a_program_without_a_loop() -> None:
+    taken: list[bytes] = []
+    with cluster() as rocket, bolide.Producer("pg", rocket.namesrv) as producer:
+        handler = handler_of(lambda message: taken.append(message.body))
+        with bolide.listening(rocket.namesrv, [handler]):
+            for number in range(20):
+                producer.send("T", b"%d" % number)
+            wait_for(lambda: len(taken) == 20)
+        with pytest.raises(bolide.BolideError), bolide.listening(f"127.0.0.1:{free_port()}", [handler]):
+            pass
+    assert sorted(taken) == sorted(b"%d" % number for number in range(20))

@@ -26,6 +26,7 @@ from bolide.client.subscriber import LOCAL_DIRECTORY, Subscriber, SubscriberRule
 from bolide.client.subscriptions import parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
+from bolide.remoting.guests import Guests
 
 F = TypeVar("F", bound=Callable[..., Any])
 CONCURRENCY = 20
@@ -101,7 +102,7 @@ async def listening(
     if not chosen:
         raise ClientError("no function is registered: decorate one with @bolide.handler(topic, group=...)")
     clock = clock or SystemClock()
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as calls:
+    async with AsyncExitStack() as stack, Guests() as calls:
         subscribers = []
         try:
             for item in chosen:
@@ -115,7 +116,7 @@ async def listening(
                     timeout_s=item.timeout_s,
                     hooks=item.hooks,
                 )
-                calls.create_task(listener.run(), name=f"handler.{item.group}")
+                calls.invite(listener.run(), name=f"handler.{item.group}")
                 log.info("listening group=%s topics=%s", item.group, ",".join(item.topics))
             yield subscribers
         finally:
