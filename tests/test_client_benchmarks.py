@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import client_peers
+from benchmarks import client_path, client_peers
 from benchmarks.client_peers import _verdicts
 
 
@@ -25,3 +25,10 @@ def test_a_target_is_met_or_missed_by_what_was_measured_and_silent_where_nothing
     worse = _verdicts({"bolide": rows(19, 3, 1.3), "redis": rows(20, 9, 1), "aiokafka": rows(20, 9, 9)})
     assert set(worse.values()) == {False}
     assert _verdicts({"bolide": rows(1, 1, 1)}) == {}
+
+
+@pytest.mark.parametrize("path", ["send", "batch", "receipts", "records"])
+def test_the_kernel_benchmark_does_the_same_work_in_every_run(capsys: pytest.CaptureFixture[str], path: str) -> None:
+    answer = client_path.main(["--runs", "2", "--count", "100", "--path", path])
+    assert answer.facts["us"] > 0
+    assert f'"path": "{path}"' in capsys.readouterr().out

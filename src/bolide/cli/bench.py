@@ -85,7 +85,7 @@ class Tally:
         rate = self.done_count / elapsed_s
         row: dict[str, object] = {
             "messages": self.done_count,
-            "seconds": round(elapsed_s, 3),
+            "seconds": round(elapsed_s, 6),
             "messages/s": round(rate, 1),
             "MB/s": round(rate * size / 1e6, 2),
         }
