@@ -18,6 +18,7 @@ from bolide.broker.config import BrokerConfig, CurrentConfig, shown
 from bolide.broker.groups import Groups
 from bolide.broker.hotpath import HotPath
 from bolide.broker.keeping import Keeper
+from bolide.broker.leftovers import remove_leftovers, topics_before
 from bolide.broker.locks import Locks
 from bolide.broker.longpoll import ParkedPulls
 from bolide.broker.members import Members
@@ -157,8 +158,10 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
         log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
     with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as aside:
         keeper = Keeper(aside)
+        had_queues = topics_before(config)
         async with open_store(config.store, clock) as store:
             broker = Broker(config, store, keeper, clock, aside)
+            remove_leftovers(store, broker.topics, had_queues)
             await broker.pop.load()
             async with (
                 _pillars(broker),

@@ -25,6 +25,7 @@ from bolide.protocol.bodies.body import read
 from bolide.protocol.bodies.routes import DataVersion
 from bolide.protocol.bodies.topics import TopicConfig, TopicTable
 
+TABLE_NAME = "topics.json"
 PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
@@ -43,7 +44,7 @@ class Topics:
         self._current = current
         self._keeper = keeper
         self._clock = clock
-        self._path = current.config.directory / "topics.json"
+        self._path = current.config.directory / TABLE_NAME
         self.on_change: list[Callable[[list[str]], None]] = []
         built_in = {config.topic_name: config for config in built_in_topics(current.config)}
         self.system_names = frozenset(built_in) | names.SYSTEM_TOPICS
