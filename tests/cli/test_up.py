@@ -14,7 +14,7 @@ from bolide import kernel
 from bolide.protocol.bodies.routes import Clusters, TopicRoute
 from bolide.protocol.command import Command
 from bolide.settings import read_properties
-from tests.e2e.up import FREE_PORTS, LIMIT_S, SMALL, ask, ask_on, begin, bodies, running, send
+from tests.e2e.up import ANY_DISK, FREE_PORTS, LIMIT_S, SMALL, ask, ask_on, begin, bodies, running, send
 
 FIRST_MESSAGE_LIMIT_S = 1.0
 IDLE_SIZE_MAX = 100 << 20
@@ -67,7 +67,7 @@ def test_it_accepts_the_first_message_within_a_second_of_the_command_and_stays_s
     for number in range(3):
         home = tmp_path / str(number)
         home.mkdir()
-        with running(home, "up", *FREE_PORTS) as up:
+        with running(home, "up", *FREE_PORTS, *ANY_DISK) as up:
             took_s.append(up.ready_s - up.queued_s())
             assert send(up.broker, "Hello", b"first").code == 0
             assert up.status("RssAnon") < IDLE_SIZE_MAX
