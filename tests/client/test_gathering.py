@@ -6,7 +6,8 @@ import pytest
 
 from bolide import aio
 from bolide.client import gathering as room
-from bolide.errors import ClientError, RequestTimeout
+from bolide.client.outgoing import SHORT_SIZE_MAX
+from bolide.errors import ClientError, ConnectionLost, RequestTimeout
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.remoting.asked import Asked
@@ -161,6 +162,40 @@ async def test_a_broker_that_is_silent_is_told_within_the_limit_and_leaves_nothi
             assert 4 <= clock.monotonic_s() - started_s <= 4.6
             assert producer._gathering.held_count == 0
             link.cut()
+
+
+@virtual_time
+async def test_the_shortest_limit_of_a_connection_decides_how_often_late_answers_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = client_clock()
+    async with stage(queue_count=1) as rocket, open_link(rocket.brokers[0].address) as link:
+        reach_through(monkeypatch, rocket.brokers[0].address, link.address)
+        shared = {"instance_name": "one", "retry_count": 0, "clock": clock}
+        async with (
+            aio.Producer("patient", rocket.namesrv, timeout_s=80, **shared) as patient,
+            aio.Producer("hasty", rocket.namesrv, timeout_s=0.8, **shared) as hasty,
+        ):
+            await patient.send("T", b"0")
+            await hasty.send("T", b"0")
+            link.freeze()
+            waiting = await patient.submit("T", b"1")
+            started_s = clock.monotonic_s()
+            with pytest.raises(RequestTimeout, match=r"within 0\.8 s"):
+                await hasty.send("T", b"2")
+            assert clock.monotonic_s() - started_s < 1
+            with pytest.raises(ConnectionLost):  # nothing was read since: the connection was half-open
+                await waiting
+            link.cut()
+
+
+@both_loops
+async def test_long_bodies_count_by_their_size() -> None:
+    async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
+        await producer.submit("T", b"x" * (3 * SHORT_SIZE_MAX))
+        assert producer._gathering.held_count == 4
+        await producer.flush()
+        assert producer._gathering.held_count == 0
 
 
 @both_loops

@@ -8,7 +8,7 @@ no request has a timer of its own.
 With `linger_ms` the messages of a topic wait for each other, so long at most, and leave as one batch: 64 of them, or 32
 KiB. A batch lies in one queue, in the order its messages were given.
 
-The rule: at most `HELD_COUNT_MAX` messages of a producer are under way here; who brings more waits (`room`). A message
+The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; who brings more waits (`room`). A message
 that may be tried elsewhere after a failure goes back to the producer (`LongWay`), with the time it has left.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from bolide import kernel
 from bolide.client.instance import Instance
-from bolide.client.outgoing import SEND_TAIL, SendRules, batch_fields, message_of, send_head
+from bolide.client.outgoing import SEND_TAIL, SHORT_SIZE_MAX, SendRules, batch_fields, message_of, send_head
 from bolide.client.receipt import Receipt, receipt_of, receipts_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import shard_queue
@@ -83,6 +83,7 @@ class Run:
         "items",
         "queues",
         "read_count",
+        "timeout_s",
         "topic",
     )
 
@@ -100,7 +101,7 @@ class Run:
         self.bound: set[int] = set()  # those that must lie in their queue: one attempt, as in Java
         self.ids: list[str] = []
         self.first = 0
-        self.deadline_s = 0.0
+        self.timeout_s = self.deadline_s = 0.0
         self.read_count = 0
 
 
@@ -111,7 +112,8 @@ class Outbox:
         self._session = session
         self._runs: dict[int, Run] = {}
         self._loop = asyncio.get_running_loop()
-        self._is_sweeping = False
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_interval_s = 0.0
         session.asked.posted = self
         session.when_gone(self._lost)
 
@@ -127,6 +129,7 @@ class Outbox:
         count = 1 if run.is_batch else len(run.items)
         run.first = first = session.asked.numbers(count)
         run.read_count = session.read_count
+        run.timeout_s = timeout_s
         run.deadline_s = self._loop.time() + timeout_s
         frames = gathering.frames(run)
         if run.is_batch:
@@ -135,9 +138,8 @@ class Outbox:
             self._runs.update(dict.fromkeys(range(first, first + count), run))
         session.push(frames)
         session.flush()
-        if not self._is_sweeping:
-            self._is_sweeping = True
-            self._loop.call_later(timeout_s / _SWEEPS, self._sweep, timeout_s)
+        if self._sweep is None or timeout_s / _SWEEPS < self._sweep_interval_s:
+            self._sweep_within(timeout_s / _SWEEPS)
 
     def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Settle the plain receipts of one read."""
@@ -181,22 +183,25 @@ class Outbox:
         run.gathering.release(len(receipts))
         return True
 
-    def _sweep(self, timeout_s: float) -> None:
+    def _sweep_within(self, interval_s: float) -> None:
+        """Look for late answers soon, and so often as the shortest limit needs."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep_interval_s = interval_s
+        self._sweep = self._loop.call_later(interval_s, self._fail_late)
+
+    def _fail_late(self) -> None:
+        self._sweep = None
         now_s = self._loop.time()
         late = [opaque for opaque, run in self._runs.items() if run.deadline_s <= now_s]
-        read_count: int | None = None
         for opaque in late:
             run = self._runs.pop(opaque)
-            read_count = run.read_count
-            self._fail(run, opaque, RequestTimeout(self._late(timeout_s)))
-        if read_count is not None:
-            self._session.note_silence(read_count, self._late(timeout_s))
-        self._is_sweeping = bool(self._runs)
-        if self._is_sweeping:
-            self._loop.call_later(timeout_s / _SWEEPS, self._sweep, timeout_s)
-
-    def _late(self, timeout_s: float) -> str:
-        return f"{self._session.peer} did not answer a send within {timeout_s:g} s"
+            text = f"{self._session.peer} did not answer a send within {run.timeout_s:g} s"
+            self._fail(run, opaque, RequestTimeout(text))
+            if opaque == late[-1]:
+                self._session.note_silence(run.read_count, text)
+        if self._runs and self._sweep is None:
+            self._sweep_within(min(run.timeout_s for run in self._runs.values()) / _SWEEPS)
 
     def _lost(self) -> None:
         runs, self._runs = self._runs, {}
@@ -424,14 +429,16 @@ class Gathering:
             sending = self._long_way.send_together(messages, None, queue, left_s, last_broker)
         else:
             sending = self._send_alone(messages[0], None, queue, left_s, last_broker)
-        self._guests.invite(self._finish([run.futures[index] for index in indexes], sending), name="producer.again")
+        futures = [run.futures[index] for index in indexes]
+        self._guests.invite(self._finish(futures, sending, len(futures)), name="producer.again")
 
     def send_aside(self, message: Message, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt]:
-        """Send any message the long way, in a task of its own."""
-        self.held_count += 1
+        """Send any message the long way, in a task of its own; a long one counts as many short ones."""
+        weight = 1 + len(message.body) // SHORT_SIZE_MAX
+        self.held_count += weight
         future: asyncio.Future[Receipt] = self._loop.create_future()
         sending = self._send_alone(message, shard, queue, self._timeout_s, None)
-        self._guests.invite(self._finish([future], sending), name="producer.submit")
+        self._guests.invite(self._finish([future], sending, weight), name="producer.submit")
         return future
 
     async def _send_alone(
@@ -448,7 +455,7 @@ class Gathering:
         return [await sending]
 
     async def _finish(
-        self, futures: Sequence[asyncio.Future[Receipt]], sending: Coroutine[Any, Any, list[Receipt]]
+        self, futures: Sequence[asyncio.Future[Receipt]], sending: Coroutine[Any, Any, list[Receipt]], weight: int
     ) -> None:
         try:
             receipts = await sending
@@ -464,7 +471,7 @@ class Gathering:
             sending.close()
             for future in futures:
                 future.cancel()  # none is left without an answer, whatever happened
-            self.release(len(futures))
+            self.release(weight)
 
 
 def _queue_of(queue: MessageQueue, queue_id: int) -> MessageQueue:

@@ -24,6 +24,7 @@ from bolide.protocol.compression import Compression, compress, with_compression
 from bolide.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties, join_properties
 
 DEFAULT_QUEUE_COUNT = 4
+SHORT_SIZE_MAX = 16 * 1024
 SEND_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION  # see `kernel.write_sends`
 EXTRA_SIZE_MAX = PROPERTIES_SIZE_MAX - 128  # the id and its name come too
 
@@ -40,8 +41,8 @@ class SendRules:
 
     @property
     def short_size(self) -> int:
-        """A body below it is sent as it is."""
-        return min(self.compress_over, self.body_size_max + 1)
+        """A body below it takes the short way: it is not compressed, and thousands of them fit into memory."""
+        return min(self.compress_over, self.body_size_max + 1, SHORT_SIZE_MAX)
 
 
 def compression_named(name: str) -> Compression:
