@@ -193,6 +193,7 @@ def test_p_prints_every_setting_and_exits(tmp_path: Path) -> None:
         (["-c", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["--host", "256.0.0.1"], "256.0.0.1"),
         (["--data", "/dev/null/store"], "/dev/null/store"),
+        (["--data", "/dev/null"], "storePathRootDir = '/dev/null': is a file; choose a directory with --data"),
     ],
 )
 def test_a_mistake_of_the_user_is_one_sentence_and_exit_code_2(

@@ -21,6 +21,7 @@ from bolide.cli.start import (
     server_parser,
     set_up_logs,
 )
+from bolide.errors import ConfigError
 
 if TYPE_CHECKING:
     from bolide.broker.broker import Broker
@@ -92,10 +93,13 @@ def read_broker_settings(options: argparse.Namespace, root: str) -> dict[str, st
     settings |= read_assignments(options.assignments)
     given = {"bindAddress": options.host, "listenPort": options.port, "storePathRootDir": options.data}
     settings |= {key: value for key, value in given.items() if value is not None}
+    directory = Path(settings.get("storePathRootDir", root))
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError("storePathRootDir", str(directory), "is a file; choose a directory with --data")
     if options.file is not None:
         settings["brokerConfigPath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
         return settings
-    return _kept_changes(Path(settings.get("storePathRootDir", root))) | settings
+    return _kept_changes(directory) | settings
 
 
 def _kept_changes(root: Path) -> dict[str, str]:
@@ -109,7 +113,6 @@ def _kept_changes(root: Path) -> dict[str, str]:
 
 def check_addresses(addresses: str) -> None:
     """Name servers are host:port, several with `;` between."""
-    from bolide.errors import ConfigError
     from bolide.remoting.address import split_address
 
     for address in filter(None, (part.strip() for part in addresses.split(";"))):
