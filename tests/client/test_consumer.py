@@ -50,7 +50,7 @@ async def test_leaving_the_loop_by_break_acknowledges_the_last_message() -> None
         assert await committed(rocket.namesrv, "g") == 2
 
 
-@pytest.mark.feature("F252")
+@pytest.mark.feature("F234")
 @both_loops
 async def test_a_message_without_success_comes_again_and_holds_the_progress_until_then() -> None:
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
@@ -82,7 +82,7 @@ async def test_a_message_has_one_verdict() -> None:
                 message.nack()
 
 
-@pytest.mark.feature("F084")
+@pytest.mark.feature("F084", "F273")
 @both_loops
 async def test_tags_are_compared_as_texts_though_brokers_compare_hashes() -> None:
     """`Aa` and `BB` share a hash, as do `AaBB` and `BBAa`: a broker lets both pass."""
@@ -165,6 +165,7 @@ async def test_a_paused_consumer_gets_nothing_and_goes_on_in_order() -> None:
             assert first + rest == numbers(0, 11)
 
 
+@pytest.mark.feature("F232")
 @both_loops
 async def test_a_seek_goes_on_elsewhere_and_what_was_out_counts_for_nothing() -> None:
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:

@@ -149,6 +149,7 @@ async def test_a_function_that_throws_gets_every_message_until_it_succeeds() -> 
     assert calls == Counter({body: int(body) % 3 + 1 for body in numbers(0, 30)})
 
 
+@pytest.mark.feature("F252")
 @virtual_time
 async def test_one_call_that_hangs_holds_up_the_progress_of_its_queue_and_no_message() -> None:
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:

@@ -15,7 +15,7 @@ from tests.client.test_groups import is_shared
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
-@pytest.mark.feature("F284", "F280")
+@pytest.mark.feature("F280", "F282")
 @virtual_time
 async def test_order_is_kept_while_members_come_and_go() -> None:
     async with stage(queue_count=4) as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
@@ -40,7 +40,7 @@ async def test_order_is_kept_while_members_come_and_go() -> None:
         assert len(offsets) <= 42
 
 
-@pytest.mark.feature("F287", "F289")
+@pytest.mark.feature("F280")
 @both_loops
 async def test_a_failing_message_holds_up_its_queue_and_no_other() -> None:
     async with stage(queue_count=2) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
@@ -61,7 +61,7 @@ async def test_a_failing_message_holds_up_its_queue_and_no_other() -> None:
             assert member.bodies.index(b"12") < member.bodies.index(b"1")
 
 
-@pytest.mark.feature("F283")
+@pytest.mark.feature("F283", "F284")
 @virtual_time
 async def test_a_queue_whose_lock_another_holds_is_neither_pulled_nor_handed_out_until_it_is_free() -> None:
     async with (
@@ -85,7 +85,7 @@ async def test_a_queue_whose_lock_another_holds_is_neither_pulled_nor_handed_out
             assert asyncio.get_running_loop().time() - began_s < 5
 
 
-@pytest.mark.feature("F285")
+@pytest.mark.feature("F289", "F285")
 @virtual_time
 async def test_a_lost_lock_stops_the_queue_and_the_next_owner_is_not_set_back() -> None:
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
@@ -153,3 +153,28 @@ async def test_handlers_of_an_ordered_group_never_overlap_in_a_queue() -> None:
         async with listening(rocket.namesrv, [handler]):
             await done.wait()
     assert order == {number: numbers(0, 20) for number in range(4)}
+
+
+@pytest.mark.feature("F286", "F287", "F288")
+@virtual_time
+async def test_locks_are_asked_for_at_each_master_in_one_request_and_renewed_every_20_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stage(queue_count=4, brokers=2) as rocket, gathering("g", "T", rocket.namesrv, ordered=True) as member:
+        await eventually(lambda: len([queue for queue in member.consumer.queues if queue.topic == "T"]) == 8)
+        client = member.consumer.subscriber.instance.client
+        real = client.request
+        asked: list[tuple[float, str, int]] = []
+
+        async def request(address: str, command: Command, timeout_s: float) -> Command:
+            if command.code == RequestCode.LOCK_BATCH_MQ:
+                names = [row for row in LockRequest.decode(command.body).mq_set if row.topic == "T"]
+                asked.append((asyncio.get_running_loop().time(), address, len(names)))
+            return await real(address, command, timeout_s)
+
+        monkeypatch.setattr(client, "request", request)
+        await asyncio.sleep(45)  # virtual: two renewals
+        rounds = [row for row in asked if row[2]]
+        assert sorted(address for _, address, _ in rounds) == sorted(2 * [node.address for node in rocket.brokers])
+        assert {count for _, _, count in rounds} == {4}
+        assert 19 < rounds[-1][0] - rounds[0][0] < 22

@@ -2,13 +2,16 @@
 that move, fail or send one away."""
 
 import asyncio
+import os
 from collections import Counter
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
 from bolide import aio
-from bolide.client.instance import GO_AWAY
+from bolide.client.config import client_config
+from bolide.client.instance import GO_AWAY, client_id_of
 from bolide.errors import BolideError, ClientError, ConnectError
 from bolide.protocol.bodies import ProducerConnections
 from bolide.protocol.codes import RequestCode
@@ -45,6 +48,38 @@ async def test_a_route_is_asked_for_before_the_first_send_and_then_kept(monkeypa
         order = [(queue.broker_name, queue.queue_id) for queue in await producer.queues("T")]
         assert order == [(f"broker-{broker}", queue) for broker in range(2) for queue in range(4)]
         assert set(Counter(receipt.queue for receipt in receipts).values()) == {2}
+
+
+@pytest.mark.feature("F080", "F081", "F082")
+@both_loops
+async def test_a_message_has_a_topic_and_a_body_and_may_have_tags_and_keys() -> None:
+    async with (
+        stage(queue_count=1) as rocket,
+        aio.Producer("pg", rocket.namesrv) as producer,
+        gathering("g", "T", rocket.namesrv) as member,
+    ):
+        await producer.send(aio.Message("T", b"plain"))
+        await producer.send(aio.Message("T", b"tagged", tags="A"))
+        await producer.send(aio.Message("T", b"keyed", tags="A", keys=["k1", "k2"]))
+        await eventually(lambda: len(member.taken) == 3)
+        assert [(message.body, message.tags, message.keys) for message in member.taken] == [
+            (b"plain", None, []),
+            (b"tagged", "A", []),
+            (b"keyed", "A", ["k1", "k2"]),
+        ]
+
+
+@pytest.mark.feature("F100", "F102")
+def test_a_client_id_has_the_address_and_the_process_of_its_client_and_is_never_given_twice() -> None:
+    config = client_config("127.0.0.1:9876")
+    ids = [client_id_of(config) for _ in range(3)]
+    assert len(set(ids)) == 3
+    for text in ids:
+        address, _, name = text.partition("@")
+        assert str(ip_address(address)) == address
+        assert name.partition("#")[0] == str(os.getpid())
+    named = client_config("127.0.0.1:9876", instance_name="mine")
+    assert client_id_of(named) == client_id_of(named) == f"{ids[0].partition('@')[0]}@mine"
 
 
 @pytest.mark.feature("F109")
