@@ -69,7 +69,7 @@ def test_no_bytes_make_the_reader_raise_anything_but_a_protocol_error(stream: by
 def test_a_length_field_takes_no_memory() -> None:
     reader = FrameReader()
     assert list(reader.feed((1 << 23).to_bytes(4, "big") + HEADER_WORD + b"only a little")) == []
-    assert reader.capacity == 2 * READ_SIZE
+    assert reader.capacity == READ_SIZE
 
 
 def test_a_false_length_is_refused_before_its_bytes_come() -> None:
@@ -93,7 +93,7 @@ def test_the_buffer_grows_with_the_bytes_that_came_and_shrinks_after(size: int, 
         frames += len(list(reader.feed(stream[at : at + cut])))
         assert reader.capacity <= max(2 * READ_SIZE, 4 * (at + cut))
     assert frames == 1
-    assert reader.capacity == 2 * READ_SIZE
+    assert reader.capacity == READ_SIZE
 
 
 def test_a_read_is_bounded_and_inside_a_large_frame_ends_with_it() -> None:
@@ -158,3 +158,18 @@ def test_another_protocol_is_called_by_its_name(head: bytes, name: str) -> None:
 
 def test_a_frame_is_nobody_elses_protocol() -> None:
     assert stranger(on_the_wire(b"{}")[:4]) is None
+
+
+@given(held=integers(1, READ_SIZE - 1), size=integers(1, READ_SIZE // 4))
+def test_what_came_aside_fits_into_the_next_window(held: int, size: int) -> None:
+    reader = FrameReader()
+    frame = on_the_wire(bytes(2 * READ_SIZE))
+    reader.window()[:held] = frame[:held]
+    assert reader.cut(held) == []
+    reader.settle()
+    aside = reader.aside()[:size]
+    aside[:] = frame[held : held + size]
+    reader.window()[: len(aside)] = aside
+    assert reader.cut(len(aside)) == []
+    reader.settle()
+    assert list(reader.feed(frame[held + len(aside) :])) == [frame[4:]]

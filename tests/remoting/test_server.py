@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bolide.errors import ConfigError
 from bolide.protocol.command import FRAME_SIZE_MAX
+from bolide.protocol.frames import READ_SIZE
 from bolide.remoting.address import join_address, split_address
 from bolide.remoting.server import Server
 from bolide.testing import VirtualClock, open_link
@@ -286,7 +287,7 @@ async def test_claims_of_large_frames_and_slow_readers_do_not_grow_the_process()
         for _ in range(20):
             await asyncio.sleep(POLL_INTERVAL_S)
         assert resident_size() - before_size < 100_000_000
-        assert sum(session.held_size for session in sessions()) <= 111 * 32 * 1024
+        assert sum(session.held_size for session in sessions()) <= 111 * READ_SIZE
         for peer in (warm, *claimants, *readers):
             peer.writer.transport.abort()
 

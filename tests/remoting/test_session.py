@@ -11,6 +11,7 @@ from bolide.errors import ConnectionLost, ProtocolError, Refusal, RequestTimeout
 from bolide.kernel.plain import BINARY_CODEC
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command, encode_commands, read_commands
+from bolide.protocol.frames import READ_SIZE
 from bolide.remoting.asked import following_opaque
 from bolide.remoting.session import Reply, Request, Session
 from bolide.testing import VirtualClock
@@ -361,11 +362,11 @@ async def test_a_large_frame_makes_the_buffer_grow_only_as_it_arrives_and_shrink
         peer.send(frame[:1000])
         await eventually(lambda: bool(server.sessions) and server.sessions[0].read_count == 1)
         (session,) = server.sessions
-        assert session.held_size == 32 * 1024
+        assert session.held_size == READ_SIZE
         peer.send(frame[1000:])
         (answer,) = await peer.answers(1)
         assert len(answer.body) == 4_000_000
-        assert session.held_size <= 32 * 1024
+        assert session.held_size <= READ_SIZE
         peer.leave()
 
 

@@ -2,8 +2,8 @@
 
 Sans-IO: whoever owns the socket reads into `window()`, calls `cut(size)`, uses the frames and calls `settle()`. The
 rule: memory follows bytes that are really there. A length field is believed only to refuse it; the buffer doubles when
-it is full, and goes back to its small size once the large frame is out. A window takes one read of `read_size`, more
-only inside a frame that is larger than that, and then never beyond the end of that frame, so a cut yields little work.
+it is full, and goes back to its small size once the large frame is out. A window takes at most `read_size`, more only
+inside a frame that is larger than that, and then never beyond the end of that frame, so a cut yields little work.
 
 Between frames a reader holds no buffer at all: idle connections cost nothing, and readers that share a list of spare
 buffers pass them around. The price is that frames are views into a buffer which the next read overwrites: what is to
@@ -16,7 +16,7 @@ from bolide import kernel
 from bolide.errors import ProtocolError
 from bolide.protocol.command import FRAME_SIZE_MAX
 
-READ_SIZE = 16 * 1024
+READ_SIZE = 64 * 1024
 _SPARE_COUNT_MAX = 64
 
 # How other protocols begin. Four bytes are enough, and all of them are lengths beyond any limit.
@@ -91,17 +91,21 @@ class FrameReader:
         return self._view
 
     def window(self) -> memoryview:
-        """Where the next bytes may go; never empty."""
+        """Where the next bytes may go: a quarter of `read_size` at least."""
         view = self._view
         if view is None:
             view = self._view = self._spare.pop() if self._spare else self._buffer()
-        elif len(view) - self._held_size < self._read_size:
+        elif len(view) - self._held_size < self._read_size // 4:
             view = self._view = self._larger(view)
         size = self._read_size
         if self._held_size >= size:
             missing_size = int.from_bytes(view[:4], "big") + 4 - self._held_size
             size = max(size, min(missing_size, len(view) - self._held_size))
         return view[self._held_size : self._held_size + size]
+
+    def aside(self) -> memoryview:
+        """A buffer for bytes that come while `stream` is in use; the window after that has room for them."""
+        return memoryview(bytearray(self._read_size // 4))
 
     def cut(self, size: int) -> list[int]:
         """Take note of `size` bytes put into the window; the bounds of the whole frames now in `stream`."""
@@ -123,7 +127,7 @@ class FrameReader:
             self._held_size = 0
             self._release(view)
         elif used:
-            target = view if len(view) == self._small_size or end - used >= self._read_size else self._buffer()
+            target = view if len(view) == self._read_size or end - used >= self._read_size else self._buffer()
             target[: end - used] = view[used:end]
             self._view = target
 
@@ -153,12 +157,8 @@ class FrameReader:
         if self.problem is not None:
             raise ProtocolError(self.problem)
 
-    @property
-    def _small_size(self) -> int:
-        return 2 * self._read_size
-
     def _buffer(self) -> memoryview:
-        return memoryview(bytearray(self._small_size))
+        return memoryview(bytearray(self._read_size))
 
     def _larger(self, view: memoryview) -> memoryview:
         larger = memoryview(bytearray(min(2 * len(view), self._frame_size_max + self._read_size)))
@@ -167,7 +167,7 @@ class FrameReader:
 
     def _release(self, view: memoryview) -> None:
         self._view = None
-        if len(view) == self._small_size and len(self._spare) < _SPARE_COUNT_MAX:
+        if len(view) == self._read_size and len(self._spare) < _SPARE_COUNT_MAX:
             self._spare.append(view)
 
     def _explain(self, problem: str) -> str:

@@ -2,8 +2,7 @@
 
 The same class serves both ends: whoever accepted and whoever connected may ask and answer. What the peer sends goes to
 the `Owner`, all whole frames of one read together (`take`), then one by one what `take` left (`serve`); all replies of
-one read leave in one write, and so do the answers of tasks that finish in one turn of the loop. An owner may keep a
-read to the end of the turn (`taken`), or until more is read.
+one read leave in one write, and so do the answers of tasks that finish in one turn, for which an owner may keep reads.
 
 The rule: nothing here grows because of the peer. While too many of its requests are being worked on, or its answers lie
 unsent, it is not read; what was read but not begun waits in `_waiting`, at most one read's worth. A connection is a
@@ -250,7 +249,7 @@ class Session(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # A kept read cannot end here: that may stop the reading, which libuv does not survive while it asks where to.
-        self._window = self._reader.window() if self._kept is None else memoryview(bytearray(self._config.read_size))
+        self._window = self._reader.window() if self._kept is None else self._reader.aside()
         return self._window
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -267,14 +266,15 @@ class Session(asyncio.BufferedProtocol):
             if bounds:
                 taken = self._owner.take(self, self._reader.stream, bounds)
         except Exception:
-            # Half of it may have been carried out: it must not be served again.
             log.exception("a read of frames failed peer=%s", self.peer)
-            self.abort("failed")
+            self.abort("failed")  # half of it may have been carried out: it must not be served again
             taken = b"", []
         if isinstance(taken, tuple):
             self.taken(*taken)
         else:
             self._kept = taken
+            if nbytes == len(self._window):
+                taken()  # there is more, and it is read at once
 
     def taken(self, replies: bytes, left: list[int]) -> None:
         """The owner has done what it does at once with a read: write the replies, serve what it left."""
