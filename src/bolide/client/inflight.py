@@ -35,6 +35,7 @@ class InFlight:
         self._order: deque[int] = deque()  # offsets from the lowest unsettled on, settled ones among them
         self._settled: set[int] = set()
         self._room = asyncio.Event()
+        self._is_awaited = False
 
     def __len__(self) -> int:
         """Messages that are not settled."""
@@ -97,17 +98,21 @@ class InFlight:
     def settle(self, message: Received) -> None:
         """A message is done with, for good or by having been sent back."""
         offset, order, settled = message.queue_offset, self._order, self._settled
-        if self.is_dropped or not order or offset < order[0] or offset in settled:
+        if self.is_dropped or not order:
             return
-        self._out_count -= 1
-        self.held_size -= len(message.body)
-        if offset == order[0]:
+        first = order[0]
+        if offset == first:
             order.popleft()
             while settled and order[0] in settled:
                 settled.discard(order.popleft())
+        elif offset < first or offset in settled:
+            return
         else:
             settled.add(offset)
-        self._room.set()
+        self._out_count -= 1
+        self.held_size -= len(message.body)
+        if self._is_awaited:
+            self.wake()
 
     def drop(self) -> None:
         """The queue is no longer ours, or is to be read from elsewhere."""
@@ -118,9 +123,11 @@ class InFlight:
 
     async def room(self) -> None:
         """Wait until something was settled, or the queue changed."""
+        self._is_awaited = True
         self._room.clear()
         await self._room.wait()
 
     def wake(self) -> None:
         """Have the puller look again."""
+        self._is_awaited = False
         self._room.set()

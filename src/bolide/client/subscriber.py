@@ -78,6 +78,7 @@ class Subscriber:
             raise ClientError(problem)
         self.group = group
         self.rules = rules
+        self._is_ordered = rules.is_ordered
         self.owned: dict[MessageQueue, InFlight] = {}
         self._config = config
         self.clock = clock
@@ -404,7 +405,9 @@ class Subscriber:
         if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again
         if verdict is Verdict.ACK:
-            self._settle(home, message)
+            home.settle(message)
+            if self._is_ordered and home.has_ready:
+                self._found(home)
         elif self.rules.is_broadcasting:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
             self._settle(home, message)
