@@ -137,7 +137,8 @@ class Outbox:
         else:
             self._runs.update(dict.fromkeys(range(first, first + count), run))
         session.push(frames)
-        session.flush()
+        if not run.is_batch:  # all of this turn are in it; of batches more may come
+            session.flush()
         if self._sweep is None or timeout_s / _SWEEPS < self._sweep_interval_s:
             self._sweep_within(timeout_s / _SWEEPS)
 
