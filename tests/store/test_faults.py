@@ -13,6 +13,7 @@ from bolide.clock import SystemClock
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.store.pillars import open_store
+from bolide.store.store import Store
 from bolide.store.verify import findings
 from bolide.testing.disk import FaultyDisk, path_of
 from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, small
@@ -326,6 +327,49 @@ def test_asynchronous_flush_answers_first_and_syncs_within_its_interval(tmp_path
                 await asyncio.wrap_future(reached)
 
     asyncio.run(scenario())
+
+
+def test_queues_that_cannot_be_synced_end_nothing_and_are_looked_at_anew_by_the_next_start(tmp_path):
+    failed = Future()
+
+    class BrokenDisk(FaultyDisk):
+        def sync(self, fd):
+            try:
+                super().sync(fd)
+            except OSError:
+                if not failed.done():
+                    failed.set_result(None)
+                raise
+
+    disk = BrokenDisk()
+
+    async def scenario():
+        often = {"queue_flush_interval_ms": 5, "queue_flush_thorough_interval_ms": 5}
+        async with open_store(small(tmp_path, **often), SystemClock(), HOST, disk) as store:
+            disk.broken_for = "consumequeue"
+            store.append([draft(b"x")])
+            async with asyncio.timeout(10):
+                await asyncio.wrap_future(failed)
+            disk.broken_for = None
+            store.append([draft(b"y")])
+            assert bodies(store) == [b"x", b"y"]
+
+    asyncio.run(scenario())
+    assert (tmp_path / "abort").exists()
+    with Store.open(small(tmp_path), SystemClock(), HOST) as store:
+        assert not store.recovered.was_clean
+        assert store.checkpoint.queue_ms == 0
+        assert bodies(store) == [b"x", b"y"]
+
+
+def test_a_disk_that_fills_up_after_the_start_keeps_no_checkpoint_from_being_written(tmp_path):
+    disk = FaultyDisk()
+    with Store.open(small(tmp_path), SystemClock(), HOST, disk) as store:
+        disk.full_for = "checkpoint"
+        store.append([draft(b"x")])
+        store.flush()
+        store.flush_queues()
+        assert store.checkpoint.queue_ms > 0
 
 
 @pytest.mark.feature("F182")

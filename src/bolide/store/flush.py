@@ -154,13 +154,17 @@ def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pa
     segments, directories = dispatch.unsynced(pages_min)
 
     def sync() -> None:
-        for directory, base in segments:
-            with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                _sync_file(disk, directory / segment_name(base))
-        for directory in directories:
-            with contextlib.suppress(FileNotFoundError):
-                disk.sync_directory(directory)
-        if is_thorough:
+        try:
+            for directory, base in segments:
+                with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                    _sync_file(disk, directory / segment_name(base))
+            for directory in directories:
+                with contextlib.suppress(FileNotFoundError):
+                    disk.sync_directory(directory)
+        except OSError:
+            checkpoint.has_doubtful_queues = True
+            raise
+        if is_thorough and not checkpoint.has_doubtful_queues:
             checkpoint.queue_ms = max(checkpoint.queue_ms, store_ms)
         checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
         checkpoint.save()

@@ -5,6 +5,7 @@ part in a thread: one for the log, for which senders may wait, and one for the q
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -13,6 +14,8 @@ from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
 from bolide.store.flush import is_log_flush_due
 from bolide.store.store import Store
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -62,7 +65,11 @@ async def _flush_queues_forever(store: Store, clock: Clock) -> None:
         if is_thorough:
             thorough_s = clock.monotonic_s()
         sync = store.begin_queue_flush(0 if is_thorough else config.queue_flush_pages_min)
-        await asyncio.get_running_loop().run_in_executor(store.queue_worker, sync)
+        try:
+            await asyncio.get_running_loop().run_in_executor(store.queue_worker, sync)
+        except OSError as problem:
+            # The log has all that is in the queues: a start after a crash takes longer, and nothing is lost.
+            log.error("queues or checkpoint not synced problem=%s", problem)
 
 
 async def _commit_forever(store: Store) -> None:
@@ -74,4 +81,7 @@ async def _commit_forever(store: Store) -> None:
 async def _clean_forever(store: Store) -> None:
     while True:
         await asyncio.sleep(store.config.clean_interval_ms / 1000)
-        store.clean()
+        try:
+            store.clean()
+        except OSError as problem:
+            log.error("nothing more was deleted in this round problem=%s", problem)

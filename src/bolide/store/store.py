@@ -133,6 +133,7 @@ class Store:
         self.commitlog.unsynced = [self.commitlog.segments.open(base) for base in self.commitlog.segments.bases[-2:]]
         self.log_flush.flush()
         self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
+        self.checkpoint.save()  # now there is room for it; a disk that fills up later must not keep it from being there
         self.commitlog.prepare_next()
         self.look_at_disk()
 
@@ -466,16 +467,24 @@ class Store:
             self.is_closed = True
             self.commitlog.discard_next()
             is_whole = self.log_flush.failure is None and self.dispatch.is_idle and self.dispatch.problem is None
-            if is_whole:
-                self.queue_worker.shutdown()  # a flush that is under way saves the checkpoint too
-                self.flush_queues()
-                self.dispatch.index.sync()
-                self.checkpoint.save()
+            if is_whole and self._sync_derived():
                 self._abort.remove()
             else:
                 log.error("store closed with work undone, the next start recovers in full")
         finally:
             self._release()
+
+    def _sync_derived(self) -> bool:
+        """Make queues, index and checkpoint durable; false where that failed, now or before."""
+        self.queue_worker.shutdown()  # a flush that is under way saves the checkpoint too
+        try:
+            self.flush_queues()
+            self.dispatch.index.sync()
+            self.checkpoint.save()
+        except OSError as problem:
+            log.error("queues, index or checkpoint not synced problem=%s", problem)
+            return False
+        return not self.checkpoint.has_doubtful_queues
 
     def abandon(self) -> None:
         """Let go of the files as they are; the next start recovers in full."""
