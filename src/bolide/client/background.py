@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from bolide.client import this_process
 from bolide.errors import ClientError
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class BackgroundLoop:
 
     def check(self) -> None:
         """Raise where waiting could never end."""
-        if self.process_id != os.getpid():
+        if self.process_id != this_process.process_id:
             raise ClientError(
                 f"this was opened in process {self.process_id} and does not work in {os.getpid()}, a fork of it; "
                 "open it after the fork"
