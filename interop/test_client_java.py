@@ -125,7 +125,7 @@ def test_messages_are_found_by_key_by_id_and_by_tag(apache: Station, producer: b
     assert sorted(found.bodies) == ["sought", "third"]
 
 
-@pytest.mark.feature("F252", "F260")
+@pytest.mark.feature("F229")
 def test_a_refused_message_comes_again_and_a_dead_one_lies_with_the_dead(
     apache: Station, producer: bolide.Producer
 ) -> None:
@@ -156,7 +156,7 @@ def _queues(walker: bolide.PullConsumer, topic: str) -> list[bolide.MessageQueue
         return []
 
 
-@pytest.mark.feature("F284")
+@pytest.mark.feature("F280", "F282")
 def test_ordered_consumption_keeps_the_order_through_refusals_and_a_second_member(
     apache: Station, producer: bolide.Producer
 ) -> None:
@@ -283,6 +283,22 @@ def test_a_group_of_our_consumers_and_javas_shares_the_queues_while_members_come
         print(f"delivered twice while queues changed hands: {len(repeated)} of {len(sent)}")
         assert len(repeated) <= len(sent) // 4
         assert len(java.received("mixed")) > 10
+
+
+def test_javas_tools_see_our_consumers(apache: Station, producer: bolide.Producer, java: JavaAgent) -> None:
+    topic = apache.make_topic("PySeen")
+    with reader(apache, "py-seen", topic) as member:
+        producer.send(topic, b"seen")
+        member.await_bodies({"seen"})
+        member.consumer.commit()
+        with bolide.Admin(apache.name_servers) as admin:
+            found = admin.members("py-seen")
+        assert found is not None
+        (client_id,) = (one.client_id for one in found.connection_set)
+        assert client_id in java.admin("consumerStatus", "-g", "py-seen")
+        running = java.admin("consumerStatus", "-g", "py-seen", "-i", client_id)
+        assert "PROP_CONSUMER_START_TIMESTAMP" in running
+        assert topic in running
 
 
 @pytest.mark.short
