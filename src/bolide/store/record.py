@@ -4,6 +4,7 @@
 read back as the wire's `StoredMessage`, for it is the same bytes; the hot paths hand out views of the log instead.
 """
 
+from array import array
 from typing import NamedTuple
 
 from bolide.errors import CorruptRecord, ProtocolError
@@ -39,6 +40,23 @@ def with_room_for_seal(draft: Draft) -> Draft:
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     return draft._replace(properties=properties + BLANK_CHECKSUM)
+
+
+class Appended(NamedTuple):
+    """Where a batch landed, message by message. `end` is what to wait for when it must be durable."""
+
+    places: "array[int]"
+    numbers: "array[int]"
+    store_ms: int
+    end: int
+
+    @property
+    def physical_offsets(self) -> list[int]:
+        return self.places.tolist()
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        return self.numbers.tolist()
 
 
 def decode(record: Buffer) -> StoredMessage:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
 from bolide import kernel
 from bolide.clock import Clock
@@ -36,7 +36,7 @@ from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
-from bolide.store.record import Draft, decode, store_ms_of, with_room_for_seal
+from bolide.store.record import Appended, Draft, decode, store_ms_of, with_room_for_seal
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
 from bolide.store.segments import allow_many_files
@@ -49,23 +49,6 @@ T = TypeVar("T")
 Laid = tuple[bytes, list[Run], bytes, T]
 # From a physical offset on, with a store time; a queue without an offset begins at 0.
 Lay = Callable[[int, int, Mapping[tuple[str, int], int]], Laid[T]]
-
-
-class Appended(NamedTuple):
-    """Where a batch landed, message by message. `end` is what to wait for when it must be durable."""
-
-    places: "array[int]"
-    numbers: "array[int]"
-    store_ms: int
-    end: int
-
-    @property
-    def physical_offsets(self) -> list[int]:
-        return self.places.tolist()
-
-    @property
-    def queue_offsets(self) -> list[int]:
-        return self.numbers.tolist()
 
 
 class Store:
