@@ -26,8 +26,8 @@ class Checkpoint:
         self._disk = disk
         self._path = path
         self.log_ms = self.queue_ms = self.index_ms = self.master_flushed = self.confirmed = 0
-        # A sync of a queue failed: what it was for may never reach the disk, and a later success does not tell. From then
-        # on the queues' time stands still, and the next start looks at everything after it.
+        # A sync of a queue failed: what it was for may never reach the disk, and a later success does not tell.
+        # From then on the queues' time stands still, and the next start looks at everything after it.
         self.has_doubtful_queues = False
         self._saved = b""
 
