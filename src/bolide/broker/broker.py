@@ -122,7 +122,8 @@ class Broker:
         parts = (sends, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
-        self.take = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take).take
+        self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take)
+        self.take = self._hot_path.take
         store.listen(self._arrived)
 
     def _arrived(self, arrival: Arrival) -> None:
@@ -133,6 +134,7 @@ class Broker:
         return self._handlers.serve(request)
 
     def closed(self, session: Session, why: str) -> None:
+        self._hot_path.left(session)
         self.parked.left(session)
         self.members.disconnected(session)
 

@@ -25,6 +25,7 @@ from bolide.kernel.plain_sends import Read, SendRules
 from bolide.protocol.command import BINARY_CODEC, VERSION, Command
 from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
+from bolide.remoting.owner import Taken
 from bolide.remoting.session import Session
 from bolide.store.store import Store
 
@@ -58,6 +59,7 @@ class HotPath:
         self._reads: list[Read] = []
         self._is_end_due = False
         self._confirmations = Confirmations(store, stats, clock, sends.refused)
+        self._senders: set[Session] = set()
         self._configure()
 
     def _configure(self) -> None:
@@ -79,8 +81,17 @@ class HotPath:
             is_sync=self._is_sync,
         )
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> Callable[[], None]:
-        """Keep a read to the end of this turn of the loop, or until there are many, or somebody calls what is given."""
+    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> Taken:
+        """Keep a read to the end of this turn of the loop, or until there are many, or somebody calls what is given.
+
+        Who has never sent is a consumer: his pulls wait for nobody, and no send is looked for among them.
+        """
+        if session not in self._senders and self._behind is not None:
+            answers, bounds = self._behind(session, stream, bounds)
+            if not bounds:
+                return answers, bounds
+            if answers:
+                session.push(answers)
         if not self._is_end_due:
             self._is_end_due = True
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -89,6 +100,10 @@ class HotPath:
         self._sessions.append(session)
         self._reads.append((stream, bounds, pack_peer(session.peer)))
         return self._end
+
+    def left(self, session: Session) -> None:
+        """The connection is gone."""
+        self._senders.discard(session)
 
     def _end_turn(self) -> None:
         self._is_end_due = False
@@ -106,6 +121,8 @@ class HotPath:
             raise
         finally:
             for session, (answers, left) in zip(sessions, answered, strict=True):
+                if answers:
+                    self._senders.add(session)
                 session.taken(answers, left)
 
     def answer(self, sessions: list[Session], reads: list[Read]) -> list[tuple[bytes, list[int]]]:

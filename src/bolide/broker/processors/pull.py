@@ -45,6 +45,7 @@ COMMIT_FLAG = 1
 SUSPEND_FLAG = 2
 SUBSCRIPTION_FLAG = 4
 _LANES_MAX = 10_000
+_EXPRESSION_LENGTH_MAX = 256
 # What one pull may ask for: entries are looked at on the loop, and a frame of 16 MiB ends a connection.
 _COUNT_MAX = 8_000
 _SIZE_MAX = 15 << 20
@@ -142,6 +143,8 @@ class Pulls:
         self._stats = stats
         self._clock = clock
         self._lanes: dict[tuple[str, str], _Lane] = {}
+        # The same for pulls that bring their expression along: by group, topic, expression and its type.
+        self._asked: dict[tuple[str, str, str | None, str | None], tuple[_Allowed, BrokerConfig]] = {}
         topics.on_change.append(self._forget_lanes)
         groups.on_change.append(self._forget_lanes)
 
@@ -229,8 +232,14 @@ class Pulls:
 
     def _check(self, pull: Pull) -> _Allowed:
         """All checks; those that cannot have changed since the group's last pull are not made again."""
+        if pull.sys_flag & SUBSCRIPTION_FLAG:
+            known = self._asked.get((pull.group, pull.topic, pull.expression, pull.expression_type))
+            is_same = known is not None and known[1] is self._current.config
+            if known is None or not is_same or not 0 <= pull.queue_id < known[0].topic.read_queue_nums:
+                return self._judge(pull)
+            return known[0]
         lane = self._lanes.get((pull.group, pull.topic))
-        if lane is None or pull.sys_flag & SUBSCRIPTION_FLAG or not self._is_in(lane, pull):
+        if lane is None or not self._is_in(lane, pull):
             return self._judge(pull)
         return lane.allowed
 
@@ -248,6 +257,7 @@ class Pulls:
 
     def _forget_lanes(self, names: list[str]) -> None:
         self._lanes.clear()
+        self._asked.clear()
 
     def _judge(self, pull: Pull) -> _Allowed:
         config = self._current.config
@@ -273,11 +283,19 @@ class Pulls:
             raise _forbidden(f"group {pull.group!r} may not read topic {pull.topic!r}: an administrator forbade it")
         is_special = bool(config.reads_from_slave or topic.topic_sys_flag or group.group_sys_flag)
         allowed = _Allowed(wanted, topic, group, is_special)
-        if subscription is not None and not config.refuses_pulls:
-            if len(self._lanes) >= _LANES_MAX:
-                self._lanes.clear()
-            self._lanes[pull.group, pull.topic] = _Lane(allowed, config, subscription, model)
+        if not config.refuses_pulls:
+            self._remember(pull, allowed, subscription, model)
         return allowed
+
+    def _remember(self, pull: Pull, allowed: _Allowed, subscription: Subscription | None, model: MessageModel) -> None:
+        """The next pull of its kind need not be judged; what is remembered has a bound, in number and in size."""
+        if len(self._lanes) + len(self._asked) >= _LANES_MAX:
+            self._forget_lanes([])
+        config = self._current.config
+        if subscription is not None:
+            self._lanes[pull.group, pull.topic] = _Lane(allowed, config, subscription, model)
+        elif len(pull.expression or "") <= _EXPRESSION_LENGTH_MAX:
+            self._asked[pull.group, pull.topic, pull.expression, pull.expression_type] = allowed, config
 
     def _wanted(
         self, pull: Pull, group: GroupConfig
