@@ -266,6 +266,23 @@ async def test_what_changed_between_two_pulls_counts_for_the_second(tmp_path, na
         peer.leave()
 
 
+@pytest.mark.parametrize(
+    "name", ["the topic's permission", "the topic's queues", "the topic", "the group", "forbidden"]
+)
+@virtual_time
+async def test_a_pull_that_brings_its_expression_is_judged_anew_after_a_change(tmp_path, name) -> None:
+    change, code = CHANGES[name]
+    async with pulling(tmp_path) as rig:
+        rig.put(b"x", TAGS="A")
+        peer = await connected(rig)
+        for _ in range(2):
+            assert bodies_of(await peer.ask(pull_of(0, subscription="A"))) == [b"x"]
+            assert (await peer.ask(pull_of(0, subscription="B"))).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        change(rig)
+        assert (await peer.ask(pull_of(0, subscription="A"))).code == code
+        peer.leave()
+
+
 @virtual_time
 async def test_a_group_that_begins_to_broadcast_is_judged_anew(tmp_path) -> None:
     async with pulling(tmp_path) as rig:
