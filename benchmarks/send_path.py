@@ -72,6 +72,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     from bolide.broker.processors.send import Sends
     from bolide.broker.stats import Stats
     from bolide.broker.topics import Topics
+    from bolide.broker.waiting import Waiting
     from bolide.clock import SystemClock
     from bolide.model.host import Host
     from bolide.protocol.bodies.topics import TopicConfig
@@ -90,7 +91,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
         keeper = Keeper(aside)
         topics, groups, stats = Topics(current, keeper, clock), Groups(current, keeper, clock), Stats(clock)
         topics.update(TopicConfig(topic_name="BenchmarkTopic", read_queue_nums=8, write_queue_nums=8))
-        sends = Sends(topics, groups, store, current, stats, clock, keeper)
+        sends = Sends(topics, groups, store, current, stats, clock, keeper, Waiting(store.config.delay_levels))
         hot = HotPath(sends, store, current, stats, clock)
         peer: Any = Peer()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bolide.broker.processors.send import Sends
 from bolide.broker.stats import Stats
+from bolide.broker.waiting import Waiting
 from bolide.clock import Clock, SystemClock
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
@@ -84,7 +85,9 @@ async def sending(
         open_store(kept.current.config.store, clock, host, disk) as store,
     ):
         stats = Stats(clock)
-        sends = Sends(kept.topics, kept.groups, store, kept.current, stats, clock, kept.keeper)
+        sends = Sends(
+            kept.topics, kept.groups, store, kept.current, stats, clock, kept.keeper, Waiting(store.config.delay_levels)
+        )
         yield Sending(kept, store, stats, sends, clock)
 
 

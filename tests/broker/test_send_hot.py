@@ -16,6 +16,7 @@ import bolide.kernel
 from bolide.broker.hotpath import HotPath
 from bolide.broker.processors.send import Sends, pack_peer
 from bolide.broker.stats import Stats
+from bolide.broker.waiting import Waiting
 from bolide.errors import ProtocolError, Refusal
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
@@ -106,7 +107,16 @@ def room(root: Path, disk: Disk | None = None, **changes: str) -> Iterator[Room]
             tables.topics.update(TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=4, perm=perm))
         with Store.open(tables.current.config.store, clock, STORE_HOST, disk) as store:
             stats = Stats(clock)
-            sends = Sends(tables.topics, tables.groups, store, tables.current, stats, clock, tables.keeper)
+            sends = Sends(
+                tables.topics,
+                tables.groups,
+                store,
+                tables.current,
+                stats,
+                clock,
+                tables.keeper,
+                Waiting(store.config.delay_levels),
+            )
             sends._unique_ids = UniqueIds(bytes([10, 0, 0, 1]), 1, 1, clock)
             yield Room(store, sends, HotPath(sends, store, tables.current, stats, clock), stats, tables, clock)
 

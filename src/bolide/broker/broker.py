@@ -39,6 +39,7 @@ from bolide.broker.processors.topics import TopicCalls
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
+from bolide.broker.waiting import Waiting
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal
 from bolide.model.host import Host
@@ -83,7 +84,8 @@ class Broker:
         self.locks = Locks(clock, config.lock_life_ms / 1000)
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
-        sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper)
+        waiting = Waiting(config.store.delay_levels)
+        sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting)
         pulls = Pulls(
             self.topics,
             self.groups,

@@ -20,6 +20,7 @@ from bolide.broker.keeping import Keeper
 from bolide.broker.open_topics import OpenTopics, queue_count
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_WRITE, Topics
+from bolide.broker.waiting import TIMER_PREFIX, Waiting
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError, Refusal, StoreError
 from bolide.model import properties as names
@@ -41,7 +42,6 @@ from bolide.remoting.session import Request
 from bolide.store.record import Draft
 from bolide.store.store import Store
 
-TIMER_PREFIX = "TIMER_"
 # A message that brings one of these is rewritten: our values count, and a pop handle belongs to another message.
 REWRITTEN_NAMES = frozenset([names.REGION, names.TRACE_ON, names.CLUSTER, names.POP_HANDLE])
 _SUSPECT_NAMES = (TIMER_PREFIX.encode(), names.DELAY.encode(), names.INNER_COUNT.encode())
@@ -69,10 +69,12 @@ class Sends:
         stats: Stats,
         clock: Clock,
         keeper: Keeper,
+        waiting: Waiting,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._store = store
+        self._waiting = waiting
         self._current = current
         self._stats = stats
         self._clock = clock
@@ -233,7 +235,7 @@ class Sends:
                 remark = f"broker {self._current.config.name} takes no transactions (rejectTransactionMessage)"
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a half message, and transactions are not kept here yet")
-        _check_plain(properties)
+        _check_kept(properties)
         if header.is_batch and header.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch for {header.topic!r}; send its messages one by one")
 
@@ -256,6 +258,7 @@ class Sends:
         unique_id = properties.get(names.UNIQUE_KEY)
         if not header.is_batch:
             unique_id = unique_id or self._unique_ids.next()
+            topic, queue_id, properties = self._waiting.divert(topic, queue_id, properties)
             text = self._stored_properties(header.properties or "", properties, unique_id)
             return [Draft(topic, queue_id, body, text, header.flag, header.sys_flag, *born)], unique_id
         try:
@@ -311,16 +314,19 @@ def refuse_for_now(request: Request) -> Command:
     raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {code} not supported: {_LATER[code]}")
 
 
-def _check_plain(properties: Mapping[str, str]) -> None:
-    level = properties.get(names.DELAY, "0")
-    if level not in ("0", "-1"):
-        remark = (
-            f"a message with delay level {level[:20]}, and delayed messages are not kept here yet; send it when due"
-        )
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+def _check_kept(properties: Mapping[str, str]) -> None:
     for name in properties:
         if name.startswith(TIMER_PREFIX):
             remark = f"a message with {name[:40]}, and timed ones are not kept here yet; send it when due"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
     if names.INNER_COUNT in properties:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "an inner batch (INNER_NUM), which is not kept here")
+
+
+def _check_plain(properties: Mapping[str, str]) -> None:
+    """What may be one of a batch."""
+    level = properties.get(names.DELAY, "0")
+    if level not in ("0", "-1"):
+        remark = f"a message with delay level {level[:20]} in a batch; send delayed messages one by one"
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+    _check_kept(properties)
