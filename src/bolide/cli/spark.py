@@ -1,0 +1,68 @@
+"""`bolide spark-shell`: Python with a tuned session in `spark`."""
+
+import code
+import contextlib
+import runpy
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bolide import __version__
+from bolide.cli.start import fail, plain_errors
+from bolide.spark.session import begun
+
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="where to run: local[2], spark://host:port, yarn, or sc://host:port (Spark Connect)"),
+]
+Settings = Annotated[list[str] | None, typer.Option("--conf", help="a setting of Spark's, name=value; may be repeated")]
+
+
+def settings_of(pairs: list[str] | None) -> dict[str, str]:
+    settings = {}
+    for pair in pairs or []:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            fail(f"--conf {pair}: write name=value")
+        settings[name] = value
+    return settings
+
+
+def spark_shell(
+    script: Annotated[Path | None, typer.Argument(help="a Python file to run instead of asking", exists=True)] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="what the file finds in sys.argv")] = None,
+    command: Annotated[str | None, typer.Option("-c", help="Python to run instead of asking")] = None,
+    master: Master = None,
+    settings: Settings = None,
+) -> None:
+    """Python with Spark ready: `spark` is a session that knows the formats bolide and bolide-store."""
+    with contextlib.ExitStack() as stack:
+        with plain_errors():
+            spark = stack.enter_context(begun("bolide spark-shell", master, **settings_of(settings)))
+        if script is not None:
+            sys.argv = [str(script), *(arguments or [])]
+            runpy.run_path(str(script), {"spark": spark}, "__main__")
+            return
+        # Functions that are typed here travel to the workers by value, because their module is called __main__.
+        names = vars(sys.modules["__main__"])
+        names["spark"] = spark
+        if command is not None:
+            exec(compile(command, "<command>", "exec"), names)
+            return
+        _ask(names)
+
+
+def _ask(names: dict[str, object]) -> None:
+    with contextlib.suppress(ImportError):  # a Python without readline asks all the same
+        import readline
+        import rlcompleter
+
+        readline.set_completer(rlcompleter.Completer(names).complete)
+        readline.parse_and_bind("tab: complete")
+    greeting = (
+        f"Bolide {__version__} with Spark in `spark`. Try: "
+        'spark.read.format("bolide").option("subscribe", "Orders").load().show()'
+    )
+    code.InteractiveConsole(names).interact(greeting, "")
