@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bolide.client.receipt import Receipt, SendStatus
     from bolide.client.received import Received
     from bolide.client.starting import StartFrom
-    from bolide.errors import ClientError
+    from bolide.errors import ClientError, ReplyTimeout
     from bolide.model.message import Message
     from bolide.model.queue import MessageQueue
     from bolide.remoting.config import ConnectConfig
@@ -54,6 +54,7 @@ _HOMES = {
     "Pulled": "bolide.client.puller",
     "Receipt": "bolide.client.receipt",
     "Received": "bolide.client.received",
+    "ReplyTimeout": "bolide.errors",
     "SendHook": "bolide.client.hooks",
     "SendStatus": "bolide.client.receipt",
     "StartFrom": "bolide.client.starting",
@@ -81,6 +82,7 @@ __all__ = [
     "Pulled",
     "Receipt",
     "Received",
+    "ReplyTimeout",
     "SendHook",
     "SendStatus",
     "StartFrom",

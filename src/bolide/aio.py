@@ -12,7 +12,7 @@ from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt, SendStatus
 from bolide.client.received import Received
 from bolide.client.starting import StartFrom
-from bolide.errors import BolideError, ClientError
+from bolide.errors import BolideError, ClientError, ReplyTimeout
 from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
@@ -37,6 +37,7 @@ __all__ = [
     "Pulled",
     "Receipt",
     "Received",
+    "ReplyTimeout",
     "SendHook",
     "SendStatus",
     "StartFrom",

@@ -70,6 +70,14 @@ class RequestTimeout(ClientError):
     retriable = True
 
 
+class ReplyTimeout(RequestTimeout):
+    """No reply to a request came in time; `is_sent` tells whether a broker had confirmed the request."""
+
+    def __init__(self, message: str, code: int | None = None, *, is_sent: bool) -> None:
+        super().__init__(message, code)
+        self.is_sent = is_sent
+
+
 class ConnectionLost(ClientError):
     """The connection ended between request and answer."""
 

@@ -32,6 +32,7 @@ from bolide.broker.processors.progress import Progress
 from bolide.broker.processors.pull import Pulls
 from bolide.broker.processors.queries import Queries
 from bolide.broker.processors.refusals import refusals
+from bolide.broker.processors.replies import Replies
 from bolide.broker.processors.resets import Resets
 from bolide.broker.processors.send import Sends
 from bolide.broker.processors.status import Status
@@ -121,7 +122,8 @@ class Broker:
             clock,
         )
         reading = (pulls, queries, group_offsets, progress, resets)
-        parts = (sends, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
+        replies = Replies(sends, self.members, store, self.current, self.stats, clock)
+        parts = (sends, replies, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
         self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take)

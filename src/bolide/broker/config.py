@@ -70,6 +70,7 @@ class BrokerConfig:
     has_property_filter: bool = conf("enablePropertyFilter", False)
     resets_at_server: bool = conf("useServerSideResetOffset", True)
     accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)
+    stores_replies: bool = conf("storeReplyMessageEnable", True)
     refuses_transactions: bool = conf("rejectTransactionMessage", False)
     fails_fast: bool = conf("brokerFastFailureEnable", True)
     send_wait_max_ms: int = conf("waitTimeMillsInSendQueue", 200)
@@ -162,6 +163,7 @@ RULES = ChangeRules(
             "notifyConsumerIdsChangedEnable",
             "useServerSideResetOffset",
             "startAcceptSendRequestTimeStamp",
+            "storeReplyMessageEnable",
             "rejectTransactionMessage",
             "brokerFastFailureEnable",
             "waitTimeMillsInSendQueue",

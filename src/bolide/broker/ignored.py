@@ -179,7 +179,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "skipWhenCKRePutReachMaxTimes": "false",
     "splitMetadataSize": "2000",
     "splitRegistrationSize": "800",
-    "storeReplyMessageEnable": "true",
     "subscriptionExpiredTimeout": "600000",
     "syncBrokerMemberGroupPeriod": "1000",
     "syncBrokerMetadataPeriod": "5000",

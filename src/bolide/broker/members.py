@@ -103,6 +103,7 @@ class Members:
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Session, Member]] = {}
         self._joined: dict[Session, _Joined] = {}
+        self._producing: dict[str, Session] = {}  # client id → the connection it last produced on
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         """The group, if anybody is in it."""
@@ -111,6 +112,10 @@ class Members:
     def producers(self, group: str) -> dict[Session, Member]:
         """The members of a producer group by connection; empty if nobody is in it."""
         return self.producer_groups.get(group, {})
+
+    def producer_session(self, client_id: str) -> Session | None:
+        """The connection of a client that is a producer here."""
+        return self._producing.get(client_id)
 
     def _sessions_of(self, group: str) -> Iterable[Session]:
         members = self.consumer_groups.get(group)
@@ -183,6 +188,7 @@ class Members:
         if _join(self.producer_groups.setdefault(group, {}), session, member, group):
             log.info("producer joined group=%s client=%s peer=%s", group, member.client_id, session.peer)
         self._joined.setdefault(session, _Joined()).producers.add(group)
+        self._producing[member.client_id] = session
 
     # Leaving
 
@@ -215,9 +221,13 @@ class Members:
 
     def _leave_producers(self, session: Session, name: str) -> None:
         members = self.producer_groups.get(name)
-        if members is None or members.pop(session, None) is None:
+        member = members.pop(session, None) if members is not None else None
+        if members is None or member is None:
             return
-        self._part(session, self._joined[session].producers, name)
+        producing = self._joined[session].producers
+        self._part(session, producing, name)
+        if not producing and self._producing.get(member.client_id) is session:
+            del self._producing[member.client_id]
         log.info("producer left group=%s peer=%s members=%d", name, session.peer, len(members))
         if not members:
             del self.producer_groups[name]

@@ -205,6 +205,37 @@ class Producer:
         """Send messages of one topic in one request: stored together, in one queue, in their order."""
         return self._background.run(self._core.send_batch(messages, shard=shard, queue=queue, timeout_s=timeout_s))
 
+    def request(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> Message:
+        """Send a request and wait for the reply to it; `timeout_s` covers both.
+
+        Raises ReplyTimeout when no reply came in time; its `is_sent` says whether the request had been stored.
+        """
+        return self._background.run(
+            self._core.request(
+                topic,
+                body,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                flag=flag,
+                shard=shard,
+                queue=queue,
+                timeout_s=timeout_s,
+            )
+        )
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages, in the order every client counts them."""
         return self._background.run(self._core.queues(topic))

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from bolide.client.replies import ReplyBox
 from bolide.errors import Refusal
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies import ConsumerStatus, ResetOffsets, RunningConsumer
@@ -34,8 +35,9 @@ class AskedConsumer(Protocol):
 class Callbacks:
     """Finds the consumer that is meant."""
 
-    def __init__(self, consumers: Mapping[str, AskedConsumer]) -> None:
+    def __init__(self, consumers: Mapping[str, AskedConsumer], replies: ReplyBox) -> None:
         self._consumers = consumers
+        self._replies = replies
 
     def handlers(self) -> dict[int, Callable[[Request], Reply | Awaitable[Reply]]]:
         return {
@@ -44,6 +46,7 @@ class Callbacks:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self.status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_by_hand,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.pushed,
         }
 
     def _consumer(self, group: str) -> AskedConsumer:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from bolide.client.received import Decide, Received
+from bolide.client.replies import Replies
 from bolide.model.queue import MessageQueue
 
 
@@ -28,6 +29,7 @@ class InFlight:
         self.broker_id = 0  # where the last answer suggested to read
         self.pulled_s = 0.0
         self.taken_s = 0.0
+        self.replier: Replies | None = None  # sends replies to requests of this queue
         self.on_drop: Callable[[], object] | None = None
         self._is_serial = is_serial
         self._out_count = 0

@@ -15,21 +15,26 @@ import random
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import Protocol
 
 from bolide.client.callbacks import AskedConsumer, Callbacks
 from bolide.client.config import ClientConfig
 from bolide.client.nameservers import NameServers
+from bolide.client.replies import Replies, ReplyBox
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.signing import Signing
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, ConnectError
+from bolide.model.message import Message
 from bolide.model.topics import AUTO_CREATE_TOPIC
 from bolide.protocol.bodies import ConsumerMember, Heartbeat, ProducerMember
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import UnregisterClientRequest
+from bolide.protocol.ids import UniqueIds
 from bolide.remoting.client import Client
+from bolide.remoting.guests import Guests
 from bolide.remoting.session import Session
 
 BROKER_NOT_IN_ROUTE = 10003
@@ -73,8 +78,13 @@ class Instance:
         self.process_id = os.getpid()
         self.producers: dict[str, Member] = {}
         self.consumers: dict[str, ConsumingMember] = {}
+        self.replies: dict[str, asyncio.Future[Message]] = {}  # by number, for those who asked by a message
+        self.asked_topics: set[str] = set()
+        self._repliers: dict[str, Replies] = {}
+        self.errands = Guests()
         self._hooks = [Signing(config.credentials)] if config.credentials else []
-        self.client = Client(config.connect, clock, hooks=self._hooks, handlers=Callbacks(self.consumers).handlers())
+        callbacks = Callbacks(self.consumers, ReplyBox(self.replies, clock.now_ms))
+        self.client = Client(config.connect, clock, hooks=self._hooks, handlers=callbacks.handlers())
         self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
         self.user_count = 0
         self.host: asyncio.Task[None] | None = None
@@ -251,8 +261,19 @@ class Instance:
         except BolideError as problem:
             log.warning("heartbeat failed broker=%s problem=%s", address, problem)
 
+    def replier(self, group: str) -> Replies:
+        """Sends what a consumer of a group replies to requests."""
+        found = self._repliers.get(group)
+        if found is None:
+            ip = ip_address(self.client_id.partition("@")[0]).packed
+            ids = UniqueIds(ip, self.process_id, id(self) ^ id(group), self.clock)
+            found = self._repliers[group] = Replies(self, group, ids)
+        return found
+
     async def leave(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Tell every broker that a group has one member less; those that do not answer will notice by themselves."""
+        if consumer_group is not None and consumer_group in self._repliers:
+            await self._repliers.pop(consumer_group).flush()
         header = UnregisterClientRequest(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
@@ -272,7 +293,7 @@ class Instance:
 
     async def live(self) -> None:
         """Keep connections and timers until the last user has gone."""
-        async with self.client, asyncio.TaskGroup() as timers:
+        async with self.client, self.errands, asyncio.TaskGroup() as timers:
             tasks = [
                 timers.create_task(self.refresh_forever(), name="client.routes"),
                 timers.create_task(self.beat_forever(), name="client.heartbeat"),

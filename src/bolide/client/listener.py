@@ -20,8 +20,10 @@ from typing import Any, Protocol
 
 from bolide.client.hooks import tell
 from bolide.client.received import Received, Verdict
+from bolide.client.replies import Replies
 from bolide.client.subscriber import Subscriber
 from bolide.errors import Refusal
+from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import ConsumeResult, DirectConsumption
@@ -49,6 +51,7 @@ class _ByHand:
     is_dropped: bool = False
     is_paused: bool = False
     verdict: Verdict | None = None
+    replier: Replies | None = None
 
     def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         self.verdict = verdict
@@ -104,7 +107,7 @@ class Listener:
         limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
-                await self._call(message)
+                _answer(message, await self._call(message))
         except Exception as failure:
             problem = failure
             if limit.expired():
@@ -139,5 +142,11 @@ class Listener:
             spent_time_mills=int((self._subscriber.clock.monotonic_s() - begun_s) * 1000),
         ).encode()
 
-    async def _call_in_thread(self, function: Function, message: Received) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, function, message)
+    async def _call_in_thread(self, function: Function, message: Received) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, message)
+
+
+def _answer(message: Received, result: object) -> None:
+    """What a function returns for a request is the reply to it."""
+    if isinstance(result, bytes | Message) and message.is_request:
+        message.reply(result)

@@ -33,6 +33,7 @@ from bolide.client.outgoing import (
     with_id,
 )
 from bolide.client.receipt import Receipt, batch_receipts, receipt_of
+from bolide.client.requests import Requesting
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
 from bolide.clock import Clock, SystemClock
@@ -50,7 +51,7 @@ _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Requesting):
     """A member of a producer group. Open while its `async with` block runs; tasks may share it."""
 
     def __init__(

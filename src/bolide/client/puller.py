@@ -20,6 +20,7 @@ from bolide.client.instance import Instance, open_instance
 from bolide.client.positions import BrokerPositions
 from bolide.client.pulling import decode_pulled
 from bolide.client.received import Received, Verdict
+from bolide.client.replies import Replies
 from bolide.client.starting import max_offset, min_offset, offset_at
 from bolide.client.subscriptions import EVERYTHING, subscription_of, tag_test
 from bolide.clock import Clock, SystemClock
@@ -65,6 +66,7 @@ class _Nowhere:
     queue: MessageQueue
     is_dropped: bool = False
     is_paused: bool = False
+    replier: Replies | None = None
 
     def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         raise ClientError("a pulled message has no verdict: keep the offset yourself, or use commit()")
@@ -101,7 +103,9 @@ class PullConsumer:
 
     async def close(self) -> None:
         """End all connections."""
-        self._instance = None
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await instance.replier(self.group).flush()
         await self._stack.aclose()
 
     async def __aenter__(self) -> Self:
@@ -174,7 +178,8 @@ class PullConsumer:
         if status is None:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         told = PullMessageAnswer.decode(answer.fields)
-        messages = decode_pulled(answer.body, _Nowhere(queue), tag_test(subscription)) if answer.body else []
+        home = _Nowhere(queue, replier=instance.replier(self.group))
+        messages = decode_pulled(answer.body, home, tag_test(subscription)) if answer.body else []
         return Pulled(status, messages, told.next_offset, told.min_offset, told.max_offset)
 
     async def _routed(self, queue: MessageQueue) -> Instance:

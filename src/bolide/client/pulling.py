@@ -61,6 +61,7 @@ class QueuePull:
         on_moved: Callable[[InFlight, int], None],
     ) -> None:
         self._instance = instance
+        inflight.replier = instance.replier(group)
         self._fields = _unchanging_fields(group, inflight.queue, subscription, rules)
         self._inflight = inflight
         self._is_wanted = tag_test(subscription) if subscription.tags_set else None

@@ -8,14 +8,15 @@ answer it came with; the rest is decoded when somebody asks for it. The price: t
 as long as one of its messages does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
+from bolide.client.replies import Replies, Replying, reply_to
 from bolide.errors import ClientError
 from bolide.kernel.plain_client import RecordRow
 from bolide.model import properties as names
-from bolide.model.message import KEY_SEPARATOR, StoredMessage
+from bolide.model.message import KEY_SEPARATOR, Message, StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX
 from bolide.protocol.properties import decode_properties
@@ -46,6 +47,9 @@ class Home(Protocol):
 
     @property
     def decide(self) -> Decide: ...
+
+    @property
+    def replier(self) -> Replies | None: ...
 
 
 class Received:
@@ -156,6 +160,30 @@ class Received:
     def attempt(self) -> int:
         """1 at the first delivery, one more at each retry."""
         return 1 + self.stored.reconsume_times + self.local_retry_count
+
+    # Answering it
+
+    @property
+    def is_request(self) -> bool:
+        """Whoever sent it waits for a reply."""
+        return names.REPLY_TO_CLIENT in self.properties and names.CORRELATION_ID in self.properties
+
+    def reply(
+        self,
+        body: bytes | Message,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Replying:
+        """Send a reply to whoever sent this request. Goes on at once; await what it returns, or ask its `result()`,
+        to learn whether the requester has it. It is no verdict: settle the message as any other.
+        """
+        message = reply_to(self.properties, body, tags=tags, keys=keys, more=properties)
+        replier = self.home.replier
+        if replier is None:
+            raise ClientError("a message that was pulled by hand, or given by an administrator, cannot be replied to")
+        return replier.send(message, self.queue.broker_name)
 
     # What becomes of it
 

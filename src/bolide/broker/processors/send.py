@@ -6,7 +6,7 @@ awaited, so that sends of one connection are stored in the order in which they c
 
 What is answered: the place of the message, and region and trace switch, which Java looks for in every answer, refusals
 too. Refused until their time comes, and never mistaken for something else: delayed, timed and half messages (13),
-messages sent back, replies, ends of transactions and recalls (3).
+messages sent back, ends of transactions and recalls (3).
 """
 
 import os
@@ -51,8 +51,6 @@ _RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of ret
 _LATER: dict[int, str] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: "messages sent back for a retry are not taken yet; consume again locally",
     RequestCode.END_TRANSACTION: "transactions are not kept yet, so there is none to end",
-    RequestCode.SEND_REPLY_MESSAGE: "replies to requests are not passed on yet",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "replies to requests are not passed on yet",
     RequestCode.RECALL_MESSAGE: "timed messages are not kept yet, so there is none to recall",
 }
 
@@ -145,6 +143,14 @@ class Sends:
         settings = self._current.config
         fields = RefusedSendAnswer(region=settings.region, is_traced=settings.is_traced).encode()
         return command.answer(refusal.code, remark=refusal.remark, fields=fields)
+
+    def admitted(self, request: Request, *, short: bool) -> tuple[SendMessageRequest, int]:
+        """The header and the queue of what is like a send and is not stored by one: a reply. Raises Refusal."""
+        self._check_ready(request)
+        header = SendMessageRequest.decode(request.command.fields, short=short)
+        queue_id = self._queue_for(header, self._topic_for(header))
+        self._check_body(request.command.body)
+        return header, queue_id
 
     # The checks
 
@@ -239,6 +245,11 @@ class Sends:
         if header.is_batch and header.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch for {header.topic!r}; send its messages one by one")
 
+    def _check_body(self, body: bytes) -> None:
+        limit = self._store.config.body_size_max
+        if not body or len(body) > limit:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a body of {len(body)} bytes, it may have 1 to {limit}")
+
     # What is stored
 
     def _drafts(
@@ -251,9 +262,7 @@ class Sends:
     ) -> tuple[list[Draft], str | None]:
         """The messages of a request, and the unique id its answer tells."""
         body = request.command.body
-        limit = self._store.config.body_size_max
-        if not body or len(body) > limit:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a body of {len(body)} bytes, it may have 1 to {limit}")
+        self._check_body(body)
         born = (header.born_ms, pack_peer(request.session.peer), header.reconsume_times or 0)
         unique_id = properties.get(names.UNIQUE_KEY)
         if not header.is_batch:
@@ -309,7 +318,7 @@ def pack_peer(peer: str) -> bytes:
 
 
 def refuse_for_now(request: Request) -> Command:
-    """36, 37, 324, 325, 370: not yet."""
+    """36, 37, 370: not yet."""
     code = request.command.code
     raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {code} not supported: {_LATER[code]}")
 
