@@ -10,6 +10,13 @@ compiled = [
         extra_compile_args=["-O3"],
         optional=True,  # a missing compiler is no reason to have no broker
     )
-    for name in ("compiled", "compiled_records", "compiled_sends", "compiled_pulls", "compiled_client")
+    for name in (
+        "compiled",
+        "compiled_records",
+        "compiled_sends",
+        "compiled_pulls",
+        "compiled_client",
+        "compiled_columns",
+    )
 ]
 setup(ext_modules=cythonize(compiled, compiler_directives={"language_level": 3}))

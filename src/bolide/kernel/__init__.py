@@ -3,7 +3,8 @@
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
 the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
 `plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, the
-client's `plain_client.py` and `compiled_client.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
+client's `plain_client.py` and `compiled_client.pyx`, that of data pipelines `plain_columns.py` and
+`compiled_columns.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
 taken where it was built.
 """
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_client import unique_ids as unique_ids
     from bolide.kernel.plain_client import write_sends as write_sends
 
+    # the pipeline's
+    from bolide.kernel.plain_columns import spread_records as spread_records
+
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
     from bolide.kernel.plain_pulls import read_pulls as read_pulls
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 else:
     from bolide.kernel import plain as active
     from bolide.kernel import plain_client as client
+    from bolide.kernel import plain_columns as columns
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
     from bolide.kernel import plain_sends as sends
@@ -55,13 +60,20 @@ else:
         raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
     if _wanted != "plain":
         try:
-            from bolide.kernel import compiled, compiled_client, compiled_pulls, compiled_records, compiled_sends
+            from bolide.kernel import (
+                compiled,
+                compiled_client,
+                compiled_columns,
+                compiled_pulls,
+                compiled_records,
+                compiled_sends,
+            )
         except ImportError:
             if _wanted == "compiled":
                 raise  # asked for by name: falling back would hide the answer
         else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
-            client = compiled_client
+            client, columns = compiled_client, compiled_columns
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -76,6 +88,9 @@ else:
     read_receipts = client.read_receipts
     unique_ids = client.unique_ids
     write_sends = client.write_sends
+
+    # the pipeline's
+    spread_records = columns.spread_records
 
     # the broker's, for pulls
     answer_pull = pulls.answer_pull
@@ -115,6 +130,7 @@ __all__ = [
     "scan_records",
     "seal_records",
     "select_entries",
+    "spread_records",
     "unique_ids",
     "walk_records",
     "write_frames",

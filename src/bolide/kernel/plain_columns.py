@@ -1,0 +1,170 @@
+"""Records into columns: the part of the plain kernel that a data pipeline stands on; compiled_columns.pyx is its twin.
+
+A stretch of the commit log, or the body of a pull answer, becomes the buffers of an Arrow record batch, in one pass and
+only for the columns that are asked for. Numbers are in the byte order of the machine, as Arrow has them:
+
+    int32, int64        the values
+    text and bytes      a bitmap of the rows that have one (None if all do), int32 offsets, the bytes
+    properties          int32 offsets of rows into pairs; offsets and bytes of the names, and of the values
+
+A body comes as it was stored: the rows whose body is compressed are named, and are for the caller.
+"""
+
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+
+from bolide.kernel.plain_records import (
+    AT_END,
+    AT_INNER_BATCH,
+    INNER_BATCH,
+    Buffer,
+    Row,
+    _properties,
+    _read_record,
+)
+
+UNPLACED = -1  # instead of a physical base: records that may lie anywhere, as in a pull answer
+_COMPRESSED = 0x1
+_HIDDEN = 0x4  # prepared and rolled back transactions have this bit: they are in no queue
+_FIXED_SIZE = 36  # a record's bytes up to where it lies
+
+Text = tuple[bytes | None, bytes, bytes]
+Properties = tuple[bytes, bytes, bytes, bytes, bytes]
+Column = bytes | Text | Properties
+Pairs = dict[bytes, bytes]
+Found = tuple[Row, bytes, Pairs]
+
+
+def spread_records(
+    log: Buffer,
+    position: int,
+    end: int,
+    physical_base: int,
+    check: int,
+    wanted: Sequence[str],
+    row_count_max: int,
+    size_max: int,
+    topics: frozenset[bytes] | None,
+    tags: frozenset[bytes] | None,
+    from_ms: int,
+    until_ms: int,
+) -> tuple[list[Column], int, list[int], int, int, int]:
+    """Spread the records that begin in log[position:end] into the wanted columns.
+
+    Rows are those of the topics and tags (None is all) that were stored from from_ms and before until_ms. Ends early
+    with AT_END after row_count_max rows or size_max bytes of records with a row. Returns the columns, how many rows,
+    which of them have a compressed body, how many records were seen, where it ended and why.
+    """
+    rows: list[Found] = []
+    seen, taken_size, reason = 0, 0, AT_END
+    has_labels = tags is not None or not _PROPERTY_COLUMNS.isdisjoint(wanted)
+    while position < end and len(rows) < row_count_max and taken_size < size_max:
+        row = _read(log, position, physical_base, check)
+        if not isinstance(row, tuple):
+            reason = row
+            break
+        if row[5] & INNER_BATCH:
+            reason = AT_INNER_BATCH
+            break
+        seen += 1
+        position += row[1]
+        topic = _text(log, row[14], row[15])
+        is_hidden = physical_base >= 0 and row[5] & _HIDDEN
+        if is_hidden or not from_ms <= row[7] < until_ms or (topics is not None and topic not in topics):
+            continue
+        pairs = _properties(_text(log, row[16], row[17])) if has_labels else {}
+        if tags is not None and pairs.get(b"TAGS") not in tags:
+            continue
+        rows.append((row, topic, pairs))
+        taken_size += row[1]
+    packed = [number for number, (row, _, _) in enumerate(rows) if row[5] & _COMPRESSED]
+    return [_COLUMNS[name](log, rows) for name in wanted], len(rows), packed, seen, position, reason
+
+
+def _read(log: Buffer, position: int, physical_base: int, check: int) -> Row | int:
+    if physical_base < 0 and len(log) - position >= _FIXED_SIZE:
+        physical_base = struct.unpack_from(">q", log, position + 28)[0] - position
+    return _read_record(log, position, len(log), physical_base, check)
+
+
+def _text(log: Buffer, at: int, size: int) -> bytes:
+    """UTF-8; what is not becomes U+FFFD, as Java and our client have it."""
+    return bytes(log[at : at + size]).decode("utf-8", "replace").encode()
+
+
+def _number(index: int, kind: str) -> Callable[[Buffer, list[Found]], Column]:
+    return lambda log, rows: array(kind, [row[index] for row, _, _ in rows]).tobytes()
+
+
+def _microseconds(index: int) -> Callable[[Buffer, list[Found]], Column]:
+    """Of milliseconds; a time that no calendar has may be anything, as long as it fits."""
+    return lambda log, rows: array("q", [_as_int64(row[index] * 1000) for row, _, _ in rows]).tobytes()
+
+
+def _as_int64(value: int) -> int:
+    return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
+
+
+def _texts(values: Sequence[bytes | None]) -> Text:
+    valid = None
+    if None in values:
+        bits = bytearray((len(values) + 7) // 8)
+        for number, value in enumerate(values):
+            if value is not None:
+                bits[number >> 3] |= 1 << (number & 7)
+        valid = bytes(bits)
+    offsets, data = _laid(value or b"" for value in values)
+    return valid, offsets, data
+
+
+def _laid(values: Iterator[bytes]) -> tuple[bytes, bytes]:
+    offsets, parts = array("i", [0]), []
+    for value in values:
+        parts.append(value)
+        offsets.append(offsets[-1] + len(value))
+    return offsets.tobytes(), b"".join(parts)
+
+
+def _label(name: bytes) -> Callable[[Buffer, list[Found]], Column]:
+    return lambda log, rows: _texts([pairs.get(name) for _, _, pairs in rows])
+
+
+def _message_ids(log: Buffer, rows: list[Found]) -> Column:
+    """The producer's id; where there is none, where the record lies, as RocketMQ writes it."""
+    return _texts([pairs.get(b"UNIQ_KEY") or _offset_id(log, row) for row, _, pairs in rows])
+
+
+def _offset_id(log: Buffer, row: Row) -> bytes:
+    host = bytes(log[row[11] : row[12] - 16])
+    return (host + row[0].to_bytes(8, "big", signed=True)).hex().upper().encode()
+
+
+def _property_maps(log: Buffer, rows: list[Found]) -> Column:
+    offsets = array("i", [0])
+    for _, _, pairs in rows:
+        offsets.append(offsets[-1] + len(pairs))
+    names = _laid(name for _, _, pairs in rows for name in pairs)
+    values = _laid(value for _, _, pairs in rows for value in pairs.values())
+    return offsets.tobytes(), *names, *values
+
+
+_PROPERTY_COLUMNS = {"msg_id", "keys", "tags", "properties"}
+_COLUMNS: dict[str, Callable[[Buffer, list[Found]], Column]] = {
+    "topic": lambda log, rows: _texts([topic for _, topic, _ in rows]),
+    "queue_id": _number(2, "i"),
+    "queue_offset": _number(4, "q"),
+    "physical_offset": _number(0, "q"),
+    "msg_id": _message_ids,
+    "keys": _label(b"KEYS"),
+    "tags": _label(b"TAGS"),
+    "properties": _property_maps,
+    "born_us": _microseconds(6),
+    "store_us": _microseconds(7),
+    "flag": _number(3, "i"),
+    "sys_flag": _number(5, "i"),
+    "reconsume_times": _number(8, "i"),
+    "body": lambda log, rows: _texts([bytes(log[row[12] : row[12] + row[13]]) for row, _, _ in rows]),
+    "body_size": _number(13, "i"),
+}
+SPREAD = tuple(_COLUMNS)

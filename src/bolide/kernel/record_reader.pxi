@@ -1,0 +1,147 @@
+"""Reading one record, for the kernel's modules that include this after record_parts.pxi."""
+
+cdef enum:
+    MAGIC_V1 = 0xDAA320A7
+    MAGIC_V2 = 0xDAA320AB
+    MAGIC_BLANK = 0xCBD43194
+    IPV6_BORN = 0x10
+    IPV6_STORE = 0x20
+    INNER_BATCH = 0x80
+    AT_END = 0
+    AT_BLANK = 1
+    AT_INVALID = 2
+    AT_INNER_BATCH = 3
+    FOUND = -1
+    COLUMN_COUNT = 18
+    PAGE = 4096
+    CHECKSUM_SIZE = 20
+    WHOLE_CHECKED = 2
+
+
+cdef void find_wanted(const uint8_t* at, Py_ssize_t size, Wanted* wanted) noexcept nogil:
+    """One pass over the bytes: pairs are short, and a call to look for a byte costs more than looking."""
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* name
+    cdef const uint8_t* value
+    cdef Py_ssize_t name_size
+    cdef Span found
+    wanted.tags.size = wanted.keys.size = wanted.unique_key.size = 0
+    while at < end:
+        name = at
+        while at < end and at[0] != 1 and at[0] != 2:
+            at += 1
+        if at == end or at[0] == 2:
+            at += 1
+            continue
+        name_size = at - name
+        value = at + 1
+        at = value
+        while at < end and at[0] != 2:
+            at += 1
+        if at > value:
+            found.at = value
+            found.size = at - value
+            if name_size == 4 and memcmp(name, b"TAGS", 4) == 0:
+                wanted.tags = found
+            elif name_size == 4 and memcmp(name, b"KEYS", 4) == 0:
+                wanted.keys = found
+            elif name_size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
+                wanted.unique_key = found
+        at += 1
+
+
+cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t physical_base) noexcept nogil:
+    cdef int64_t end = position + size
+    cdef int64_t edge = position + (-(physical_base + position) & (PAGE - 1))
+    if size == 0 or log[end - 1] == 0:
+        return True
+    while edge < end:
+        if log[edge] == 0 or (edge > position and log[edge - 1] == 0):
+            return True
+        edge += PAGE
+    return False
+
+
+cdef void put_checksum_of(uint8_t* at, const uint8_t* record, Py_ssize_t size) noexcept nogil:
+    """The property by which a record vouches for all before it: ten digits, the last one first."""
+    cdef uint32_t crc = crc32_of(record, size) & 0x7FFFFFFF
+    cdef int i
+    memcpy(at, b"__CRC32#\x01", 9)
+    for i in range(10):
+        at[9 + i] = <uint8_t>(48 + crc % 10)
+        crc //= 10
+    at[19] = 2
+
+
+cdef bint is_sealed(const uint8_t* record, const uint8_t* end, const uint8_t* properties) noexcept nogil:
+    cdef uint8_t wanted[CHECKSUM_SIZE]
+    cdef const uint8_t* seal = end - CHECKSUM_SIZE
+    if seal < properties:
+        return False
+    put_checksum_of(wanted, record, seal - record)
+    return memcmp(seal, wanted, CHECKSUM_SIZE) == 0
+
+
+cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row) noexcept nogil:
+    """Fill a row of COLUMNS; FOUND, or why there is no record."""
+    cdef const uint8_t* at = log + position
+    cdef int64_t left = end - position
+    cdef int64_t record_end, store_host, tail, body, body_size, topic, topic_size, properties, properties_size
+    cdef int32_t size, sys_flag
+    cdef uint32_t magic
+    cdef int topic_width
+    if left < 8:
+        return AT_END if left == 0 else AT_INVALID
+    size = <int32_t>get32(at)
+    magic = get32(at + 4)
+    if magic == MAGIC_BLANK:
+        return AT_BLANK
+    if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < 91 or size > left:
+        return AT_INVALID
+    row[0] = <int64_t>get64(at + 28)
+    if row[0] != physical_base + position:
+        return AT_INVALID
+    sys_flag = <int32_t>get32(at + 36)
+    record_end = position + size
+    store_host = position + 56 + (20 if sys_flag & IPV6_BORN else 8)
+    tail = store_host + (20 if sys_flag & IPV6_STORE else 8)
+    topic_width = 2 if magic == MAGIC_V2 else 1
+    if tail + 16 > record_end:
+        return AT_INVALID
+    body_size = <int32_t>get32(log + tail + 12)
+    body = tail + 16
+    topic = body + body_size + topic_width
+    if body_size < 0 or topic > record_end:
+        return AT_INVALID
+    topic_size = <int16_t>get16(log + topic - 2) if topic_width == 2 else <int8_t>log[topic - 1]
+    properties = topic + topic_size + 2
+    if topic_size < 0 or properties > record_end:
+        return AT_INVALID
+    properties_size = <int16_t>get16(log + properties - 2)
+    if properties_size < 0 or properties + properties_size != record_end:
+        return AT_INVALID
+    if check and (
+        crc32_of(log + body, body_size) & 0x7FFFFFFF != get32(at + 8)
+        or is_torn(log, topic, topic_size, physical_base)
+        or (properties_size and is_torn(log, properties, properties_size, physical_base))
+        or (check == WHOLE_CHECKED and not is_sealed(at, log + record_end, log + properties))
+    ):
+        return AT_INVALID
+    row[1] = size
+    row[2] = <int32_t>get32(at + 12)
+    row[3] = <int32_t>get32(at + 16)
+    row[4] = <int64_t>get64(at + 20)
+    row[5] = sys_flag
+    row[6] = <int64_t>get64(at + 40)
+    row[7] = <int64_t>get64(log + store_host - 8)
+    row[8] = <int32_t>get32(log + tail)
+    row[9] = <int64_t>get64(log + tail + 4)
+    row[10] = position + 48
+    row[11] = store_host
+    row[12] = body
+    row[13] = body_size
+    row[14] = topic
+    row[15] = topic_size
+    row[16] = properties
+    row[17] = properties_size
+    return FOUND
