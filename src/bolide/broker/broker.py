@@ -40,6 +40,7 @@ from bolide.broker.processors.topics import TopicCalls
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
+from bolide.broker.transactions.room import TransactionRoom
 from bolide.broker.waiting import Waiting
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal
@@ -121,9 +122,23 @@ class Broker:
             self.stats,
             clock,
         )
+        self.transactions = TransactionRoom(
+            self.current, store, self.topics, self.offsets, self.members, waiting, self.stats, clock
+        )
         reading = (pulls, queries, group_offsets, progress, resets)
         replies = Replies(sends, self.members, store, self.current, self.stats, clock)
-        parts = (sends, replies, *reading, self.pop, clients, forwarding, status, topic_calls, group_calls)
+        parts = (
+            sends,
+            replies,
+            self.transactions,
+            *reading,
+            self.pop,
+            clients,
+            forwarding,
+            status,
+            topic_calls,
+            group_calls,
+        )
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
         self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take)
@@ -169,6 +184,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
             broker = Broker(config, store, keeper, clock, aside)
             remove_leftovers(store, broker.topics, had_queues)
             await broker.pop.load()
+            await broker.transactions.load()
             async with (
                 _pillars(broker),
                 Client(config.connect, clock) as client,
@@ -191,12 +207,14 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             group.create_task(broker.parked.check_forever(), name="broker.longpoll"),
             group.create_task(broker.stats.sample_forever(), name="broker.stats"),
             group.create_task(broker.pop.run_forever(), name="broker.pop"),
+            group.create_task(broker.transactions.run_forever(), name="broker.transactions"),
             group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
         ]
         try:
             yield
         finally:
             broker.pop.save()
+            broker.transactions.save()
             broker.offsets.save()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):

@@ -72,6 +72,11 @@ class BrokerConfig:
     accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)
     stores_replies: bool = conf("storeReplyMessageEnable", True)
     refuses_transactions: bool = conf("rejectTransactionMessage", False)
+    transaction_timeout_ms: int = conf("transactionTimeOut", 6_000)
+    transaction_check_max: int = conf("transactionCheckMax", 15)
+    transaction_check_interval_ms: int = conf("transactionCheckInterval", 30_000)
+    op_size_max: int = conf("transactionOpMsgMaxSize", 4_096)
+    op_interval_ms: int = conf("transactionOpBatchInterval", 3_000)
     fails_fast: bool = conf("brokerFastFailureEnable", True)
     send_wait_max_ms: int = conf("waitTimeMillsInSendQueue", 200)
     refuses_pulls: bool = conf("rejectPullConsumerEnable", False)
@@ -100,6 +105,8 @@ class BrokerConfig:
             raise ConfigError("brokerPermission", self.permission, "must be 0 to 7: read is 4, write is 2")
         if self.request_mode not in ("PULL", "POP"):
             raise ConfigError("defaultMessageRequestMode", self.request_mode, "must be PULL or POP")
+        if self.transaction_check_interval_ms <= 0:
+            raise ConfigError("transactionCheckInterval", self.transaction_check_interval_ms, "must be more than 0")
         if self.broker_id < 0:
             raise ConfigError("brokerId", self.broker_id, "must be 0 for a master and more for a slave")
         if self.store.role == "SLAVE" and self.broker_id <= 0:
@@ -165,6 +172,11 @@ RULES = ChangeRules(
             "startAcceptSendRequestTimeStamp",
             "storeReplyMessageEnable",
             "rejectTransactionMessage",
+            "transactionTimeOut",
+            "transactionCheckMax",
+            "transactionCheckInterval",
+            "transactionOpMsgMaxSize",
+            "transactionOpBatchInterval",
             "brokerFastFailureEnable",
             "waitTimeMillsInSendQueue",
             "rejectPullConsumerEnable",

@@ -104,6 +104,7 @@ class Members:
         self.producer_groups: dict[str, dict[Session, Member]] = {}
         self._joined: dict[Session, _Joined] = {}
         self._producing: dict[str, Session] = {}  # client id → the connection it last produced on
+        self._turn = 0
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         """The group, if anybody is in it."""
@@ -116,6 +117,15 @@ class Members:
     def producer_session(self, client_id: str) -> Session | None:
         """The connection of a client that is a producer here."""
         return self._producing.get(client_id)
+
+    def producer(self, group: str) -> Session | None:
+        """One producer of the group, another each time; one that reads what it is sent, if there is such a one."""
+        live = [session for session in self.producer_groups.get(group, ()) if session.is_open]
+        if not live:
+            return None
+        self._turn += 1
+        willing = [session for session in live if session.is_writable] or live
+        return willing[self._turn % len(willing)]
 
     def _sessions_of(self, group: str) -> Iterable[Session]:
         members = self.consumer_groups.get(group)

@@ -20,7 +20,6 @@ _NO_ACCESS_CONTROL = "access control is not here yet: everybody who can connect 
 _NO_CONTROLLER = "there is no controller here, and no master is elected"
 _NO_LITE = "lite topics are not kept here"
 _NO_ROCKSDB = "nothing is kept in RocksDB here"
-_NO_TRANSACTIONS = "transactions are not kept yet"
 _NO_COLD_LIMIT = "reads of old messages are not throttled here, so there is nothing to set"
 _RESERVED = "RocketMQ reserves this number and answers it nowhere"
 
@@ -79,7 +78,6 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         code for code in RequestCode if 200070 <= code <= 200079 and code != RequestCode.NOTIFY_UNSUBSCRIBE_LITE
     ),
     _NO_ROCKSDB: (RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON),
-    _NO_TRANSACTIONS: (RequestCode.RESUME_CHECK_HALF_MESSAGE,),
     _NO_COLD_LIMIT: (
         RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
         RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,

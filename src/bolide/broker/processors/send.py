@@ -5,8 +5,8 @@ read at once, by the same rules; a test holds the two to the same bytes. The mes
 awaited, so that sends of one connection are stored in the order in which they came.
 
 What is answered: the place of the message, and region and trace switch, which Java looks for in every answer, refusals
-too. Refused until their time comes, and never mistaken for something else: delayed, timed and half messages (13),
-messages sent back, ends of transactions and recalls (3).
+too. Refused until their time comes, and never mistaken for something else: timed messages (13), messages sent back
+and recalls (3). Half messages are kept aside until their transaction ends (`transactions/`).
 """
 
 import os
@@ -20,6 +20,7 @@ from bolide.broker.keeping import Keeper
 from bolide.broker.open_topics import OpenTopics, queue_count
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_WRITE, Topics
+from bolide.broker.transactions.halves import is_half, prepared
 from bolide.broker.waiting import TIMER_PREFIX, Waiting
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError, Refusal, StoreError
@@ -50,7 +51,6 @@ _RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of ret
 
 _LATER: dict[int, str] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: "messages sent back for a retry are not taken yet; consume again locally",
-    RequestCode.END_TRANSACTION: "transactions are not kept yet, so there is none to end",
     RequestCode.RECALL_MESSAGE: "timed messages are not kept yet, so there is none to recall",
 }
 
@@ -101,7 +101,7 @@ class Sends:
             return self.refused(command, refusal)
         if config.topic_name != header.topic:
             self._stats.died(header.topic.removeprefix(RETRY_PREFIX), header.topic)
-        self._stats.put(config.topic_name, len(drafts), appended.end - appended.physical_offsets[0])
+        self._stats.put(drafts[0].topic, len(drafts), appended.end - appended.physical_offsets[0])
         ids = [self._store.store_host + place.to_bytes(8, "big") for place in appended.physical_offsets]
         settings = self._current.config
         answer = command.answer(
@@ -235,12 +235,14 @@ class Sends:
 
     def _check_kind(self, header: SendMessageRequest, properties: Mapping[str, str]) -> None:
         """Refuse what could not be kept as what it is."""
-        is_half = properties.get(names.TRANSACTION_PREPARED, "").lower() == "true"
-        if is_half or header.sys_flag & sysflags.TRANSACTION_MASK:
+        is_prepared = is_half(properties, header.reconsume_times or 0)
+        if is_prepared or header.sys_flag & sysflags.TRANSACTION_MASK:
             if self._current.config.refuses_transactions:
                 remark = f"broker {self._current.config.name} takes no transactions (rejectTransactionMessage)"
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a half message, and transactions are not kept here yet")
+            if not is_prepared or header.is_batch:
+                remark = "half a half message: it needs the property TRAN_MSG=true, and may not be one of a batch"
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         _check_kept(properties)
         if header.is_batch and header.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch for {header.topic!r}; send its messages one by one")
@@ -267,9 +269,14 @@ class Sends:
         unique_id = properties.get(names.UNIQUE_KEY)
         if not header.is_batch:
             unique_id = unique_id or self._unique_ids.next()
-            topic, queue_id, properties = self._waiting.divert(topic, queue_id, properties)
+            sys_flag = header.sys_flag & ~sysflags.TRANSACTION_MASK
+            if is_half(properties, header.reconsume_times or 0):
+                # It waits where its transaction is decided; a delay it has begins then.
+                topic, queue_id, properties = prepared(topic, queue_id, properties, unique_id)
+            else:
+                topic, queue_id, properties = self._waiting.divert(topic, queue_id, properties)
             text = self._stored_properties(header.properties or "", properties, unique_id)
-            return [Draft(topic, queue_id, body, text, header.flag, header.sys_flag, *born)], unique_id
+            return [Draft(topic, queue_id, body, text, header.flag, sys_flag, *born)], unique_id
         try:
             items = split_batch(body)
         except ProtocolError as problem:
@@ -318,7 +325,7 @@ def pack_peer(peer: str) -> bytes:
 
 
 def refuse_for_now(request: Request) -> Command:
-    """36, 37, 370: not yet."""
+    """36, 370: not yet."""
     code = request.command.code
     raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {code} not supported: {_LATER[code]}")
 

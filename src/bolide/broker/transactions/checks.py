@@ -1,0 +1,236 @@
+"""Asking about transactions that nobody decided, every half minute; and giving up those that stay undecided.
+
+`judge` decides, `Checks` carries out. A half message that is asked about moves to the end of its queue as a copy with
+one more check counted, and the question names the copy; so the queue always advances, and one undecided transaction
+holds up no other. The question goes to one live producer of the group, whoever: the sender may be long dead.
+
+Two things differ from RocketMQ. What is decided is known (`ended.py`), so a round never waits for the op queue. And a
+message that is moved because it asked for time (CHECK_IMMUNITY_TIME_IN_SECONDS) does not use up one of its checks.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.members import Members
+from bolide.broker.offsets import Offsets
+from bolide.broker.topics import Topics
+from bolide.broker.transactions.ended import Ended
+from bolide.broker.transactions.halves import (
+    CHECK_GROUP,
+    HALF_QUEUE_ID,
+    again,
+    check_count,
+    discarded,
+    immunity_ms,
+    real_place,
+)
+from bolide.broker.transactions.operations import Operations
+from bolide.clock import Clock
+from bolide.errors import CorruptRecord, Refusal
+from bolide.model import properties as names
+from bolide.model.message import StoredMessage
+from bolide.model.queue import PhysicalOffset, QueueKey, QueueOffset
+from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import ONEWAY_FLAG, Command
+from bolide.protocol.headers.callbacks import CheckTransactionRequest
+from bolide.protocol.records import encode_record
+from bolide.remoting.session import Session
+from bolide.store.record import decode
+from bolide.store.store import Store
+
+HALVES = QueueKey(HALF_TOPIC, HALF_QUEUE_ID)
+OPERATIONS = QueueKey(OP_HALF_TOPIC, HALF_QUEUE_ID)
+ROUND_LIMIT_S = 60.0
+_READ_COUNT = 32
+_SLOW_PRODUCER_LIMIT_S = 3.0
+log = logging.getLogger(__name__)
+
+
+class Step(Enum):
+    """What a round does with an undecided half message."""
+
+    STOP = "it and all behind it are too young"
+    KEEP = "it asked for more time: move it, ask nobody"
+    ASK = "move it and ask"
+    DISCARD = "it was asked about too often, or is too old"
+
+
+class CheckRules(NamedTuple):
+    """What a round goes by."""
+
+    timeout_ms: int
+    check_count_max: int
+    keep_ms: int
+
+
+def rules_of(config: BrokerConfig) -> CheckRules:
+    return CheckRules(config.transaction_timeout_ms, config.transaction_check_max, config.store.keep_hours * 3_600_000)
+
+
+def judge(
+    born_ms: int, stored_ms: int, properties: Mapping[str, str], now_ms: int, began_ms: int, rules: CheckRules
+) -> Step:
+    """What to do with an undecided half message in a round that began at `began_ms`, in RocketMQ's order."""
+    age_ms = now_ms - born_ms
+    if check_count(properties) >= rules.check_count_max or age_ms > rules.keep_ms:
+        return Step.DISCARD
+    if stored_ms >= began_ms:
+        return Step.STOP
+    own_ms = immunity_ms(properties, rules.timeout_ms)
+    if own_ms is not None and age_ms <= own_ms:
+        return Step.KEEP
+    # A sender whose clock is ahead of ours is asked at once.
+    return Step.STOP if own_ms is None and 0 <= age_ms <= rules.timeout_ms else Step.ASK
+
+
+class Checks:
+    """The rounds. `ended` and `operations` are shared with those who end transactions."""
+
+    def __init__(
+        self,
+        current: CurrentConfig,
+        store: Store,
+        topics: Topics,
+        offsets: Offsets,
+        members: Members,
+        ended: Ended,
+        operations: Operations,
+        clock: Clock,
+    ) -> None:
+        self._current = current
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._members = members
+        self._ended = ended
+        self._operations = operations
+        self._clock = clock
+
+    async def run_forever(self) -> None:
+        """A round every half minute, until cancelled."""
+        while True:
+            await asyncio.sleep(self._current.config.transaction_check_interval_ms / 1000)
+            try:
+                await self.check()
+            except (Refusal, CorruptRecord) as problem:
+                log.error("transactions not checked, again with the next round problem=%s", problem)
+
+    async def check(self) -> None:
+        """One round: ask about everything that is old enough, and note how far all is settled."""
+        ended, began_ms = self._ended, self._clock.now_ms()
+        limit_s = self._clock.monotonic_s() + ROUND_LIMIT_S
+        end = self._store.max_offset(HALVES)
+        offset, is_over = ended.base, False
+        try:
+            while not is_over and self._clock.monotonic_s() < limit_s:
+                offset = ended.next_undecided(offset)
+                if offset >= end:
+                    break
+                offset, is_over = await self._check_some(offset, began_ms)
+                await asyncio.sleep(0)
+        finally:
+            self._settle(min(offset, end))
+
+    def _settle(self, offset: int) -> None:
+        offset = max(offset, self._ended.base)
+        self._ended.settle(offset)
+        op_end = self._store.max_offset(OPERATIONS)
+        for topic, settled in (
+            (HALF_TOPIC, offset),
+            (OP_HALF_TOPIC, self._operations.settled_to(offset, op_end)),
+        ):
+            if self._offsets.get(CHECK_GROUP, topic, HALF_QUEUE_ID) != settled:
+                self._offsets.put(CHECK_GROUP, topic, HALF_QUEUE_ID, settled)
+
+    async def _check_some(self, offset: int, began_ms: int) -> tuple[int, bool]:
+        """Go on from an undecided message; returns where to, and whether what lies there is too young."""
+        slices = self._store.read(HALVES, offset, _READ_COUNT)
+        if not slices.views:  # what lay there is gone from the log
+            return max(offset, slices.next_offset), slices.next_offset <= offset
+        rules = rules_of(self._current.config)
+        for view in slices.views:
+            half = decode(view)
+            if self._ended.how(half.queue_offset):
+                continue
+            step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
+            if step is Step.STOP:
+                return half.queue_offset, True
+            await self._carry_out(step, half)
+        return slices.next_offset, False
+
+    async def _carry_out(self, step: Step, half: StoredMessage) -> None:
+        offset = half.queue_offset
+        if step is Step.DISCARD:
+            self._discard(half)
+        elif step is Step.KEEP:
+            origin = half.properties.get(names.PREPARED_QUEUE_OFFSET, str(offset))
+            appended = self._store.append([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
+            self._ended.follow(offset, appended.queue_offsets[0])
+        else:
+            counted = {names.TRANSACTION_CHECK_TIMES: str(check_count(half.properties) + 1)}
+            appended = self._store.append([again(half, **counted)])
+            self._ended.follow(offset, appended.queue_offsets[0])
+            await self._ask(
+                replace(
+                    half,
+                    properties={**half.properties, **counted},
+                    queue_offset=QueueOffset(appended.queue_offsets[0]),
+                    physical_offset=PhysicalOffset(appended.physical_offsets[0]),
+                )
+            )
+
+    def _discard(self, half: StoredMessage) -> None:
+        self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)
+        appended = self._store.append([discarded(half)])
+        self._ended.discard(half.queue_offset)
+        log.error(
+            "transaction given up: it was not decided id=%s topic=%s group=%s checks=%d; it lies in %s at %d",
+            half.unique_id,
+            half.properties.get(names.REAL_TOPIC),
+            half.properties.get(names.PRODUCER_GROUP),
+            check_count(half.properties),
+            *(CHECK_EXHAUSTED_TOPIC, appended.queue_offsets[0]),
+        )
+
+    async def _ask(self, half: StoredMessage) -> None:
+        """Ask one producer of the group, any, how the transaction ended; its answer is an END_TRANSACTION."""
+        group = half.properties.get(names.PRODUCER_GROUP, "")
+        session = self._members.producer(group)
+        place = real_place(half.properties)
+        if session is None or place is None:
+            log.warning("nobody to ask about a transaction group=%s id=%s", group, half.unique_id)
+            return
+        session.send(question(half, place, self._current.config.name))
+        await _taken(session)
+
+
+def question(half: StoredMessage, place: tuple[str, int], broker_name: str) -> Command:
+    """39: the half message as it would be delivered, and where its newest copy lies."""
+    header = CheckTransactionRequest(
+        topic=half.topic,
+        half_queue_offset=half.queue_offset,
+        physical_offset=half.physical_offset,
+        message_id=half.unique_id,
+        transaction_id=half.unique_id,
+        offset_message_id=half.offset_id,
+        addressed_broker=broker_name,
+    )
+    body = encode_record(replace(half, topic=place[0], queue_id=place[1]))
+    return Command(RequestCode.CHECK_TRANSACTION_STATE, flag=ONEWAY_FLAG, fields=header.encode(), body=body)
+
+
+async def _taken(session: Session) -> None:
+    """A producer that takes questions slowly is given a moment; one that takes none is no reason to stop."""
+    if session.is_writable:
+        return
+    try:
+        async with asyncio.timeout(_SLOW_PRODUCER_LIMIT_S):
+            await session.writable()
+    except TimeoutError:
+        log.warning("a producer takes no questions about transactions peer=%s", session.peer)

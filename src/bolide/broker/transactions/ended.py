@@ -1,0 +1,81 @@
+"""Which half messages are decided: a byte for each, from the first that is not.
+
+RocketMQ's broker learns this in every round from the op queue. Here the same process writes that queue, so what it says
+is kept in memory as well and only read when the broker starts. It buys more than reading: a decision that comes twice
+is carried out once, and one that names an old copy (the sender's own, after somebody else was asked) ends the newest.
+
+The cost is a byte for each half message since the last round, and two entries for each one that was copied; of those
+only the latest are kept. What was forgotten is treated as RocketMQ does: stored once more, or asked about once more.
+"""
+
+UNDECIDED = 0
+MOVED = 1  # it lives on as a copy further on, or in the discard topic
+_COPIES_MAX = 100_000
+
+
+class Ended:
+    """`base` is the first half offset that is not settled; nothing below it is looked at again."""
+
+    def __init__(self, base: int = 0) -> None:
+        self.begin(base)
+
+    def begin(self, base: int) -> None:
+        """Know nothing, and begin at an offset."""
+        self.base = self._first = base
+        self._marks = bytearray()
+        self._newest: dict[int, int] = {}  # the first copy's offset → the last one's
+        self._first_of: dict[int, int] = {}
+        self._discarded: dict[int, None] = {}
+
+    def mark(self, offset: int, how: int) -> None:
+        """Note what became of a half message."""
+        at = offset - self.base
+        if at >= len(self._marks):
+            self._marks.extend(bytes(at + 1 - len(self._marks)))
+        if at >= 0:
+            self._marks[at] = how
+        elif self._discarded:
+            self._discarded.pop(offset, None)
+
+    def how(self, offset: int) -> int | None:
+        """What became of a half message; None if that is not known, for it was settled before we began to look."""
+        at = offset - self.base
+        if at >= 0:
+            return self._marks[at] if at < len(self._marks) else UNDECIDED
+        if offset in self._discarded:
+            return UNDECIDED
+        return MOVED if offset >= self._first else None
+
+    def next_undecided(self, offset: int) -> int:
+        """The first one from an offset on; it may lie behind the end of the queue."""
+        found = self._marks.find(UNDECIDED, offset - self.base)
+        return max(offset, self.base + len(self._marks)) if found < 0 else self.base + found
+
+    def settle(self, offset: int) -> None:
+        """Everything below is settled for good."""
+        del self._marks[: offset - self.base]
+        self.base = offset
+
+    # Copies
+
+    def follow(self, old: int, new: int) -> None:
+        """A message lives on as a copy."""
+        first = self._first_of.get(old, old)
+        self._newest.pop(first, None)
+        self._newest[first] = new
+        self._first_of[new] = first
+        self.mark(old, MOVED)
+        for table in (self._newest, self._first_of):
+            if len(table) > _COPIES_MAX:
+                del table[next(iter(table))]
+
+    def discard(self, offset: int) -> None:
+        """A message was given up; whoever knows it may still end it."""
+        self.mark(offset, MOVED)
+        self._discarded[offset] = None
+        if len(self._discarded) > _COPIES_MAX:
+            del self._discarded[next(iter(self._discarded))]
+
+    def newest(self, offset: int) -> int:
+        """Where a message lives now that was at this offset."""
+        return self._newest.get(self._first_of.get(offset, offset), offset)

@@ -1,0 +1,152 @@
+"""What a half message is, and what it becomes: plain functions on properties and records.
+
+A half message lies in one queue of a topic that no consumer reads, with its real topic and queue in two properties. It
+never changes there. A commit stores it anew where it belongs, with the same properties to the byte and the offset of
+its half; being asked about stores it anew at the end of the half queue, with one more check counted; being given up
+stores it anew in the discard topic. What its old place stands for is noted elsewhere (`ended.py`, `operations.py`).
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bolide import kernel
+from bolide.broker.waiting import Destination
+from bolide.errors import CorruptRecord
+from bolide.model import properties as names
+from bolide.model.message import StoredMessage
+from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC
+from bolide.protocol import sysflags
+from bolide.protocol.properties import decode_properties, encode_properties
+from bolide.store.record import Draft
+
+HALF_QUEUE_ID = 0
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its progress is how far half and op queue are settled
+
+_HEAD = struct.Struct(">iiqqiq")  # from byte 12 on: queue id, flag, queue offset, physical offset, system flag, born
+_TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
+
+
+def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
+    """Whether a send is the first half of a transaction.
+
+    Clients before 4.6.1 leave the mark on a committed message that they send back for a retry.
+    """
+    if properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
+        return False
+    return not (reconsume_times > 0 and properties.get(names.DELAY, "0") not in ("0", "-1"))
+
+
+def prepared(topic: str, queue_id: int, properties: Mapping[str, str], unique_id: str) -> Destination:
+    """Where a half message waits, and what it says of the place where it belongs."""
+    real = {names.TRANSACTION_ID: unique_id, names.REAL_TOPIC: topic, names.REAL_QUEUE_ID: str(queue_id)}
+    return Destination(HALF_TOPIC, HALF_QUEUE_ID, {**properties, **real})
+
+
+class Half(NamedTuple):
+    """A record of the half queue, not decoded further than a commit needs."""
+
+    queue_offset: int
+    physical_offset: int
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
+    body: memoryview
+    encoded_properties: bytes
+    properties: dict[str, str]
+
+
+def read_half(record: memoryview) -> Half | None:
+    """The half message in a whole record of the log; None if it is another topic's. Raises CorruptRecord."""
+    _, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(record, 12)
+    store_ms_at = 48 + (20 if sys_flag & sysflags.BORN_HOST_IPV6 else 8)
+    tail_at = store_ms_at + 8 + (20 if sys_flag & sysflags.STORE_HOST_IPV6 else 8)
+    reconsume_times, _, body_size = _TAIL.unpack_from(record, tail_at)
+    body_at = tail_at + _TAIL.size
+    topic_at = body_at + body_size + 1
+    properties_at = topic_at + len(HALF_TOPIC) + 2
+    if record[topic_at : properties_at - 2] != HALF_TOPIC.encode() or record[topic_at - 1] != len(HALF_TOPIC):
+        return None
+    body = record[body_at : body_at + body_size]
+    if kernel.body_crc(body) != int.from_bytes(record[8:12], "big"):
+        raise CorruptRecord(f"the body of the half message at {physical_offset} is not what was stored")
+    encoded = bytes(record[properties_at:])
+    return Half(
+        queue_offset,
+        physical_offset,
+        flag,
+        sys_flag,
+        born_ms,
+        bytes(record[48:store_ms_at]),
+        reconsume_times,
+        body,
+        encoded,
+        decode_properties(encoded),
+    )
+
+
+def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Topic and queue the message is for; None where it does not say."""
+    topic, queue_id = properties.get(names.REAL_TOPIC, ""), properties.get(names.REAL_QUEUE_ID, "")
+    return (topic, int(queue_id)) if topic and queue_id.isdecimal() and len(queue_id) < 10 else None
+
+
+def committed(half: Half, destination: Destination) -> Draft:
+    """The message as its consumers get it. Its properties stay as they are stored unless it has to wait."""
+    is_same = destination.properties is half.properties
+    return Draft(
+        destination.topic,
+        destination.queue_id,
+        half.body,
+        half.encoded_properties if is_same else encode_properties(destination.properties),
+        half.flag,
+        sysflags.with_transaction(half.sys_flag, sysflags.COMMITTED),
+        half.born_ms,
+        half.born_host,
+        half.reconsume_times,
+        half.physical_offset,
+    )
+
+
+def again(half: StoredMessage, **changes: str) -> Draft:
+    """A copy for the end of the half queue, with some properties changed."""
+    return _copy(half, HALF_TOPIC, {**half.properties, **changes})
+
+
+def discarded(half: StoredMessage) -> Draft:
+    """A copy for the topic of those that were given up."""
+    return _copy(half, CHECK_EXHAUSTED_TOPIC, half.properties)
+
+
+def _copy(half: StoredMessage, topic: str, properties: Mapping[str, str]) -> Draft:
+    return Draft(
+        topic,
+        HALF_QUEUE_ID,
+        half.body,
+        encode_properties(properties),
+        half.flag,
+        sysflags.with_transaction(half.sys_flag, 0),
+        half.born_at,
+        half.born_host.packed(),
+        half.reconsume_times,
+    )
+
+
+def check_count(properties: Mapping[str, str]) -> int:
+    """How often somebody was asked about it; what is no number counts as Java counts it."""
+    text = properties.get(names.TRANSACTION_CHECK_TIMES, "0")
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
+def immunity_ms(properties: Mapping[str, str], default_ms: int) -> int | None:
+    """How long the message's own wish keeps it from being asked about; None without one."""
+    text = properties.get(names.CHECK_IMMUNITY_S)
+    if not text:
+        return None
+    is_number = text.isdecimal() and len(text) < 10
+    return max(int(text) * 1000, default_ms) if is_number else default_ms

@@ -1,0 +1,93 @@
+"""The transactions of one broker, wired: half messages come in with the sends, their ends and the asking are here.
+
+`load` runs before anything is served: it reads from the op queue what was decided before this start.
+"""
+
+import asyncio
+import logging
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.members import Members
+from bolide.broker.offsets import Offsets
+from bolide.broker.processors.transactions import Transactions
+from bolide.broker.stats import Stats
+from bolide.broker.topics import Topics
+from bolide.broker.transactions.checks import HALVES, OPERATIONS, Checks
+from bolide.broker.transactions.ended import MOVED, Ended
+from bolide.broker.transactions.halves import CHECK_GROUP
+from bolide.broker.transactions.operations import TAG, Operations, read_offsets
+from bolide.broker.waiting import Waiting
+from bolide.clock import Clock
+from bolide.errors import StoreError
+from bolide.model.queue import QueueKey
+from bolide.remoting.handlers import Handler
+from bolide.store.record import decode
+from bolide.store.store import Store
+
+_READ_COUNT = 32
+log = logging.getLogger(__name__)
+
+
+class TransactionRoom:
+    """What the broker holds of it."""
+
+    def __init__(
+        self,
+        current: CurrentConfig,
+        store: Store,
+        topics: Topics,
+        offsets: Offsets,
+        members: Members,
+        waiting: Waiting,
+        stats: Stats,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._offsets = offsets
+        self.ended = Ended()
+        self.operations = Operations(current, store, clock)
+        shared = (self.ended, self.operations, clock)
+        self.checks = Checks(current, store, topics, offsets, members, *shared)
+        self.processor = Transactions(current, store, waiting, stats, *shared)
+
+    def handlers(self) -> dict[int, Handler]:
+        return self.processor.handlers()
+
+    async def load(self) -> None:
+        """Learn from the op queue what is decided."""
+        self.ended.begin(self._settled(HALVES))
+        offset, end = self._settled(OPERATIONS), self._store.max_offset(OPERATIONS)
+        while offset < end:
+            slices = self._store.read(OPERATIONS, offset, _READ_COUNT)
+            for view in slices.views:
+                self._take_in(view)
+            if slices.next_offset <= offset:
+                break
+            offset = slices.next_offset
+            await asyncio.sleep(0)
+
+    def _settled(self, key: QueueKey) -> int:
+        """How far a queue was settled; from its beginning where that is lost, never beyond its end."""
+        settled = self._offsets.get(CHECK_GROUP, key.topic, key.queue_id) or 0
+        return max(self._store.min_offset(key), min(settled, self._store.max_offset(key)))
+
+    def _take_in(self, view: memoryview) -> None:
+        try:
+            record = decode(view)
+        except StoreError as problem:
+            log.error("record of %s passed over: %s", OPERATIONS.topic, problem)
+            return
+        offsets = read_offsets(record.body) if record.tags == TAG else []
+        for offset in offsets:
+            self.ended.mark(offset, MOVED)
+        self.operations.know(record.queue_offset, offsets)
+
+    async def run_forever(self) -> None:
+        """Ask about what is undecided, until cancelled; a slave asks nobody, its master does this."""
+        if self._store.config.role != "SLAVE":
+            await self.checks.run_forever()
+
+    def save(self) -> None:
+        """Write what is decided to the op queue, for the stop; offsets are saved after it."""
+        self.processor.finish()
+        self.operations.flush()
