@@ -336,3 +336,26 @@ async def test_a_thousand_parked_pulls_cost_no_task_and_an_arrival_elsewhere_doe
         assert rig.parked.count == 999
         peer.leave()
         await eventually(lambda: traces_of(rig) == 0)
+
+
+@pytest.mark.feature("X26")
+@virtual_time
+async def test_a_reset_wakes_the_pulls_of_its_group_and_of_no_other(tmp_path) -> None:
+    clock = VirtualClock()
+    async with pulling(tmp_path, clock) as rig, asyncio.TaskGroup() as tasks:
+        rig.offsets.on_reset.append(rig.parked.on_reset)
+        rig.put(b"a", b"b", b"c")
+        ours, theirs = await connected(rig), await connected(rig, group="others")
+        asking = tasks.create_task(ours.ask(pull_of(3, sys_flag=PUSH)), name="ours")
+        waiting = tasks.create_task(theirs.ask(pull_of(3, sys_flag=PUSH, consumer_group="others")), name="theirs")
+        await eventually(lambda: rig.parked.count == 2)
+        began_s = clock.monotonic_s()
+        rig.offsets.reset(GROUP, TOPIC, 0, 1)
+        answer = await asking
+        assert clock.monotonic_s() - began_s < 0.5
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert place_of(answer).next_offset == 1
+        assert (waiting.done(), rig.parked.count) == (False, 1)
+        theirs.leave()
+        waiting.cancel()
+        ours.leave()

@@ -168,12 +168,13 @@ def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     assert {"group": "movers", "members": 0, "behind": 0} in rows
     (rows,) = told(rocket.namesrv, "group", "progress", "movers")
     assert sum(row["offset"] for row in rows if row["topic"] == "Grouped") == 3
-    (rows,) = told(rocket.namesrv, "group", "reset", "movers", "Grouped", "--to", "oldest")
-    assert {row["offset"] for row in rows} == {0}
+    (rows,) = told(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "oldest")
+    assert {row["to"] for row in rows} == {0}
+    assert sum(row["from"] or 0 for row in rows) == 3
     again = told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--max-messages", "3")
     assert sorted(row["body"] for row in again) == ["a", "b", "c"]
-    done = run(rocket.namesrv, "group", "reset", "movers", "Grouped", "--to", "soon")
-    assert "must be oldest, newest, or a time" in done.stderr
+    done = run(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "soon")
+    assert "must be earliest, latest, a time" in done.stderr
 
 
 def test_the_cluster_is_shown_as_a_table_and_as_json(rocket: Cluster) -> None:

@@ -1,10 +1,11 @@
-"""The pages on sending and consuming are true: their programs run, in their order, against one broker."""
+"""The pages for users are true: the programs of each run, in their order, against one broker."""
 
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from bolide.testing import Cluster, cluster
 from tests.tidy.source import ROOT
 
 LIMIT_S = 60
-PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("sending.md", "consuming.md")}
+NAMES = (
+    "sending.md",
+    "consuming.md",
+    "backtracking.md",
+    "requests.md",
+)
+PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [
     pytest.param(program, id=f"{name}-{number}")
     for name, text in PAGES.items()
@@ -23,8 +30,8 @@ PROGRAMS = [
 
 @pytest.fixture(scope="module")
 def rockets() -> Iterator[dict[str, Cluster]]:
-    with cluster() as sending, cluster() as consuming:
-        yield {"sending.md": sending, "consuming.md": consuming}
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(cluster()) for name in NAMES}
 
 
 @pytest.mark.feature("F118")

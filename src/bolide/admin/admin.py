@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.routes import MASTER_ID
@@ -29,7 +30,6 @@ from bolide.protocol.bodies import (
     ConsumerConnections,
     ConsumeStats,
     GroupTable,
-    ResetOffsets,
     TopicList,
     TopicRoute,
     TopicStats,
@@ -37,7 +37,6 @@ from bolide.protocol.bodies import (
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.callbacks import ResetOffsetRequest
 from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
 from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnectionsRequest, GetConsumeStatsRequest
 from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
@@ -46,7 +45,6 @@ from bolide.protocol.records import decode_record, decode_records, inflate
 from bolide.remoting.config import ConnectConfig
 
 READ_WRITE = 6
-LATEST_MS = -1
 EVER_MS = (1 << 63) - 1
 _SENT_AGAIN_MAX = 32
 _SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
@@ -346,18 +344,47 @@ class Admin:
                 rows.append(ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp))
         return sorted(rows, key=lambda row: row.queue)
 
-    async def reset_group(self, group: str, topic: str, time_ms: int = LATEST_MS) -> dict[MessageQueue, int]:
-        """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not."""
-        header = ResetOffsetRequest(topic=topic, group=group, timestamp_ms=time_ms, is_forced=True)
-        moved: dict[MessageQueue, int] = {}
-        for data in (await self.route(topic)).broker_datas:
-            if MASTER_ID not in data.broker_addrs:
-                continue
-            command = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=header.encode())
-            answer = await self._ask(data.broker_addrs[MASTER_ID], command)
-            if answer.body:
-                moved.update(ResetOffsets.decode(answer.body).offset_table)
-        return moved
+    async def plan_reset(
+        self,
+        group: str,
+        topic: str,
+        time_ms: int = LATEST_MS,
+        *,
+        offset: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> list[Move]:
+        """What `reset_group` would do, queue by queue; nothing is changed."""
+        return await planned(self._opened(), group, topic, Target(time_ms, offset, queue))
+
+    async def reset_group(
+        self,
+        group: str,
+        topic: str,
+        time_ms: int = LATEST_MS,
+        *,
+        offset: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> dict[MessageQueue, int]:
+        """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not.
+
+        With `offset` it goes on there instead, or at the nearest a queue still has; with `queue` only that one moves.
+        """
+        target = Target(time_ms, offset, queue)
+        moves = await reset(self._opened(), group, topic, target, self._timeout_s)
+        return {move.queue: move.after for move in moves}
+
+    async def skip_backlog(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Have a group pass over all it has not consumed yet."""
+        return await self.reset_group(group, topic, LATEST_MS)
+
+    async def clone_group(self, source: str, destination: str, topic: str | None = None) -> None:
+        """Let a group be where another is, in one topic or in all that one has read.
+
+        Members of the destination would go on where they are and undo it, so there must be none.
+        """
+        if await self.members(destination) is not None:
+            raise ClientError(f"group {destination} has members online, who would undo it: stop them first")
+        await clone(self._opened(), await self._masters(), source, destination, topic, self._timeout_s)
 
     async def delete_group(self, group: str, *, with_offsets: bool = True) -> None:
         """Delete a group on every master, with its retry topic."""

@@ -5,6 +5,7 @@ from typing import Self
 
 from bolide.admin import admin
 from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
+from bolide.admin.backtracking import LATEST_MS, Move
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
 from bolide.clock import Clock
@@ -125,9 +126,43 @@ class Admin:
         """How far a group has come in every queue it has read."""
         return self._background.run(self._core.group_progress(group))
 
-    def reset_group(self, group: str, topic: str, time_ms: int = admin.LATEST_MS) -> dict[MessageQueue, int]:
-        """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not."""
-        return self._background.run(self._core.reset_group(group, topic, time_ms))
+    def plan_reset(
+        self,
+        group: str,
+        topic: str,
+        time_ms: int = LATEST_MS,
+        *,
+        offset: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> list[Move]:
+        """What `reset_group` would do, queue by queue; nothing is changed."""
+        return self._background.run(self._core.plan_reset(group, topic, time_ms, offset=offset, queue=queue))
+
+    def reset_group(
+        self,
+        group: str,
+        topic: str,
+        time_ms: int = LATEST_MS,
+        *,
+        offset: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> dict[MessageQueue, int]:
+        """Have a group go on at a time (in ms of the epoch; -1 skips to the newest), whether its members run or not.
+
+        With `offset` it goes on there instead, or at the nearest a queue still has; with `queue` only that one moves.
+        """
+        return self._background.run(self._core.reset_group(group, topic, time_ms, offset=offset, queue=queue))
+
+    def skip_backlog(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Have a group pass over all it has not consumed yet."""
+        return self._background.run(self._core.skip_backlog(group, topic))
+
+    def clone_group(self, source: str, destination: str, topic: str | None = None) -> None:
+        """Let a group be where another is, in one topic or in all that one has read.
+
+        Members of the destination would go on where they are and undo it, so there must be none.
+        """
+        self._background.run(self._core.clone_group(source, destination, topic))
 
     def delete_group(self, group: str, *, with_offsets: bool = True) -> None:
         """Delete a group on every master, with its retry topic."""

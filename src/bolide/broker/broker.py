@@ -144,6 +144,7 @@ class Broker:
         self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take)
         self.take = self._hot_path.take
         store.listen(self._arrived)
+        self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]
 
     def _arrived(self, arrival: Arrival) -> None:
         self.parked.on_arrival(arrival)

@@ -7,6 +7,7 @@ takes it out of all of them at once, so that none is answered twice and none out
   turn were gathered, so that one answer has them all;
 - the check every five seconds finds its time over, or finds that messages came which it did not want: answered with
   nothing, or with how far it may go on. So an idle pull of 15 s is answered after 15 to 20 s, as in RocketMQ;
+- its group was put elsewhere in its queue: answered at once with where to go on;
 - its connection closes: forgotten.
 
 An arrival looks at the pulls of its own queue only, and the check at those that are due, so thousands that wait cost
@@ -39,9 +40,9 @@ _SLICE_COUNT = 100  # answered before others on the loop have their turn
 
 
 class ParkedPull:
-    """One pull that waits at `offset` for messages with one of the wanted tags; `resume` runs it again."""
+    """One pull of a group that waits at `offset` for messages with one of the wanted tags; `resume` runs it again."""
 
-    __slots__ = ("due_tick", "key", "offset", "request", "resume", "wanted")
+    __slots__ = ("due_tick", "group", "key", "offset", "request", "resume", "wanted")
 
     def __init__(
         self,
@@ -50,8 +51,10 @@ class ParkedPull:
         offset: int,
         wanted: frozenset[int] | None,
         resume: Callable[[], Reply],
+        group: str = "",
     ) -> None:
         self.request = request
+        self.group = group
         self.key = key
         self.offset = offset
         self.wanted = wanted
@@ -112,6 +115,12 @@ class ParkedPulls:
                 self._wake(parked)
             else:
                 self._stirred[parked] = None
+
+    def on_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """Have a group that was put elsewhere in a queue hear of it, as soon as the caller is done."""
+        for parked in list(self._by_queue.get((topic, queue_id), ())):
+            if parked.group == group:
+                self._wake(parked)
 
     def left(self, session: Session) -> None:
         """A connection is gone, and its pulls with it."""

@@ -46,6 +46,7 @@ class Offsets:
         self._is_changed = False
         self._is_slicing = False
         self._resets: OffsetTable = {}
+        self.on_reset: list[Callable[[str, str, int], None]] = []  # group, topic, queue id
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
         self.table: OffsetTable = content.offset_table
@@ -75,6 +76,8 @@ class Offsets:
         self._resets.setdefault(key, {})[queue_id] = offset
         self.table.setdefault(key, {})[queue_id] = offset
         self._is_changed = True
+        for tell in self.on_reset:
+            tell(group, topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())

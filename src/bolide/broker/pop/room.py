@@ -68,6 +68,10 @@ class PopRoom:
         if self.noticed.count:
             self.noticed.on_arrival(arrival)
 
+    def on_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """A group was put elsewhere in a queue: there may be something for who waits."""
+        self._released(Lane(group, topic, queue_id))
+
     async def load(self) -> None:
         """Find out what is out."""
         await self.revivals.load()

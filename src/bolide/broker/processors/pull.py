@@ -215,7 +215,8 @@ class Pulls:
         request.command.fields = {}
         place = pull.topic, pull.queue_id
         resume = functools.partial(self._resume, request, pull)
-        self._parked.park(ParkedPull(request, place, pull.offset, allowed.wanted, resume), pull.suspend_ms)
+        parked = ParkedPull(request, place, pull.offset, allowed.wanted, resume, pull.group)
+        self._parked.park(parked, pull.suspend_ms)
 
     def _resume(self, request: Request, pull: Pull) -> Reply:
         """The second run of a parked pull: it is answered, whatever is found."""

@@ -1,8 +1,8 @@
 """Putting a group elsewhere: back to a time, to the end, or to an offset (222).
 
 As in 5.x the broker does it: the new offset replaces the stored one, what members commit meanwhile is not heard, and
-the next pull of each queue is told where to go on. Members that are online are told at once besides (220), because a
-pull may lie parked for long, and because members of a broadcasting group keep their offsets themselves. With
+the next pull of each queue is told where to go on; one that is parked is told at once. Members that are online are told
+besides (220), because those of a broadcasting group keep their offsets themselves. With
 `useServerSideResetOffset=false` it is as in 4.9: the members alone do it, so some must be online.
 """
 
