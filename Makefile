@@ -6,7 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNEL := src/bolide/kernel
 BUILT := $(VENV)/built
+SPARK := $(VENV)/spark
 PYTEST := $(BIN)/python -m pytest -q
+# Two at a time, as many as the smallest machine has cores; what must stay together says so (tests/conftest.py).
+SIDE_BY_SIDE := -n 2 --dist loadgroup
 
 # The rooms whose tests run on both kernels; real clients, crash loops and Spark run once, on the compiled one.
 BOTH_KERNELS := $(wildcard tests/kernel tests/protocol tests/remoting tests/namesrv tests/store tests/broker)
@@ -30,32 +33,37 @@ $(BUILT): pyproject.toml setup.py $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.pxi $(K
 	BOLIDE_KERNEL=compiled $(BIN)/python -c 'import bolide.kernel'
 	@touch $(BUILT)
 
+# Spark is 400 MB that a broker never loads: only what runs or reads the pipeline waits for it.
+$(SPARK): $(BUILT)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'bolide[spark]'
+	@touch $(SPARK)
+
 up: build  ## a name server and a broker, ready for clients (more: make up ARGS=--help)
 	@exec $(BIN)/bolide up $(ARGS)
 
-test: build  ## every test, on both kernels
-	BOLIDE_KERNEL=compiled $(PYTEST) tests
-	BOLIDE_KERNEL=plain $(PYTEST) $(BOTH_KERNELS)
+test: $(SPARK)  ## every test, on both kernels
+	BOLIDE_KERNEL=compiled $(PYTEST) $(SIDE_BY_SIDE) tests
+	BOLIDE_KERNEL=plain $(PYTEST) $(SIDE_BY_SIDE) $(BOTH_KERNELS)
 
-lint: build  ## ruff and mypy --strict
+lint: $(SPARK)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-features: build  ## docs/features.md from the marks in the tests
+features: $(SPARK)  ## docs/features.md from the marks in the tests
 	$(PYTEST) --collect-only --features-page docs/features.md tests interop > /dev/null
 
-bench: build  ## every benchmark, the answers kept in benchmarks/results
+bench: $(SPARK)  ## every benchmark, the answers kept in benchmarks/results
 	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure -e store_limits); do \
 		$(BIN)/python -m benchmarks.$$question --keep; done
 
-interop: build  ## with RocketMQ's own servers, clients and tools (needs Java 17 and Maven)
+interop: $(SPARK)  ## with RocketMQ's own servers, clients and tools (needs Java 17 and Maven)
 	$(PYTEST) interop
 
-interop-short: build  ## the part of interop that fits five minutes
+interop-short: $(SPARK)  ## the part of interop that fits five minutes
 	$(PYTEST) interop -m short
 
-soak: build  ## the long fault runs
+soak: $(SPARK)  ## the long fault runs
 	$(PYTEST) -m soak tests
 
 wheel: build  ## sdist and wheel in dist/, tried in an empty environment
