@@ -1,0 +1,44 @@
+"""One Spark session for all tests of the room: starting one costs more than most tests."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bolide.testing import Cluster, cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# For a session that lives a minute: the first compiler is enough, and the second one would never be done.
+TEST_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-Xss8m -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session on two cores, whose Python workers find the same Bolide as the test."""
+    import bolide.spark
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    home = Path(bolide.__file__).parents[1]
+    # Workers inherit the environment of the JVM, and the JVM ours.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, sys.path)])
+    settings = TEST_SETTINGS | {"spark.sql.warehouse.dir": warehouse.as_uri()}
+    session = bolide.spark.session("tests", "local[2]", **settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def rocket() -> Iterator[Cluster]:
+    """A name server and a broker, as a process each: tests share them and use topics of their own."""
+    with cluster(processes=True) as running:
+        yield running
