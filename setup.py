@@ -17,6 +17,7 @@ compiled = [
         "compiled_pulls",
         "compiled_client",
         "compiled_columns",
+        "compiled_filter",
     )
 ]
 setup(ext_modules=cythonize(compiled, compiler_directives={"language_level": 3}))

@@ -42,12 +42,15 @@ def main(argv: Sequence[str] | None = None) -> Answer:
 
 async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answer:
     from bolide.broker.config import CurrentConfig, read_config
+    from bolide.broker.filters import Filters
     from bolide.broker.groups import Groups
     from bolide.broker.keeping import Keeper
     from bolide.broker.longpoll import ParkedPulls
     from bolide.broker.members import Members
     from bolide.broker.offsets import Offsets
     from bolide.broker.processors.pull import Pulls
+    from bolide.broker.pull_access import PullAccess
+    from bolide.broker.sieving import SieveTime
     from bolide.broker.stats import Stats
     from bolide.broker.topics import Topics
     from bolide.clock import SystemClock
@@ -62,7 +65,8 @@ async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answe
     offsets = Offsets(current.config.directory, keeper, clock)
     with Store.open(current.config.store, clock) as store:
         parked, stats = ParkedPulls(current, clock), Stats(clock)
-        pulls = Pulls(topics, groups, members, offsets, store, parked, current, stats, clock)
+        access = PullAccess(topics, groups, members, store, current, Filters(current, keeper, clock))
+        pulls = Pulls(access, offsets, store, parked, current, stats, clock, SieveTime(clock))
         members.heard(cast(Any, object()), _heartbeat(options.expression), 0, 0)
         count = _fill(store, options.count, options.queues, options.body)
         reads = _reads(count // options.queues, options.queues, options.pull, options.pipeline)

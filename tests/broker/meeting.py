@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bolide.broker.filters import Filters
 from bolide.broker.locks import Locks
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
@@ -131,8 +132,9 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
             members = Members(current, kept.groups, kept.topics, clock)
             locks, stats = Locks(clock, current.config.lock_life_ms / 1000), Stats(clock)
             shared = (offsets, members, kept.topics, kept.groups, store)
+            filters = Filters(current, kept.keeper, clock)
             handlers = Handlers(
-                Clients(current, members, locks, kept.topics, kept.groups).handlers(),
+                Clients(current, members, locks, kept.topics, kept.groups, filters).handlers(),
                 Forwarding(current, members, kept.topics, kept.groups, store).handlers(),
                 GroupOffsets(*shared).handlers(),
                 Progress(current, *shared, stats, clock).handlers(),

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from bolide.broker.filters import Filters
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
 from bolide.broker.pop.lanes import marked_topic
 from bolide.broker.pop.room import PopRoom
+from bolide.broker.sieving import SieveTime
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.model.message import StoredMessage
@@ -56,7 +58,8 @@ class Rig:
         self.offsets = Offsets(kept.current.config.directory, kept.keeper, clock)
         self.members = Members(kept.current, kept.groups, kept.topics, clock)
         shared = (kept.topics, kept.groups, self.offsets, self.members, kept.keeper, self.stats, clock)
-        self.room = PopRoom(kept.current, store, *shared, chance=random.Random(7))
+        filters = Filters(kept.current, kept.keeper, clock)
+        self.room = PopRoom(kept.current, store, *shared, filters, SieveTime(clock), chance=random.Random(7))
         self.handlers = Handlers(self.room.handlers())
         self.sessions: set[Session] = set()
         self.is_killed = False

@@ -9,11 +9,14 @@ from typing import Any, ClassVar
 import pytest
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.longpoll import ParkedPulls
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
 from bolide.broker.processors.pull import Pulls
+from bolide.broker.pull_access import PullAccess
+from bolide.broker.sieving import SieveTime
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.clock import Clock, SystemClock
@@ -68,6 +71,7 @@ class Rig:
     store: Store
     parked: ParkedPulls
     pulls: Pulls
+    filters: Filters
     server: Server | None = None
 
     def __post_init__(self) -> None:
@@ -117,10 +121,14 @@ async def pulling(root: Path, clock: Clock | None = None, **settings: str) -> As
         offsets = Offsets(config.directory, kept.keeper, clock)
         stats, parked = Stats(clock), ParkedPulls(kept.current, clock)
         with Store.open(config.store, clock) as store:
-            pulls = Pulls(kept.topics, kept.groups, members, offsets, store, parked, kept.current, stats, clock)
+            filters = Filters(kept.current, kept.keeper, clock)
+            members.on_subscribed.append(filters.heard)
+            members.on_empty.append(filters.left)
+            access = PullAccess(kept.topics, kept.groups, members, store, kept.current, filters)
+            pulls = Pulls(access, offsets, store, parked, kept.current, stats, clock, SieveTime(clock))
             store.listen(parked.on_arrival)
             kept.topics.update(topic_of())
-            rig = Rig(kept.current, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls)
+            rig = Rig(kept.current, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls, filters)
             async with listen(config.listen, rig, clock) as server:
                 rig.server = server
                 yield rig

@@ -116,24 +116,27 @@ def test_what_a_group_wants_of_a_topic_is_told(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.feature("F270")
 @pytest.mark.parametrize(
-    ("kind", "setting", "code", "reason"),
+    ("kind", "expression", "setting", "code", "reason"),
     [
-        ("TAG", "false", 0, ""),
-        ("", "false", 0, ""),
-        ("SQL92", "false", 1, "enablePropertyFilter"),
-        ("SQL92", "true", 1, "cannot filter by SQL92"),
+        ("TAG", "a > 1", "false", 0, ""),
+        ("", "a > 1", "false", 0, ""),
+        ("SQL92", "a > 1", "false", 1, "enablePropertyFilter"),
+        ("SQL92", "a > 1", "true", 0, ""),
+        ("SQL92", "a > 1 AND b !", "true", 23, "'!' at character 12"),
+        ("SQL93", "a > 1", "true", 23, "SQL93"),
     ],
 )
 def test_a_subscription_that_would_not_work_is_refused_before_the_start(
-    tmp_path: Path, kind: str, setting: str, code: int, reason: str
+    tmp_path: Path, kind: str, expression: str, setting: str, code: int, reason: str
 ) -> None:
     async def scenario() -> None:
         async with (
             meeting(tmp_path, VirtualClock(), enablePropertyFilter=setting) as broker,
             broker.guest() as guest,
         ):
-            wanted = Subscription(topic="T", sub_string="a > 1", expression_type=kind)
+            wanted = Subscription(topic="T", sub_string=expression, expression_type=kind)
             answer = await guest.ask(46, body=ClientCheck(client_id="c1", group="g", subscription_data=wanted).encode())
             assert answer.code == code
             assert reason in (answer.remark or "")

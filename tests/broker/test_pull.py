@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bolide.broker.processors.pull import subscription_filter
+from bolide.broker.pull_access import subscription_filter
 from bolide.kernel import java_hash
 from bolide.kernel.plain import BINARY_CODEC
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription
@@ -409,17 +409,16 @@ async def test_the_expression_of_the_newest_heartbeat_is_the_groups_filter(tmp_p
         peer.leave()
 
 
-@pytest.mark.parametrize(("setting", "word"), [("false", "enablePropertyFilter"), ("true", "by tags only")])
+@pytest.mark.feature("F267")
 @virtual_time
-async def test_sql_is_refused_and_never_taken_for_a_tag(tmp_path, setting, word) -> None:
-    async with pulling(tmp_path, enablePropertyFilter=setting) as rig:
+async def test_sql_is_refused_by_default_and_never_taken_for_a_tag(tmp_path) -> None:
+    async with pulling(tmp_path) as rig:
         rig.put(b"a", TAGS="A")
         peer = await connected(rig, expression="a > 5", expression_type="SQL92")
         for changes in ({"sys_flag": PUSH}, {"subscription": "a > 5", "expression_type": "SQL92"}):
             answer = await peer.ask(pull_of(0, **changes))
             assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert "SQL92" in str(answer.remark)
-            assert word in str(answer.remark)
+            assert "SQL92: set enablePropertyFilter=true" in str(answer.remark)
         peer.leave()
 
 

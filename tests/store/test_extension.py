@@ -50,7 +50,6 @@ def test_an_entry_with_an_address_is_filtered_by_the_tag_of_its_unit_in_whicheve
     with opened(extended(tmp_path, "abcabcab")) as store:
         assert found(store) == [b"%d" % i for i in range(8)]
         assert found(store, tag_hashes=WANTED) == [b"1", b"4", b"7"]
-        assert found(store, tag_hashes=WANTED, predicate=lambda view: decode(view).body != b"4") == [b"1", b"7"]
         nothing = store.read(QUEUE, 0, 32, tag_hashes=frozenset([java_hash("z")]))
         assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bolide.filter.sql import compile_sql
 from bolide.kernel import java_hash
 from bolide.model.queue import QueueKey
 from bolide.store.read import PullStatus
@@ -73,20 +74,58 @@ def test_tags_are_filtered_by_their_hash_and_the_rest_is_skipped(tmp_path):
         assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 30)
 
 
-def test_a_predicate_sees_each_record_once_and_limits_hold(tmp_path):
-    with opened(small(tmp_path, queue_file_size=6000)) as store:
-        for i in range(30):
-            store.append([draft(b"%02d" % i, TAGS=f"t{i % 3}")])
-        seen = []
+def test_a_sieve_finds_what_passes_across_segments_and_limits_hold(tmp_path):
+    with opened(small(tmp_path, queue_file_size=12_000, segment_size=8192)) as store:
+        for i in range(500):
+            store.append([draft(b"%03d" % i, number=str(i))])
+        every_seventh = compile_sql(" OR ".join(f"number = {i}" for i in range(0, 500, 7)))
+        wanted = [b"%03d" % i for i in range(0, 500, 7)]
+        seen, offset = [], 0
+        while offset < 500:
+            found = store.read(QUEUE, offset, 5, sieve=every_seventh, is_over=lambda: False)
+            assert found.status is PullStatus.FOUND or not found.views
+            assert len(found.views) <= 5
+            seen += [decode(view).body for view in found.views]
+            offset = found.next_offset
+        assert seen == wanted
+        assert store.commitlog.end > 4 * 8192
+        entries = bytes(store.dispatch.queues["T", 0].read(0, 500))
+        assert store.reader.any_passes(entries, compile_sql("number = 499"))
+        assert not store.reader.any_passes(entries, compile_sql("number = 500"))
 
-        def even(record):
-            seen.append(decode(record).body)
-            return int(seen[-1]) % 2 == 0
 
-        assert read_bodies(store, 0, 3, predicate=even) == [b"00", b"02", b"04"]
-        assert seen == [b"00", b"01", b"02", b"03", b"04"]
-        tagged = read_bodies(store, 0, 2, predicate=even, tag_hashes=frozenset([java_hash("t1")]))
-        assert tagged == [b"04", b"10"]
+def test_a_sieve_looks_on_until_its_time_is_over_but_takes_a_step_in_any_case(tmp_path):
+    with opened(small(tmp_path, queue_file_size=60_000, segment_size=1 << 20)) as store:
+        store.append([draft(b"x") for _ in range(1000)])
+        steps = []
+
+        def is_over():
+            steps.append(1)
+            return len(steps) == 3
+
+        found = store.read(QUEUE, 0, 5, sieve=compile_sql("a = 1"), is_over=is_over)
+        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 3 * 128)
+        found = store.read(QUEUE, 0, 5, sieve=compile_sql("a = 1"), is_over=lambda: True)
+        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 128)
+
+
+def test_a_sieve_goes_round_a_segment_of_the_log_that_is_gone(tmp_path):
+    config = small(tmp_path, queue_file_size=12_000, segment_size=4096)
+    with opened(config) as store:
+        for i in range(100):
+            store.append([draft(b"%02d" % i, number=str(i))])
+        gone = sorted(store.commitlog.segments.bases)[1]
+        everything = compile_sql("number IS NOT NULL")
+        store.commitlog.segments.bases.remove(gone)
+        seen, offset = [], 0
+        while offset < 100:
+            found = store.read(QUEUE, offset, 32, sieve=everything, is_over=lambda: False)
+            seen += [decode(view).body for view in found.views]
+            offset = found.next_offset
+        assert 60 < len(seen) < 100
+        assert seen == sorted(seen)
+        store.commitlog.segments.bases.append(gone)
+        store.commitlog.segments.bases.sort()
 
 
 def test_a_pull_takes_32_near_messages_or_8_far_ones_or_as_many_bytes(tmp_path):

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig, shown
+from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.hotpath import HotPath
 from bolide.broker.keeping import Keeper
@@ -37,7 +38,9 @@ from bolide.broker.processors.resets import Resets
 from bolide.broker.processors.send import Sends
 from bolide.broker.processors.status import Status
 from bolide.broker.processors.topics import TopicCalls
+from bolide.broker.pull_access import PullAccess
 from bolide.broker.registration import Registration, own_address
+from bolide.broker.sieving import SieveTime
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.broker.transactions.room import TransactionRoom
@@ -83,23 +86,18 @@ class Broker:
         self.groups = Groups(self.current, keeper, clock)
         self.offsets = Offsets(config.directory, keeper, clock)
         self.members = Members(self.current, self.groups, self.topics, clock)
+        self.filters = Filters(self.current, keeper, clock)
+        self.members.on_subscribed.append(self.filters.heard)
+        self.members.on_empty.append(self.filters.left)
+        sieve_time = SieveTime(clock)
         self.locks = Locks(clock, config.lock_life_ms / 1000)
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
         waiting = Waiting(config.store.delay_levels)
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting)
-        pulls = Pulls(
-            self.topics,
-            self.groups,
-            self.members,
-            self.offsets,
-            store,
-            self.parked,
-            self.current,
-            self.stats,
-            clock,
-        )
-        clients = Clients(self.current, self.members, self.locks, self.topics, self.groups)
+        access = PullAccess(self.topics, self.groups, self.members, store, self.current, self.filters)
+        pulls = Pulls(access, self.offsets, store, self.parked, self.current, self.stats, clock, sieve_time)
+        clients = Clients(self.current, self.members, self.locks, self.topics, self.groups, self.filters)
         consuming = (self.offsets, self.members, self.topics, self.groups, store)
         group_offsets = GroupOffsets(*consuming)
         progress = Progress(self.current, *consuming, self.stats, clock)
@@ -121,6 +119,8 @@ class Broker:
             keeper,
             self.stats,
             clock,
+            self.filters,
+            sieve_time,
         )
         self.transactions = TransactionRoom(
             self.current, store, self.topics, self.offsets, self.members, waiting, self.stats, clock
@@ -209,6 +209,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             group.create_task(broker.stats.sample_forever(), name="broker.stats"),
             group.create_task(broker.pop.run_forever(), name="broker.pop"),
             group.create_task(broker.transactions.run_forever(), name="broker.transactions"),
+            group.create_task(broker.filters.save_forever(), name="broker.filters"),
             group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
         ]
         try:
@@ -217,6 +218,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             broker.pop.save()
             broker.transactions.save()
             broker.offsets.save()
+            broker.filters.save()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
                     await broker.keeper.saved()

@@ -68,6 +68,10 @@ class BrokerConfig:
     notifies_members: bool = conf("notifyConsumerIdsChangedEnable", True)
     lock_life_ms: int = conf("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)  # a system property in Java
     has_property_filter: bool = conf("enablePropertyFilter", False)
+    filters_retries: bool = conf("filterSupportRetry", False)
+    filter_life_ms: int = conf("filterDataCleanTimeSpan", 86_400_000)
+    filter_error_percent: int = conf("maxErrorRateOfBloomFilter", 20)
+    filter_group_count: int = conf("expectConsumerNumUseFilter", 32)
     resets_at_server: bool = conf("useServerSideResetOffset", True)
     accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)
     stores_replies: bool = conf("storeReplyMessageEnable", True)
@@ -107,6 +111,10 @@ class BrokerConfig:
             raise ConfigError("defaultMessageRequestMode", self.request_mode, "must be PULL or POP")
         if self.transaction_check_interval_ms <= 0:
             raise ConfigError("transactionCheckInterval", self.transaction_check_interval_ms, "must be more than 0")
+        if not 1 <= self.filter_error_percent <= 99:
+            raise ConfigError("maxErrorRateOfBloomFilter", self.filter_error_percent, "must be 1 to 99")
+        if not 1 <= self.filter_group_count <= 1_000_000:
+            raise ConfigError("expectConsumerNumUseFilter", self.filter_group_count, "must be 1 to 1000000")
         if self.broker_id < 0:
             raise ConfigError("brokerId", self.broker_id, "must be 0 for a master and more for a slave")
         if self.store.role == "SLAVE" and self.broker_id <= 0:
@@ -168,6 +176,9 @@ RULES = ChangeRules(
             "shortPollingTimeMills",
             "slaveReadEnable",
             "notifyConsumerIdsChangedEnable",
+            "enablePropertyFilter",
+            "filterSupportRetry",
+            "filterDataCleanTimeSpan",
             "useServerSideResetOffset",
             "startAcceptSendRequestTimeStamp",
             "storeReplyMessageEnable",

@@ -40,9 +40,12 @@ _SLICE_COUNT = 100  # answered before others on the loop have their turn
 
 
 class ParkedPull:
-    """One pull of a group that waits at `offset` for messages with one of the wanted tags; `resume` runs it again."""
+    """One pull of a group that waits at `offset` for messages it wants; `resume` runs it again.
 
-    __slots__ = ("due_tick", "group", "key", "offset", "request", "resume", "wanted")
+    It wants those with one of the tags in `wanted`, or, where `passes` is given, those of whose entries that says so.
+    """
+
+    __slots__ = ("due_tick", "group", "key", "offset", "passes", "request", "resume", "wanted")
 
     def __init__(
         self,
@@ -52,10 +55,12 @@ class ParkedPull:
         wanted: frozenset[int] | None,
         resume: Callable[[], Reply],
         group: str = "",
+        passes: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.request = request
         self.group = group
         self.key = key
+        self.passes = passes
         self.offset = offset
         self.wanted = wanted
         self.resume = resume
@@ -111,7 +116,8 @@ class ParkedPulls:
         for parked in list(group):
             if parked.offset >= end:
                 continue
-            if any_passes(arrival.entries, parked.wanted):
+            is_wanted = parked.passes(arrival.entries) if parked.passes else any_passes(arrival.entries, parked.wanted)
+            if is_wanted:
                 self._wake(parked)
             else:
                 self._stirred[parked] = None

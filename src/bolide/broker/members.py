@@ -11,7 +11,7 @@ that is silent in one group and alive in another keeps its connection.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bolide.broker.config import CurrentConfig
@@ -105,6 +105,8 @@ class Members:
         self._joined: dict[Session, _Joined] = {}
         self._producing: dict[str, Session] = {}  # client id → the connection it last produced on
         self._turn = 0
+        self.on_subscribed: list[Callable[[str, list[Subscription]], None]] = []  # with each heartbeat that says so
+        self.on_empty: list[Callable[[str], None]] = []  # when the last member of a consumer group left
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         """The group, if anybody is in it."""
@@ -186,6 +188,8 @@ class Members:
             is_known = group.fingerprint is None or is_known
             group.fingerprint = heartbeat.heartbeat_fingerprint
             is_changed |= group.follow(told.subscription_data_set)
+            for tell in self.on_subscribed:
+                tell(group.name, told.subscription_data_set)
         if is_changed:
             log.info(
                 "group changed group=%s client=%s members=%d topics=%d",
@@ -228,6 +232,8 @@ class Members:
             self._notify(group, self._groups.get(name))
         else:
             del self.consumer_groups[name]
+            for tell in self.on_empty:
+                tell(name)
 
     def _leave_producers(self, session: Session, name: str) -> None:
         members = self.producer_groups.get(name)

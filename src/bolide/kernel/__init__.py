@@ -2,9 +2,9 @@
 
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
 the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
-`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, the
-client's `plain_client.py` and `compiled_client.pyx`, that of data pipelines `plain_columns.py` and
-`compiled_columns.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
+`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, that of filters
+`plain_filter.py` and `compiled_filter.pyx`, the client's `plain_client.py` and `compiled_client.pyx`, that of data
+pipelines `plain_columns.py` and `compiled_columns.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
 taken where it was built.
 """
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     # the pipeline's
     from bolide.kernel.plain_columns import spread_records as spread_records
 
+    # the filters'
+    from bolide.kernel.plain_filter import match_entries as match_entries
+
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
     from bolide.kernel.plain_pulls import read_pulls as read_pulls
@@ -51,6 +54,7 @@ else:
     from bolide.kernel import plain as active
     from bolide.kernel import plain_client as client
     from bolide.kernel import plain_columns as columns
+    from bolide.kernel import plain_filter as filters
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
     from bolide.kernel import plain_sends as sends
@@ -64,6 +68,7 @@ else:
                 compiled,
                 compiled_client,
                 compiled_columns,
+                compiled_filter,
                 compiled_pulls,
                 compiled_records,
                 compiled_sends,
@@ -73,7 +78,7 @@ else:
                 raise  # asked for by name: falling back would hide the answer
         else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
-            client, columns = compiled_client, compiled_columns
+            client, columns, filters = compiled_client, compiled_columns, compiled_filter
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -91,6 +96,9 @@ else:
 
     # the pipeline's
     spread_records = columns.spread_records
+
+    # the filters'
+    match_entries = filters.match_entries
 
     # the broker's, for pulls
     answer_pull = pulls.answer_pull
@@ -123,6 +131,7 @@ __all__ = [
     "lay_items",
     "lay_records",
     "lay_sends",
+    "match_entries",
     "put_keys",
     "read_headers",
     "read_pulls",

@@ -1,14 +1,16 @@
-"""Entries and a predicate → slices of the log.
+"""Entries and what is wanted of them → slices of the log.
 
 The answer to a pull is a list of views of the mapped log, one a message, as they lie on disk; nobody copies or decodes
-them here unless a filter asks for properties. The statuses and their next offsets are RocketMQ's.
+them here. Tags are chosen by the entries alone. A sieve looks at the properties of each record, where they lie, so how
+far it goes at once is bounded by time: a filter that lets nothing through must not hold up everybody else. The statuses
+and their next offsets are RocketMQ's.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE
@@ -22,7 +24,19 @@ from bolide.store.segment import Segment
 PULL_SIZE_MAX = 128 << 20
 _ENTRIES_MIN = 800
 
-Predicate = Callable[[memoryview], bool]
+# With a sieve: so many entries a step, between which the time is looked at, and so many in all.
+_STEP_COUNT = 128
+_SIEVED_MAX = 65_536
+_ONE = (0, 1)
+
+
+class Sieve(Protocol):
+    """Which messages pass, by their properties: a program for the kernel, which asks `passes` where it cannot tell."""
+
+    @property
+    def program(self) -> bytes: ...
+
+    def passes(self, encoded: bytes) -> bool: ...
 
 
 class PullStatus(Enum):
@@ -89,27 +103,32 @@ class Reader:
         offset: int,
         count_max: int,
         tag_hashes: frozenset[int] | None = None,
-        predicate: Predicate | None = None,
         size_max: int = PULL_SIZE_MAX,
+        sieve: Sieve | None = None,
+        is_over: Callable[[], bool] | None = None,
     ) -> Slices:
-        """Up to count_max records from a queue offset on that have one of the tags and pass the predicate."""
+        """Up to count_max records from a queue offset on that have one of the tags, or pass the sieve.
+
+        With a sieve the search ends when `is_over` says so, but never before its first step.
+        """
         refused = _out_of_range(queue, offset)
         if refused is not None:
             return refused
         assert queue is not None
-        entries = queue.read(offset, max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN))
+        scan_max = max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN)
+        entries = queue.read(offset, scan_max if is_over is None else _SIEVED_MAX)
         if entries is None:
             return _answer(queue, PullStatus.OFFSET_FOUND_NULL, [], self._next_file(queue, offset))
+        if sieve is not None:
+            return self._read_sieved(queue, offset, entries, count_max, size_max, sieve, is_over)
         if tag_hashes is not None and self._has_extensions:
             directory = self._extension_directory / queue.topic / str(queue.queue_id)
             entries = QueueExtension(directory, self._config.extension_file_size).resolve(entries)
-        if predicate is not None:
-            return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, predicate, size_max)
         chosen, scanned = self._select(entries, tag_hashes, count_max, size_max)
         views = self._views(chosen)
         if views is None:
             # A segment is missing in the middle of the log: go round it, entry by entry.
-            return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, _everything, size_max)
+            return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, size_max)
         status = PullStatus.FOUND if views else self._nothing(entries[: scanned * ENTRY_SIZE])
         return _answer(queue, status, views, offset + scanned)
 
@@ -167,7 +186,6 @@ class Reader:
         entries: memoryview,
         count_max: int,
         tag_hashes: frozenset[int] | None,
-        predicate: Predicate,
         size_max: int,
     ) -> Slices:
         """The same choice with a look at each record; what the limits allow is asked of the kernel, entry by entry."""
@@ -187,10 +205,56 @@ class Reader:
             views = self._views(found)
             if views is None:
                 status = PullStatus.MESSAGE_WAS_REMOVING
-            elif predicate(views[0]):
+            else:
                 taken += views
                 passed += entry
         return _answer(queue, PullStatus.FOUND if taken else status, taken, offset + scanned)
+
+    def _read_sieved(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        entries: memoryview,
+        count_max: int,
+        size_max: int,
+        sieve: Sieve,
+        is_over: Callable[[], bool] | None,
+    ) -> Slices:
+        """What passes, a step at a time and a segment of the log at a time."""
+        views: list[memoryview] = []
+        size, scanned, count = 0, 0, len(entries) // ENTRY_SIZE
+        near_from = self._log.end - self._near_size
+        limits = (near_from, count_max, size_max, self._near_limits, self._far_limits)
+        is_gone = is_full = False
+        while scanned < count and not is_full and not (scanned and is_over is not None and is_over()):
+            step = entries[scanned * ENTRY_SIZE : (scanned + _STEP_COUNT) * ENTRY_SIZE]
+            view, base = self._log_at(step)
+            chosen, seen, is_full = kernel.match_entries(
+                step, sieve.program, sieve.passes, self._log.start, *limits, view, base, len(views), size
+            )
+            views += self._views(chosen) or ()
+            size += sum(chosen[1::2])
+            is_gone = not seen and not is_full
+            scanned += seen + is_gone
+        status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else self._nothing(entries[: scanned * ENTRY_SIZE])
+        return _answer(queue, PullStatus.FOUND if views else status, views, offset + scanned)
+
+    def _log_at(self, entries: memoryview) -> tuple[memoryview, int]:
+        """The segment the first entry points into, and its base; nothing if it is not there."""
+        segment = self._log.segments.find(int.from_bytes(entries[:8], "big"))
+        return (memoryview(b""), 0) if segment is None else (segment.view, segment.base)
+
+    def any_passes(self, entries: bytes, sieve: Sieve) -> bool:
+        """Whether one of these entries, just written, leads to a message that passes."""
+        left = memoryview(entries)
+        limits = (0, 1, PULL_SIZE_MAX, _ONE, _ONE)
+        while left:
+            view, base = self._log_at(left)
+            chosen, seen, _ = kernel.match_entries(left, sieve.program, sieve.passes, 0, *limits, view, base, 0, 0)
+            if chosen:
+                return True
+            left = left[max(seen, 1) * ENTRY_SIZE :]
+        return False
 
     def _next_file(self, queue: ConsumeQueue, offset: int) -> int:
         following = [base // ENTRY_SIZE for base in queue.segments.bases if base > offset * ENTRY_SIZE]
@@ -213,10 +277,6 @@ class Reader:
         physical_offset, size, _ = queue.entry(queue_offset)
         record = self._log.view(physical_offset, size) if size != 0x7FFF_FFFF else None
         return -1 if record is None else store_ms_of(record)
-
-
-def _everything(record: memoryview) -> bool:
-    return True
 
 
 def _out_of_range(queue: ConsumeQueue | None, offset: int) -> Slices | None:

@@ -35,7 +35,7 @@ from bolide.store.dispatch import Arrival, Dispatch
 from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.progress import Progress
-from bolide.store.read import PULL_SIZE_MAX, Predicate, Reader, Slices
+from bolide.store.read import PULL_SIZE_MAX, Reader, Sieve, Slices
 from bolide.store.record import Appended, Draft, decode, store_ms_of, with_room_for_seal
 from bolide.store.recovery import Recovered, Recovery
 from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
@@ -311,12 +311,13 @@ class Store:
         offset: int,
         count_max: int,
         tag_hashes: frozenset[int] | None = None,
-        predicate: Predicate | None = None,
         size_max: int = PULL_SIZE_MAX,
+        sieve: Sieve | None = None,
+        is_over: Callable[[], bool] | None = None,
     ) -> Slices:
         """Messages of a queue from an offset on, as views of the log."""
         queue = self.dispatch.queues.get((key.topic, key.queue_id))
-        return self.reader.read(queue, offset, count_max, tag_hashes, predicate, size_max)
+        return self.reader.read(queue, offset, count_max, tag_hashes, size_max, sieve, is_over)
 
     def min_offset(self, key: QueueKey) -> int:
         """The first queue offset that can be read; 0 for a queue that is not here."""

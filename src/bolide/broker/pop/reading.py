@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bolide.broker.offsets import Offsets
 from bolide.broker.pop.lanes import Lane
+from bolide.broker.sieving import SieveTime, Wanted
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import RETRY_PREFIX
@@ -37,9 +38,10 @@ class Taken(NamedTuple):
 class LaneReader:
     """Reads lanes of one store."""
 
-    def __init__(self, store: Store, offsets: Offsets) -> None:
+    def __init__(self, store: Store, offsets: Offsets, sieve_time: SieveTime) -> None:
         self._store = store
         self._offsets = offsets
+        self._sieve_time = sieve_time
         self._near_size = memory_size() * store.config.near_percent_of_memory // 100
 
     def position(self, lane: Lane, init_mode: int | None) -> int:
@@ -58,17 +60,17 @@ class LaneReader:
         queue = self._queue(lane)
         return 0 if queue is None else max(0, queue.next_offset - self.position(lane, None))
 
-    def read(self, lane: Lane, count_max: int, tags: frozenset[int] | None, init_mode: int | None) -> Taken:
+    def read(self, lane: Lane, count_max: int, wanted: Wanted, init_mode: int | None) -> Taken:
         """The next messages, without taking them; what nobody could take is passed over, with an init mode for good."""
         start = self.position(lane, init_mode)
         queue = self._queue(lane)
         if queue is None or start == queue.next_offset:
             return Taken(lane, start, [], [], start, 0, False)  # a topic may have a thousand queues that are read out
-        slices = self._read(lane, start, count_max, tags)
+        slices = self._read(lane, start, count_max, wanted)
         is_skipping = False
         if slices.status in _ELSEWHERE:
             start, is_skipping = slices.next_offset, True
-            slices = self._read(lane, start, count_max, tags)
+            slices = self._read(lane, start, count_max, wanted)
         next_offset = start
         if slices.views or slices.status in _UNWANTED:
             next_offset = slices.next_offset
@@ -79,8 +81,13 @@ class LaneReader:
         offsets = [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in slices.views]
         return Taken(lane, start, slices.views, offsets, next_offset, remaining, is_skipping)
 
-    def _read(self, lane: Lane, offset: int, count_max: int, tags: frozenset[int] | None) -> Slices:
-        return self._store.read(QueueKey(lane.topic, lane.queue_id), offset, count_max, tags)
+    def _read(self, lane: Lane, offset: int, count_max: int, wanted: Wanted) -> Slices:
+        key = QueueKey(lane.topic, lane.queue_id)
+        if wanted.sieve is None:
+            return self._store.read(key, offset, count_max, wanted.tags)
+        self._sieve_time.begin()
+        is_over = self._sieve_time.is_over
+        return self._store.read(key, offset, count_max, sieve=wanted.sieve, is_over=is_over)
 
     def _queue(self, lane: Lane) -> ConsumeQueue | None:
         return self._store.dispatch.queues.get((lane.topic, lane.queue_id))

@@ -7,6 +7,7 @@ import asyncio
 import random
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.keeping import Keeper
 from bolide.broker.members import Members
@@ -17,10 +18,12 @@ from bolide.broker.pop.modes import RequestModes
 from bolide.broker.pop.orders import Orders
 from bolide.broker.pop.parked import ParkedPops
 from bolide.broker.pop.queues import TopicQueues
+from bolide.broker.pop.reading import LaneReader
 from bolide.broker.pop.revivals import Revivals
 from bolide.broker.processors.acks import Acks
 from bolide.broker.processors.assignments import Assignments
 from bolide.broker.processors.pop import Pops
+from bolide.broker.sieving import SieveTime
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.clock import Clock
@@ -43,6 +46,8 @@ class PopRoom:
         keeper: Keeper,
         stats: Stats,
         clock: Clock,
+        filters: Filters,
+        sieve_time: SieveTime,
         chance: random.Random | None = None,
     ) -> None:
         self._is_slave = store.config.role == "SLAVE"
@@ -54,7 +59,11 @@ class PopRoom:
         self.queues = TopicQueues(current, topics, clock)
         access = Access(current, topics, groups, store)
         parts = (self.revivals, self.orders, self.parked)
-        self._pops = Pops(current, access, topics, offsets, store, *parts, self.noticed, stats, clock, chance)
+        reader = LaneReader(store, offsets, sieve_time)
+        self._pops = Pops(
+            *(current, access, topics, offsets, store, reader, filters),
+            *(*parts, self.noticed, stats, clock, chance),
+        )
         self._acks = Acks(access, offsets, store, *parts, stats, clock)
         self._assignments = Assignments(current, members, self.modes, self.queues, keeper)
 

@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.locks import Locks
 from bolide.broker.members import Member, Members
 from bolide.broker.topics import Topics
 from bolide.errors import Refusal
+from bolide.filter.words import SqlError
 from bolide.kernel.plain import LANGUAGES
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import (
@@ -53,8 +55,17 @@ B = TypeVar("B", bound=Body)
 class Clients:
     """What clients say of themselves, and what others ask about them."""
 
-    def __init__(self, current: CurrentConfig, members: Members, locks: Locks, topics: Topics, groups: Groups) -> None:
+    def __init__(
+        self,
+        current: CurrentConfig,
+        members: Members,
+        locks: Locks,
+        topics: Topics,
+        groups: Groups,
+        filters: Filters,
+    ) -> None:
         self._current = current
+        self._filters = filters
         self._members = members
         self._locks = locks
         self._topics = topics
@@ -103,9 +114,12 @@ class Clients:
         kind = subscription.expression_type
         if not self._current.config.has_property_filter:
             remark = f"this broker does not filter by {kind}: set enablePropertyFilter=true, or subscribe by tags"
-        else:
-            remark = f"this broker cannot filter by {kind} yet: subscribe by tags"
-        raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        try:
+            self._filters.compiled(subscription.sub_string, kind)
+        except SqlError as problem:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
+        return command.answer(ResponseCode.SUCCESS)
 
     def client_ids(self, request: Request) -> Command:
         """38: the members of a consumer group, one entry a connection, in the same order for all who ask."""

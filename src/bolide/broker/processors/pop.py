@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.filters import Filters
 from bolide.broker.offsets import Offsets
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.answers import joined, under_origin, when_durable
@@ -21,6 +22,7 @@ from bolide.broker.pop.orders import Orders
 from bolide.broker.pop.parked import ParkedPop, ParkedPops
 from bolide.broker.pop.reading import LaneReader, Taken
 from bolide.broker.pop.revivals import Revivals
+from bolide.broker.sieving import Wanted
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.clock import Clock
@@ -96,6 +98,8 @@ class Pops:
         topics: Topics,
         offsets: Offsets,
         store: Store,
+        reader: LaneReader,
+        filters: Filters,
         revivals: Revivals,
         orders: Orders,
         parked: ParkedPops,
@@ -109,7 +113,8 @@ class Pops:
         self._topics = topics
         self._offsets = offsets
         self._store = store
-        self._reader = LaneReader(store, offsets)
+        self._reader = reader
+        self._filters = filters
         self._revivals = revivals
         self._orders = orders
         self._parked = parked
@@ -143,11 +148,11 @@ class Pops:
         self._access.check_readable()
         _check_amounts(header)
         config = self._access.check_lane(lane)
-        tags = _wanted_tags(header)
+        wanted = self._wanted(header)
         if not header.is_ordered and not self._revivals.has_room(lane.group):
             remark = f"too many messages of {lane.group} are out and not acknowledged"
             raise Refusal(ResponseCode.POLLING_FULL, remark)
-        harvest = self._gather(header, config, lane, tags)
+        harvest = self._gather(header, config, lane, wanted)
         if harvest.taken:
             reply = self._give(request, header, harvest)
             if harvest.remaining:
@@ -155,9 +160,18 @@ class Pops:
             return reply
         return self._wait(request, header, lane, deadline_ms, harvest)
 
-    def _gather(
-        self, header: PopMessageRequest, config: TopicConfig, lane: Lane, tags: frozenset[int] | None
-    ) -> _Harvest:
+    def _wanted(self, header: PopMessageRequest) -> Wanted:
+        """What the pop asks for; RocketMQ does not ask enablePropertyFilter here."""
+        if not header.expression:
+            return Wanted()
+        try:
+            if is_tag_type(header.expression_type):
+                return Wanted(tag_hashes(parse_tags(header.expression)))
+            return Wanted(None, self._filters.compiled(header.expression, header.expression_type))
+        except ValueError as problem:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
+
+    def _gather(self, header: PopMessageRequest, config: TopicConfig, lane: Lane, wanted: Wanted) -> _Harvest:
         chance = self._chance.randrange(100)
         lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
         if not header.is_ordered:
@@ -171,7 +185,7 @@ class Pops:
             if harvest.is_enough:
                 harvest.remaining += self._reader.remaining(each)
             else:
-                harvest.add(self._reader.read(each, harvest.left, tags, header.init_mode))
+                harvest.add(self._reader.read(each, harvest.left, wanted, header.init_mode))
         return harvest
 
     def _retry_lanes(self, lane: Lane, chance: int) -> list[Lane]:
@@ -302,7 +316,7 @@ class Pops:
             if harvest.is_enough:
                 harvest.remaining += self._reader.remaining(each)
             else:
-                harvest.add(self._reader.read(each, harvest.left, None, None))
+                harvest.add(self._reader.read(each, harvest.left, Wanted(), None))
         answer = PopMessageAnswer(popped_ms=0, invisible_ms=0, revive_queue_id=0, remaining_count=harvest.remaining)
         code, remark = ResponseCode.PULL_NOT_FOUND, _NOTHING
         if harvest.taken:
@@ -359,18 +373,6 @@ def _check_amounts(header: PopMessageRequest) -> None:
     if not 0 <= header.invisible_ms <= _INVISIBLE_MAX_MS:
         remark = f"invisibleTime is {header.invisible_ms}, messages may be hidden for 0 to {_INVISIBLE_MAX_MS} ms"
         raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-
-
-def _wanted_tags(header: PopMessageRequest) -> frozenset[int] | None:
-    if not header.expression:
-        return None
-    if not is_tag_type(header.expression_type):
-        remark = f"{header.expression_type} filters are not supported by pops of this broker; use tags"
-        raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
-    try:
-        return tag_hashes(parse_tags(header.expression))
-    except ValueError as problem:
-        raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
 
 
 def _rotated(lane: Lane, config: TopicConfig, start: int) -> list[Lane]:

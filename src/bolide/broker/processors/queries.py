@@ -10,10 +10,10 @@ import logging
 import struct
 
 from bolide.broker.members import Members
-from bolide.broker.processors.pull import subscription_filter
+from bolide.broker.pull_access import subscription_filter
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord, Refusal
-from bolide.filter.tags import any_passes
+from bolide.filter.tags import any_passes, is_tag_type
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.model.queue import PhysicalOffset, QueueKey, QueueOffset
 from bolide.protocol.bodies import QueueEntries, QueueEntry, Subscription
@@ -188,7 +188,8 @@ class Queries:
 
 def _filter_of(subscription: Subscription) -> frozenset[int] | None:
     try:
-        return subscription_filter(subscription)
+        # By its properties a message is judged when it is pulled; its entry does not tell.
+        return subscription_filter(subscription) if is_tag_type(subscription.expression_type) else None
     except ValueError:
         return frozenset()  # it cannot be parsed, so its pulls are refused
 

@@ -1,0 +1,235 @@
+"""What groups filter by other than tags: their SQL92 expressions, compiled once, and kept in RocketMQ's file.
+
+A group's filter comes with its heartbeats. It replaces the one before if its version is newer; an older one changes
+nothing, and one that does not compile takes the old one away, so that the next pull says so (27) instead of filtering
+by what nobody asked for. When the last member leaves, the filter is marked dead, and a day later it is deleted.
+
+The file, consumerFilter.json, follows every 10 s and at the stop, as in RocketMQ. It is for those who read it: here and
+in a Java broker a heartbeat brings everything back. After a start all filters count as dead until somebody is heard.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.keeping import Keeper
+from bolide.clock import Clock
+from bolide.files import read_whole
+from bolide.filter.bloom import BloomSize, bloom_positions, bloom_size
+from bolide.filter.sql import SQL92, Predicate, SqlError, compile_sql
+from bolide.filter.tags import is_tag_type
+from bolide.protocol.bodies import Subscription
+from bolide.protocol.bodies.body import read
+from bolide.protocol.bodies.filters import FilterBits, FilterEntry, FilterTable, TopicFilters
+
+FILE_NAME = "consumerFilter.json"
+SAVE_INTERVAL_S = 10.0
+_ABSENT_MS = 30_000  # at the start: so long ago everybody left
+_COMPILED_COUNT_MAX = 256
+_COMPILED_LENGTH_MAX = 1 << 20
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class GroupFilter:
+    """The filter of a group in a topic."""
+
+    topic: str
+    group: str
+    expression: str
+    expression_type: str
+    predicate: Predicate | None  # None: kept in a file by somebody who understood it
+    client_version: int
+    born_ms: int
+    dead_ms: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_ms >= self.born_ms
+
+
+class Filters:
+    """All of them by group and topic. Built before the broker listens: reading the file blocks."""
+
+    def __init__(self, current: CurrentConfig, keeper: Keeper, clock: Clock) -> None:
+        config = current.config
+        self._current = current
+        self._keeper = keeper
+        self._clock = clock
+        self._size = bloom_size(config.filter_error_percent, config.filter_group_count)
+        self._path: Path = config.directory / FILE_NAME
+        self._compiled: OrderedDict[str, Predicate] = OrderedDict()
+        self._compiled_length = 0
+        self._by_group: dict[str, dict[str, GroupFilter]] = {}
+        self._is_changed = False
+        self._load(read_whole(self._path, parse_filters, FilterTable()))
+
+    def get(self, topic: str, group: str) -> GroupFilter | None:
+        """What a group filters a topic by, if not by tags."""
+        return self._by_group.get(group, {}).get(topic)
+
+    def compiled(self, expression: str | None, expression_type: str | None) -> Predicate:
+        """The predicate of an expression, remembered for the next who asks; raises SqlError."""
+        if expression_type != SQL92:
+            raise SqlError(f"messages are filtered by TAG or {SQL92}, not by {expression_type}")
+        text = expression or ""
+        known = self._compiled.get(text)
+        if known is not None:
+            self._compiled.move_to_end(text)
+            return known
+        predicate = compile_sql(text)
+        self._compiled[text] = predicate
+        self._compiled_length += len(text)
+        while len(self._compiled) > _COMPILED_COUNT_MAX or self._compiled_length > _COMPILED_LENGTH_MAX:
+            self._compiled_length -= len(self._compiled.popitem(last=False)[0])
+        return predicate
+
+    # What heartbeats say
+
+    def heard(self, group: str, subscriptions: Iterable[Subscription]) -> None:
+        """A member of the group told what it wants."""
+        known = self._by_group.get(group)
+        told = {each.topic: each for each in subscriptions}
+        for subscription in told.values():
+            if subscription.sub_string and not is_tag_type(subscription.expression_type):
+                self._follow(group, subscription)
+        for kept in (known or {}).values():
+            if kept.topic not in told and not kept.is_dead:
+                self._bury(kept)
+
+    def _follow(self, group: str, told: Subscription) -> None:
+        kept = self.get(told.topic, group)
+        if kept is not None and told.sub_version <= kept.client_version:
+            if told.sub_version == kept.client_version and kept.is_dead:
+                self._revive(kept)
+            elif not _is_same(kept, told):
+                log.warning(
+                    "filter not followed group=%s topic=%s: version %d is not newer than %d",
+                    *(group, told.topic, told.sub_version, kept.client_version),
+                )
+            return
+        if kept is not None and kept.predicate is not None and _is_same(kept, told):
+            kept.client_version = told.sub_version
+            self._revive(kept)
+            return
+        self._replace(group, told)
+
+    def _replace(self, group: str, told: Subscription) -> None:
+        topics = self._by_group.setdefault(group, {})
+        self._is_changed = True
+        try:
+            predicate = self.compiled(told.sub_string, told.expression_type)
+        except SqlError as problem:
+            topics.pop(told.topic, None)
+            if not topics:
+                del self._by_group[group]
+            log.warning("filter refused group=%s topic=%s problem=%s", group, told.topic, problem)
+            return
+        now_ms = self._clock.now_ms()
+        topics[told.topic] = GroupFilter(
+            told.topic, group, told.sub_string, told.expression_type, predicate, told.sub_version, now_ms
+        )
+        log.info("filter taken group=%s topic=%s expression=%s", group, told.topic, told.sub_string)
+
+    def left(self, group: str) -> None:
+        """The last member of the group left."""
+        for kept in self._by_group.get(group, {}).values():
+            if not kept.is_dead:
+                self._bury(kept)
+
+    def _bury(self, kept: GroupFilter) -> None:
+        kept.dead_ms = self._clock.now_ms()
+        self._is_changed = True
+
+    def _revive(self, kept: GroupFilter) -> None:
+        kept.dead_ms = 0
+        self._is_changed = True
+
+    # The file
+
+    async def save_forever(self) -> None:
+        """Have the file follow the table every 10 s."""
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_S)
+            self.save()
+
+    def save(self) -> None:
+        """Delete what died long ago, and have the rest written if anything changed."""
+        self._clean()
+        if self._is_changed:
+            self._is_changed = False
+            self._keeper.save(self._path, lambda: self._table().encode().decode())
+
+    def _clean(self) -> None:
+        died_before_ms = self._clock.now_ms() - self._current.config.filter_life_ms
+        for group, topics in list(self._by_group.items()):
+            for topic in [topic for topic, kept in topics.items() if kept.is_dead and kept.dead_ms <= died_before_ms]:
+                del topics[topic]
+                self._is_changed = True
+                log.info("filter deleted group=%s topic=%s: nobody used it", group, topic)
+            if not topics:
+                del self._by_group[group]
+
+    def _table(self) -> FilterTable:
+        by_topic: dict[str, dict[str, FilterEntry]] = {}
+        for topics in self._by_group.values():
+            for kept in topics.values():
+                by_topic.setdefault(kept.topic, {})[kept.group] = _entry(kept, self._size)
+        return FilterTable(
+            filter_data_by_topic={
+                topic: TopicFilters(topic=topic, group_filter_data=groups) for topic, groups in by_topic.items()
+            }
+        )
+
+    def _load(self, table: FilterTable) -> None:
+        entries = [entry for topic in table.filter_data_by_topic.values() for entry in topic.group_filter_data.values()]
+        if not all(self._is_ours(entry) for entry in entries):
+            log.info("filters not taken, heartbeats bring them back: other sizes of bits in path=%s", self._path)
+            return
+        for entry in entries:
+            self._by_group.setdefault(entry.consumer_group, {})[entry.topic] = self._loaded(entry)
+
+    def _is_ours(self, entry: FilterEntry) -> bool:
+        """A Java broker drops all if one does not fit its sizes; who goes back and forth sees the same here."""
+        bits = entry.bloom_filter_data
+        return bits is not None and BloomSize(bits.bit_num, len(bits.bit_pos)) == self._size
+
+    def _loaded(self, entry: FilterEntry) -> GroupFilter:
+        predicate = None
+        try:
+            predicate = self.compiled(entry.expression, entry.expression_type)
+        except SqlError as problem:
+            log.warning("filter in %s does not compile group=%s problem=%s", self._path, entry.consumer_group, problem)
+        dead_ms = entry.dead_time or max(self._clock.now_ms() - _ABSENT_MS, entry.born_time)
+        return GroupFilter(
+            *(entry.topic, entry.consumer_group, entry.expression, entry.expression_type, predicate),
+            *(entry.client_version, entry.born_time, dead_ms),
+        )
+
+
+def _is_same(kept: GroupFilter, told: Subscription) -> bool:
+    return (told.sub_string, told.expression_type) == (kept.expression, kept.expression_type)
+
+
+def _entry(kept: GroupFilter, size: BloomSize) -> FilterEntry:
+    positions = bloom_positions(f"{kept.group}#{kept.topic}", size)
+    return FilterEntry(
+        bloom_filter_data=FilterBits(bit_num=size.bit_count, bit_pos=positions),
+        born_time=kept.born_ms,
+        client_version=kept.client_version,
+        consumer_group=kept.group,
+        dead=kept.is_dead,
+        dead_time=kept.dead_ms,
+        expression=kept.expression,
+        expression_type=kept.expression_type,
+        topic=kept.topic,
+    )
+
+
+def parse_filters(text: str) -> FilterTable:
+    """Read a consumerFilter.json of 4.9, 5.x or our own; raises ValueError."""
+    return read(FilterTable, text.encode())

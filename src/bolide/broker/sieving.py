@@ -1,0 +1,69 @@
+"""What is wanted of a queue, and sieves at work: how long they may, and one that finds its filter for each message.
+
+Looking at properties takes time that everybody on the loop waits for, so what pulls and pops may take in one turn of it
+is bounded: the first has two milliseconds, and those after it what is left of them. Who finds nothing in that time is
+told how far the search came and asks again at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bolide.broker.filters import Filters
+from bolide.clock import Clock
+from bolide.kernel import plain_filter
+from bolide.model.properties import RETRY_TOPIC
+from bolide.protocol.properties import decode_properties
+from bolide.store.read import Sieve
+
+TURN_S = 0.002
+_ASKING = plain_filter.HEADER.pack(0, 1, 0) + plain_filter.NODE.pack(plain_filter.ASK, 0, 0, 0, 0)
+
+
+class Wanted(NamedTuple):
+    """What passes: messages with one of the tag hashes (None: all), or through the sieve.
+
+    `passes` says of entries that were just written whether the sieve lets one through.
+    """
+
+    tags: frozenset[int] | None = None
+    sieve: Sieve | None = None
+    passes: Callable[[bytes], bool] | None = None
+
+
+class SieveTime:
+    """What is left of this turn of the loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until_s: float | None = None
+
+    def begin(self) -> None:
+        """A search begins; if it is the first of the turn, so does its time."""
+        if self._until_s is None:
+            self._until_s = self._clock.monotonic_s() + TURN_S
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def is_over(self) -> bool:
+        return self._until_s is not None and self._clock.monotonic_s() >= self._until_s
+
+    def _end(self) -> None:
+        self._until_s = None
+
+
+class RetrySieve:
+    """For a group that subscribed its retry topic by SQL (`filterSupportRetry`): each message has its topic's filter.
+
+    A message whose topic the group does not filter passes.
+    """
+
+    program = _ASKING
+
+    def __init__(self, filters: Filters, group: str) -> None:
+        self._filters = filters
+        self._group = group
+
+    def passes(self, encoded: bytes) -> bool:
+        properties = decode_properties(encoded)
+        kept = self._filters.get(properties.get(RETRY_TOPIC, ""), self._group)
+        return kept is None or kept.predicate is None or kept.predicate.matches(properties)
