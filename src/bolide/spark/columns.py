@@ -8,6 +8,7 @@ compares.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,6 +18,9 @@ from bolide.kernel.plain import Buffer
 from bolide.kernel.plain_columns import UNPLACED, Column
 from bolide.kernel.plain_records import AT_BLANK, AT_END, AT_INNER_BATCH, UNCHECKED
 from bolide.protocol.compression import BODY_SIZE_MAX, compression_of, decompress
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 ROW_COUNT_MAX = 20_000
 SIZE_MAX = 16 << 20
@@ -61,9 +65,19 @@ def checked_names(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]
     return tuple(names)
 
 
+def names_of(schema: "StructType", known: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a user's schema, which may leave out some of ours and change none."""
+    for field in schema.fields:
+        checked_names([field.name], known)
+        kind, found = TYPES[field.name][1], field.dataType.simpleString()
+        if found != kind:
+            raise ConfigError("schema", f"{field.name} {found}", f"the column is {kind}; cast it after load()")
+    return tuple(schema.names)
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows are wanted: an empty choice of topics or tags stands for all."""
+    """Which rows are wanted: None is all topics, all tags. Times are [from, until)."""
 
     topics: frozenset[bytes] | None = None
     tags: frozenset[bytes] | None = None
