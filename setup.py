@@ -18,6 +18,7 @@ compiled = [
         "compiled_client",
         "compiled_columns",
         "compiled_filter",
+        "compiled_waits",
     )
 ]
 setup(ext_modules=cythonize(compiled, compiler_directives={"language_level": 3}))

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig, shown
+from bolide.broker.delay import Delays
 from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.hotpath import HotPath
@@ -93,6 +94,7 @@ class Broker:
         self.locks = Locks(clock, config.lock_life_ms / 1000)
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
+        self.delays = Delays(config.directory, store, self.stats, keeper, clock)
         waiting = Waiting(config.store.delay_levels)
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting)
         access = PullAccess(self.topics, self.groups, self.members, store, self.current, self.filters)
@@ -149,6 +151,7 @@ class Broker:
     def _arrived(self, arrival: Arrival) -> None:
         self.parked.on_arrival(arrival)
         self.pop.on_arrival(arrival)
+        self.delays.on_arrival(arrival)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
@@ -211,6 +214,8 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             group.create_task(broker.transactions.run_forever(), name="broker.transactions"),
             group.create_task(broker.filters.save_forever(), name="broker.filters"),
             group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
+            group.create_task(broker.delays.deliver_forever(), name="broker.delays"),
+            group.create_task(broker.delays.save_forever(lambda: _save_delays_every_s(broker)), name="broker.delayed"),
         ]
         try:
             yield
@@ -221,6 +226,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             broker.filters.save()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
+                    await broker.delays.stop()
                     await broker.keeper.saved()
             finally:
                 for task in tasks:
@@ -229,6 +235,10 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
 
 def _save_every_s(broker: Broker) -> float:
     return broker.current.config.offset_save_interval_ms / 1000
+
+
+def _save_delays_every_s(broker: Broker) -> float:
+    return max(broker.current.config.store.delay_save_interval_ms, 100) / 1000
 
 
 @asynccontextmanager

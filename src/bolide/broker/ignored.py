@@ -260,7 +260,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "enableScheduleMessageStats": "true",
     "fastFailIfNoBufferInStorePool": "false",
     "flushCommitLogTimed": "true",
-    "flushDelayOffsetInterval": "10000",
     "flushLeastPagesWhenWarmMapedFile": "4096",
     "haFlowControlEnable": "false",
     "haHousekeepingInterval": "20000",

@@ -186,8 +186,12 @@ class Offsets:
 
 def parse(text: str) -> ConsumerOffsets:
     """What a file says; raises ValueError."""
-    quoted = _BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"', text)
-    return read(ConsumerOffsets, quoted.encode())
+    return read(ConsumerOffsets, quote_keys(text).encode())
+
+
+def quote_keys(text: str) -> str:
+    """The text of a file with quotes around integers that are keys, which fastjson leaves bare."""
+    return _BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"', text)
 
 
 def _lines(table: OffsetTable) -> list[str]:

@@ -3,7 +3,8 @@
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
 the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
 `plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, that of filters
-`plain_filter.py` and `compiled_filter.pyx`, the client's `plain_client.py` and `compiled_client.pyx`, that of data
+`plain_filter.py` and `compiled_filter.pyx`, that of what waits `plain_waits.py` and `compiled_waits.pyx`, the client's
+`plain_client.py` and `compiled_client.pyx`, that of data
 pipelines `plain_columns.py` and `compiled_columns.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
 taken where it was built.
 """
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
     # the broker's, for sends
     from bolide.kernel.plain_sends import lay_sends as lay_sends
+
+    # the broker's, for what waits
+    from bolide.kernel.plain_waits import relay_records as relay_records
 else:
     from bolide.kernel import plain as active
     from bolide.kernel import plain_client as client
@@ -58,6 +62,7 @@ else:
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
     from bolide.kernel import plain_sends as sends
+    from bolide.kernel import plain_waits as waits
 
     _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
     if _wanted not in ("auto", "plain", "compiled"):
@@ -72,13 +77,14 @@ else:
                 compiled_pulls,
                 compiled_records,
                 compiled_sends,
+                compiled_waits,
             )
         except ImportError:
             if _wanted == "compiled":
                 raise  # asked for by name: falling back would hide the answer
         else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
-            client, columns, filters = compiled_client, compiled_columns, compiled_filter
+            client, columns, filters, waits = compiled_client, compiled_columns, compiled_filter, compiled_waits
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -118,6 +124,9 @@ else:
     # the broker's, for sends
     lay_sends = sends.lay_sends
 
+    # the broker's, for what waits
+    relay_records = waits.relay_records
+
 __all__ = [
     "NAME",
     "answer_pull",
@@ -136,6 +145,7 @@ __all__ = [
     "read_headers",
     "read_pulls",
     "read_receipts",
+    "relay_records",
     "scan_records",
     "seal_records",
     "select_entries",

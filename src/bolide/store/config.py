@@ -69,6 +69,7 @@ class StoreConfig:
     busy_timeout_ms: int = conf("osPageCacheBusyTimeOutMills", 1000)
     role: str = conf("brokerRole", "ASYNC_MASTER")
     delay_levels: str = conf("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    delay_save_interval_ms: int = conf("flushDelayOffsetInterval", 10_000)
     lmq_enabled: bool = conf("enableLmq", False)
     dledger_enabled: bool = conf("enableDLegerCommitLog", False)
     open_files_max: int = conf("bolideOpenFilesMax", 16_384)  # our own: mapped files kept open at a time

@@ -101,6 +101,7 @@ class Sends:
             return self.refused(command, refusal)
         if config.topic_name != header.topic:
             self._stats.died(header.topic.removeprefix(RETRY_PREFIX), header.topic)
+        # Counted where it is stored: a message that waits counts for its own topic when it is due.
         self._stats.put(drafts[0].topic, len(drafts), appended.end - appended.physical_offsets[0])
         ids = [self._store.store_host + place.to_bytes(8, "big") for place in appended.physical_offsets]
         settings = self._current.config

@@ -1,0 +1,343 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""plain_waits.py with types: the same functions, the same answers. That file has the meaning."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memchr, memcmp, memcpy
+
+from bolide.kernel.plain_records import key_hash, tag_hash
+
+include "record_parts.pxi"
+include "record_reader.pxi"
+include "record_walk.pxi"
+
+cdef enum:
+    STAMPS_SIZE_MAX = 160
+
+
+cdef struct Found:  # the properties that say where a message belongs, and what becomes of it
+    Wanted wanted
+    Span topic
+    Span queue
+    Span mark
+    Span rolled
+
+
+cdef struct Tally:
+    Span topic
+    int64_t count
+    int64_t size
+    int64_t recalled
+
+
+cdef inline bint is_name(const uint8_t* name, Py_ssize_t size, const char* text, Py_ssize_t text_size) noexcept nogil:
+    return size == text_size and memcmp(name, text, size) == 0
+
+
+cdef void find_home(const uint8_t* at, Py_ssize_t size, Found* found) noexcept nogil:
+    """One pass over the properties; the last of equal names counts, pairs with an empty side do not."""
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* name
+    cdef Py_ssize_t name_size
+    cdef Span value
+    found.wanted.tags.size = found.wanted.keys.size = found.wanted.unique_key.size = 0
+    found.topic.size = found.queue.size = found.mark.size = found.rolled.size = 0
+    while at < end:
+        name = at
+        while at < end and at[0] != 1 and at[0] != 2:
+            at += 1
+        if at == end or at[0] == 2:
+            at += 1
+            continue
+        name_size = at - name
+        at += 1
+        value.at = at
+        while at < end and at[0] != 2:
+            at += 1
+        value.size = at - value.at
+        at += 1
+        if value.size == 0:
+            continue
+        if is_name(name, name_size, b"TAGS", 4):
+            found.wanted.tags = value
+        elif is_name(name, name_size, b"KEYS", 4):
+            found.wanted.keys = value
+        elif is_name(name, name_size, b"UNIQ_KEY", 8):
+            found.wanted.unique_key = value
+        elif is_name(name, name_size, b"REAL_QID", 8):
+            found.queue = value
+        elif is_name(name, name_size, b"REAL_TOPIC", 10):
+            found.topic = value
+        elif is_name(name, name_size, b"TIMER_DEL_UNIQKEY", 17):
+            found.mark = value
+        elif is_name(name, name_size, b"TIMER_ROLL_TIMES", 16):
+            found.rolled = value
+
+
+cdef inline int64_t number_of(Span digits) noexcept nogil:
+    """Up to nine digits as a number, -1 for anything else."""
+    cdef int64_t number = 0
+    cdef Py_ssize_t i
+    if not 0 < digits.size <= 9:
+        return -1
+    for i in range(digits.size):
+        if not 48 <= digits.at[i] <= 57:
+            return -1
+        number = number * 10 + (digits.at[i] - 48)
+    return number
+
+
+cdef inline bint is_home(Span topic) noexcept nogil:
+    cdef Py_ssize_t i, limit = 127
+    if topic.size >= 7 and memcmp(topic.at, b"%RETRY%", 7) == 0:
+        limit = 255
+    if not 0 < topic.size <= limit or equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24):
+        return False
+    for i in range(topic.size):
+        if topic.at[i] == 0 or topic.at[i] >= 0x80:
+            return False
+    return True
+
+
+cdef Py_ssize_t put_stamped(uint8_t* target, const uint8_t* at, Py_ssize_t size, Span rolled, int64_t filed_ms, int64_t stamp_ms, bint rolls) noexcept nogil:
+    """Properties without the timer's old stamps and with new ones; returns their size. Target has room for both."""
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* pair
+    cdef const uint8_t* name_end
+    cdef uint8_t* start = target
+    cdef Py_ssize_t name_size
+    cdef int64_t times
+    while at < end:
+        pair = at
+        at = <const uint8_t*>memchr(pair, 2, end - pair)
+        if at == NULL:
+            at = end
+        if at > pair:
+            name_end = <const uint8_t*>memchr(pair, 1, at - pair)
+            name_size = (at if name_end == NULL else name_end) - pair
+            if not (
+                is_name(pair, name_size, b"TIMER_ENQUEUE_MS", 16) or is_name(pair, name_size, b"TIMER_DEQUEUE_MS", 16)
+                or (rolls and is_name(pair, name_size, b"TIMER_ROLL_TIMES", 16))
+            ):
+                memcpy(target, pair, at - pair)
+                target += at - pair
+                target[0] = 2
+                target += 1
+        at += 1
+    target += snprintf(<char*>target, 48, b"TIMER_ENQUEUE_MS\x01%lld\x02", <long long>filed_ms)
+    if rolls:
+        times = max(number_of(rolled), <int64_t>0)
+        target += snprintf(<char*>target, 48, b"TIMER_ROLL_TIMES\x01%lld\x02", <long long>(times + 1))
+    target += snprintf(<char*>target, 48, b"TIMER_DEQUEUE_MS\x01%lld\x02", <long long>stamp_ms)
+    return target - start
+
+
+cdef class _Relay:
+    """Memory of one call, freed however it ends."""
+
+    cdef _Walk walk
+    cdef Blob records
+    cdef Blob stamped
+    cdef Tally* tallies
+    cdef Py_ssize_t tally_count, tally_room, last_tally
+
+    def __cinit__(self):
+        self.walk = _Walk()
+
+    def __dealloc__(self):
+        free(self.records.data)
+        free(self.stamped.data)
+        free(self.tallies)
+
+    cdef Tally* tally_of(self, Span topic) except NULL:
+        cdef Tally* tallies
+        cdef Py_ssize_t i
+        if self.tally_count and equals(self.tallies[self.last_tally].topic, <const char*>topic.at, topic.size):
+            return &self.tallies[self.last_tally]
+        for i in range(self.tally_count):
+            if equals(self.tallies[i].topic, <const char*>topic.at, topic.size):
+                self.last_tally = i
+                return &self.tallies[i]
+        if self.tally_count == self.tally_room:
+            tallies = <Tally*>realloc(self.tallies, max(2 * self.tally_room, 16) * sizeof(Tally))
+            if tallies == NULL:
+                raise MemoryError
+            self.tallies = tallies
+            self.tally_room = max(2 * self.tally_room, 16)
+        self.tallies[self.tally_count].topic = topic
+        self.tallies[self.tally_count].count = 0
+        self.tallies[self.tally_count].size = 0
+        self.tallies[self.tally_count].recalled = 0
+        self.last_tally = self.tally_count
+        self.tally_count += 1
+        return &self.tallies[self.last_tally]
+
+    cdef list done(self):
+        cdef Py_ssize_t i
+        cdef list tallies = []
+        for i in range(self.tally_count):
+            topic = PyUnicode_DecodeUTF8(<char*>self.tallies[i].topic.at, self.tallies[i].topic.size, b"replace")
+            tallies.append((topic, self.tallies[i].count, self.tallies[i].size, self.tallies[i].recalled))
+        return tallies
+
+    cdef Run* run_of(self, Span topic, int32_t queue_id, next_offsets) except NULL:
+        """The run that a message goes to; its queue's next offset is asked for once."""
+        cdef _Walk walk = self.walk
+        cdef Py_ssize_t slot
+        if walk.last >= 0 and walk.is_of(walk.last, topic, queue_id):
+            return &walk.runs[walk.last]
+        slot = walk.slot_for(topic, queue_id)
+        if walk.slots[slot]:
+            walk.last = walk.slots[slot] - 1
+            return &walk.runs[walk.last]
+        name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
+        return walk.new_run(slot, topic, queue_id, next_offsets.get((name, queue_id), 0))
+
+    cdef int put(self, const uint8_t* log, int64_t* row, Found* found, Span topic, int32_t queue_id, Span properties, Span host, int64_t physical_offset, int64_t store_ms, next_offsets) except -1:
+        """Lay one record out; the columns in `row` are those of the one it comes from."""
+        cdef const uint8_t* source = log + row[10] - 48
+        cdef const uint8_t* old_host = log + row[11]
+        cdef Py_ssize_t old_host_size = 20 if row[5] & IPV6_STORE else 8
+        cdef Py_ssize_t born_size = row[11] - 8 - row[10]
+        cdef bint is_long = topic.size > 127
+        cdef int64_t body_size = row[13], queue_offset = 0
+        cdef int32_t sys_flag = <int32_t>row[5] & ~IPV6_STORE
+        cdef int32_t size = <int32_t>(72 + born_size + host.size + body_size + (2 if is_long else 1) + topic.size + 2 + properties.size)
+        cdef uint8_t* at
+        cdef Run* run
+        if host.size == 20:
+            sys_flag |= IPV6_STORE
+        if not sys_flag & 0x4:
+            run = self.run_of(topic, queue_id, next_offsets)
+            queue_offset = run.first + run.entries.size // ENTRY
+            put_entry(
+                grow(&run.entries, ENTRY), physical_offset, size,
+                hash_tags(topic, found.wanted.tags, properties.at, properties.size, store_ms, ()),
+            )
+        if sys_flag & TRANSACTION != TRANSACTION:
+            put_all_keys(&self.walk.keys, topic, &found.wanted, physical_offset, store_ms)
+        at = grow(&self.records, size)
+        put32(at, <uint32_t>size)
+        put32(at + 4, <uint32_t>(MAGIC_V2 if is_long else MAGIC_V1))
+        memcpy(at + 8, source + 8, 4)  # the body's checksum, which was looked at
+        put32(at + 12, queue_id)
+        memcpy(at + 16, source + 16, 4)
+        put64(at + 20, queue_offset)
+        put64(at + 28, physical_offset)
+        put32(at + 36, sys_flag)
+        memcpy(at + 40, source + 40, 8 + born_size)
+        at += 48 + born_size
+        put64(at, store_ms)
+        memcpy(at + 8, host.at, host.size)
+        at += 8 + host.size
+        memcpy(at, old_host + old_host_size, 4)
+        put64(at + 4, 0)
+        put32(at + 12, <uint32_t>body_size)
+        memcpy(at + 16, log + row[12], body_size)
+        at += 16 + body_size
+        if is_long:
+            at[0] = <uint8_t>(topic.size >> 8)
+            at += 1
+        at[0] = <uint8_t>topic.size
+        memcpy(at + 1, topic.at, topic.size)
+        at += 1 + topic.size
+        put16(at, <uint16_t>properties.size)
+        memcpy(at + 2, properties.at, properties.size)
+        return size
+
+
+cdef bint is_recalled(Span topic, Span key, recalled) except -1:
+    cdef bytes name, unique_key
+    if not key.size or not recalled:
+        return False
+    unique_key = PyBytes_FromStringAndSize(<char*>key.at, key.size)
+    name = PyBytes_FromStringAndSize(<char*>topic.at, topic.size)
+    return unique_key in recalled or name + b"+" + unique_key in recalled
+
+
+def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled, physical_offset, store_ms, next_offsets):
+    cdef _Relay relay = _Relay()
+    cdef Py_buffer view, packed
+    cdef bytes host_bytes = <bytes?>store_host
+    cdef Span host, topic, properties
+    cdef int64_t base = log_base, stamp = stamp_ms, at = physical_offset, stored = store_ms
+    cdef int64_t place, position, end, queue_id, size
+    cdef int64_t row[COLUMN_COUNT]
+    cdef bint is_rolled = rolls, has_recalls = bool(recalled)
+    cdef Py_ssize_t seen = 0, count, stamped_size
+    cdef const uint8_t* entry
+    cdef const uint8_t* start
+    cdef Found found
+    cdef Tally* tally
+    cdef list unreadable = []
+    host.at = <const uint8_t*>PyBytes_AS_STRING(host_bytes)
+    host.size = PyBytes_GET_SIZE(host_bytes)
+    if host.size != 8 and host.size != 20:
+        raise ValueError(f"a host of {host.size} bytes, it has 8 (IPv4) or 20 (IPv6)")
+    PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(entries, &packed, PyBUF_SIMPLE)
+        try:
+            start = <const uint8_t*>view.buf
+            count = packed.len // ENTRY
+            while seen < count:
+                entry = <const uint8_t*>packed.buf + seen * ENTRY
+                place = <int64_t>get64(entry)
+                position = place - base
+                if not 0 <= position < view.len:
+                    break
+                seen += 1
+                size = <int32_t>get32(entry + 8)
+                if size <= 0 or size == PRE_BLANK_SIZE:
+                    continue
+                end = min(position + size, <int64_t>view.len)
+                if read_record(start, position, end, base, 1, row) != FOUND or row[1] != size:
+                    unreadable.append(place)
+                    continue
+                properties.at = start + row[16]
+                properties.size = row[17]
+                find_home(properties.at, properties.size, &found)
+                if is_rolled:
+                    topic.at = start + row[14]
+                    topic.size = row[15]
+                    queue_id = row[2] if 0 <= row[2] <= 999_999_999 else -1
+                else:
+                    topic = found.topic
+                    queue_id = number_of(found.queue)
+                if (
+                    not is_home(topic) or queue_id < 0 or row[5] & INNER_BATCH
+                    or memchr(properties.at, 0, properties.size) != NULL
+                ):
+                    unreadable.append(place)
+                    continue
+                tally = relay.tally_of(topic)
+                if not is_rolled:
+                    if found.mark.size:
+                        continue
+                    if has_recalls and is_recalled(topic, found.wanted.unique_key, recalled):
+                        tally.recalled += 1
+                        continue
+                if stamp >= 0:
+                    relay.stamped.size = 0
+                    grow(&relay.stamped, properties.size + 1 + STAMPS_SIZE_MAX)
+                    stamped_size = put_stamped(
+                        relay.stamped.data, properties.at, properties.size, found.rolled,
+                        <int64_t>get64(entry + 12), stamp, is_rolled,
+                    )
+                    if stamped_size <= 0x7FFF:
+                        properties.at = relay.stamped.data
+                        properties.size = stamped_size
+                size = relay.put(start, row, &found, topic, <int32_t>queue_id, properties, host, at, stored, next_offsets)
+                at += size
+                tally.count += 1
+                tally.size += size
+            runs, tallies = relay.walk.done(), relay.done()
+            return taken(&relay.records), runs, taken(&relay.walk.keys), (seen, tallies, unreadable)
+        finally:
+            PyBuffer_Release(&packed)
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,108 @@
+"""Messages that are due: read where they wait, stored again where they belong, a batch at a time.
+
+The kernel lays the new records out straight from the mapped log, so that a message costs about what a plain append
+does. A batch ends at the end of its log segment, and before it would be too large for one; whoever asks goes on behind
+what was looked at. Nothing is told of a batch before it is in the log: progress that is kept afterwards can be behind,
+never ahead.
+"""
+
+import logging
+import struct
+from functools import partial
+from typing import NamedTuple
+
+from bolide import kernel
+from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.plain_waits import Tally, due_drafts
+from bolide.store.record import Draft
+from bolide.store.segment import Segment
+from bolide.store.store import Store
+
+BATCH_COUNT_MAX = 256
+BATCH_SIZE_MAX = 1 << 20
+_PLACE = struct.Struct(">qi8x")
+_NOTHING = 0x7FFF_FFFF
+NOBODY: frozenset[bytes] = frozenset()
+log = logging.getLogger(__name__)
+
+
+class Relaid(NamedTuple):
+    """How many entries are done with, what was stored of each topic, and up to where the log must be durable for it."""
+
+    seen: int
+    tallies: list[Tally]
+    end: int
+
+
+def relay(
+    store: Store,
+    entries: bytes | memoryview,
+    stamp_ms: int = -1,
+    rolls: bool = False,
+    recalled: frozenset[bytes] = NOBODY,
+) -> Relaid:
+    """Store again what the first of the entries point at; raises Refusal, and nothing is stored then.
+
+    What the parameters mean stands at `kernel.relay_records`. Entries that point below the log are done with.
+    """
+    entries, gone_count = _in_log(store, entries)
+    if not entries:
+        return Relaid(gone_count, [], store.commitlog.end)
+    segment = store.commitlog.segments.find(int.from_bytes(entries[:8], "big"))
+    if segment is None:
+        log.error("messages that were due are gone: a segment of the log is missing")
+        return Relaid(gone_count + 1, [], store.commitlog.end)
+    entries = _batch(entries, min(BATCH_SIZE_MAX, store.config.segment_size // 4))
+    if store.config.sealed:
+        seen, tallies, unreadable = _relay_sealed(store, segment, entries, stamp_ms, rolls, recalled)
+    else:
+        lay = partial(
+            kernel.relay_records,
+            segment.view,
+            segment.base,
+            entries,
+            store.store_host,
+            stamp_ms,
+            rolls,
+            recalled,
+        )
+        (seen, tallies, unreadable), _ = store.append_laid(lay)
+    for place in unreadable:
+        log.error("a message that was due is passed over: no whole record physical_offset=%d", place)
+    return Relaid(gone_count + seen, tallies, store.commitlog.end)
+
+
+def _in_log(store: Store, entries: bytes | memoryview) -> tuple[bytes | memoryview, int]:
+    """The entries from the first on that the log still has, and how many came before it."""
+    start, gone_count = store.commitlog.start, 0
+    for place, size in _PLACE.iter_unpack(entries):
+        if place >= start and 0 < size != _NOTHING:
+            break
+        gone_count += 1
+    return entries[gone_count * ENTRY_SIZE :], gone_count
+
+
+def _batch(entries: bytes | memoryview, size_max: int) -> bytes | memoryview:
+    """The first of the entries, as many as may be stored at once; one at least."""
+    count = total = 0
+    for _, size in _PLACE.iter_unpack(entries[: BATCH_COUNT_MAX * ENTRY_SIZE]):
+        total += size if size != _NOTHING else 0
+        if count and total > size_max:
+            break
+        count += 1
+    return entries[: count * ENTRY_SIZE]
+
+
+def _relay_sealed(
+    store: Store,
+    segment: Segment,
+    entries: bytes | memoryview,
+    stamp_ms: int,
+    rolls: bool,
+    recalled: frozenset[bytes],
+) -> tuple[int, list[Tally], list[int]]:
+    """The same where each record ends in a checksum of all of it, which only `append` gives."""
+    drafts, seen, counts, unreadable = due_drafts(segment.view, segment.base, entries, stamp_ms, rolls, recalled)
+    if drafts:
+        store.append([Draft(*draft) for draft in drafts])
+    return seen, [(topic, *count) for topic, count in counts.items()], unreadable
