@@ -19,6 +19,7 @@ NAMES = (
     "consuming.md",
     "backtracking.md",
     "requests.md",
+    "tracing.md",
 )
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [

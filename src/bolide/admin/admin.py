@@ -10,21 +10,29 @@ Every operation asks the brokers themselves; the name server only tells where th
 """
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
+from bolide.admin.traces import MessageTrace, Told, is_about, traces
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock, SystemClock
-from bolide.errors import ClientError
+from bolide.errors import ClientError, ProtocolError
 from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.names import topic_problem
 from bolide.model.queue import MessageQueue
-from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, retry_topic
+from bolide.model.topics import (
+    AUTO_CREATE_TOPIC,
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+    is_system_topic,
+    retry_topic,
+)
 from bolide.protocol.bodies import (
     Clusters,
     ConsumerConnections,
@@ -42,11 +50,13 @@ from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnec
 from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
 from bolide.protocol.headers.topics import DeleteTopicRequest, GetTopicStatsRequest, UpdateTopicRequest
 from bolide.protocol.records import decode_record, decode_records, inflate
+from bolide.protocol.trace import parse_trace
 from bolide.remoting.config import ConnectConfig
 
 READ_WRITE = 6
 EVER_MS = (1 << 63) - 1
 _SENT_AGAIN_MAX = 32
+_TRACES_MAX = 1024
 _SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
 _BUILT_IN_GROUPS = frozenset(("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "__MONITOR_CONSUMER"))
 _BUILT_IN_PREFIXES = ("CID_ONSAPI_", "CID_ONS-HTTP-PROXY", "CID_RMQ_SYS_", "CID_DefaultHeartBeatSyncerTopic")
@@ -281,6 +291,22 @@ class Admin:
         fields = ViewMessageRequest(physical_offset=place.physical_offset).encode()
         answer = await self._ask(str(place.host), Command(RequestCode.VIEW_MESSAGE_BY_ID, fields=fields))
         return inflate(decode_record(answer.body))
+
+    async def trace(
+        self, wanted: str, topic: str = TRACE_TOPIC, *, begin_ms: int = 0, end_ms: int = EVER_MS
+    ) -> list[MessageTrace]:
+        """What producers and consumers with `trace=True` told of a message: by its id, the broker's id, or a key."""
+        keys = dict.fromkeys([wanted])
+        if parse_offset_id(wanted) is not None:
+            with suppress(ClientError, ProtocolError):  # it may be a producer's id all the same, or be gone
+                keys[(await self.message_at(wanted)).message_id] = None
+        found: list[Told] = []
+        for key in keys:
+            span = {"count_max": _TRACES_MAX, "begin_ms": begin_ms, "end_ms": end_ms}
+            for message in await self.messages_by_key(topic, key, **span):
+                records = (record for record in parse_trace(message.body) if is_about(record, key))
+                found += [Told(message.born_host.ip, record) for record in records]
+        return traces(found)
 
     async def _query(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, is_unique_key: bool

@@ -6,11 +6,13 @@ from typing import Self
 from bolide.admin import admin
 from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
 from bolide.admin.backtracking import LATEST_MS, Move
+from bolide.admin.traces import MessageTrace
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
 from bolide.clock import Clock
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
+from bolide.model.topics import TRACE_TOPIC
 from bolide.protocol.bodies import Clusters, ConsumerConnections, TopicRoute
 from bolide.remoting.config import ConnectConfig
 
@@ -107,6 +109,12 @@ class Admin:
     def message_at(self, offset_id: str) -> StoredMessage:
         """The message under an id that a broker gave (`Receipt.offset_id`), which says where it lies."""
         return self._background.run(self._core.message_at(offset_id))
+
+    def trace(
+        self, wanted: str, topic: str = TRACE_TOPIC, *, begin_ms: int = 0, end_ms: int = admin.EVER_MS
+    ) -> list[MessageTrace]:
+        """What producers and consumers with `trace=True` told of a message: by its id, the broker's id, or a key."""
+        return self._background.run(self._core.trace(wanted, topic, begin_ms=begin_ms, end_ms=end_ms))
 
     # Groups
 

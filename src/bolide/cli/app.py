@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from bolide import __version__
-from bolide.cli import bench, cluster, groups, messages, spark, store, topics
+from bolide.cli import bench, cluster, groups, messages, spark, store, topics, traces
 from bolide.cli.main import SERVERS
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -33,7 +33,7 @@ def _only_listed() -> None:
 for name, summary in SERVERS.items():
     app.command(name, help=summary)(_only_listed)
 app.command("spark-shell")(spark.spark_shell)
-for command in (messages.send, messages.consume, messages.tail, messages.run, cluster.cluster):
+for command in (messages.send, messages.consume, messages.tail, messages.run, cluster.cluster, traces.trace):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")

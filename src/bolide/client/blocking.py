@@ -53,16 +53,18 @@ class Producer:
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
+        trace: bool | str = False,
         clock: Clock | None = None,
     ) -> None:
         """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
 
         With `linger_ms` messages of a topic that were submitted wait so long for each other and leave as one batch.
+        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
         """
         self.group = group
         self._background = background_loop()
         self._clock = clock or SystemClock()
-        self._is_direct = not hooks and not (connect is not None and connect.is_tls)
+        self._is_direct = not hooks and not trace and not (connect is not None and connect.is_tls)
         self._core = asynchronous_producer.Producer(
             group,
             namesrv,
@@ -78,6 +80,7 @@ class Producer:
             credentials=credentials,
             connect=connect,
             hooks=hooks,
+            trace=trace,
             clock=self._clock,
         )
         self._direct = DirectSends(self._core, self._clock)
@@ -257,6 +260,7 @@ class Consumer:
         pull: PullRules | None = None,
         retry_count_max: int | None = None,
         offsets_directory: Path | None = None,
+        trace: bool | str = False,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
@@ -265,6 +269,7 @@ class Consumer:
         """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used.
 
         A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
+        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
         """
         self.group = group
         self._background = background_loop()
@@ -279,6 +284,7 @@ class Consumer:
             pull=pull,
             retry_count_max=retry_count_max,
             offsets_directory=offsets_directory,
+            trace=trace,
             instance_name=instance_name,
             credentials=credentials,
             connect=connect,
@@ -324,6 +330,7 @@ class Consumer:
             if message.home.is_paused:
                 self._background.run(self._hold_back(message))
             elif not message.home.is_dropped:
+                self._subscriber.begun(message)
                 self._current = message
                 return message
 

@@ -18,8 +18,9 @@ from typing import Self
 from bolide.client.config import Credentials, client_config
 from bolide.client.pulling import PullRules
 from bolide.client.received import Received
+from bolide.client.rules import LOCAL_DIRECTORY, SubscriberRules
 from bolide.client.starting import StartFrom
-from bolide.client.subscriber import LOCAL_DIRECTORY, Subscriber, SubscriberRules
+from bolide.client.subscriber import Subscriber
 from bolide.client.subscriptions import parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
@@ -45,6 +46,7 @@ class Consumer:
         pull: PullRules | None = None,
         retry_count_max: int | None = None,
         offsets_directory: Path | None = None,
+        trace: bool | str = False,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
@@ -53,6 +55,7 @@ class Consumer:
         """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used.
 
         A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
+        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
         """
         rules = SubscriberRules(
             is_broadcasting=broadcasting,
@@ -62,6 +65,7 @@ class Consumer:
             pull=pull or PullRules(),
             retry_count_max=retry_count_max,
             local_directory=offsets_directory or LOCAL_DIRECTORY,
+            trace=trace,
         )
         # The local file of a broadcasting member is found again under its name, so the name must not change.
         name = instance_name or ("DEFAULT" if broadcasting else "")
@@ -107,6 +111,7 @@ class Consumer:
             if message.home.is_paused:
                 self._hand = self.hold_back(message, self._hand)
             elif not message.home.is_dropped:
+                self.subscriber.begun(message)
                 self._current = message
                 return message
 
@@ -120,7 +125,9 @@ class Consumer:
         """Several messages at once, each with its own verdict to come; none after `timeout_s`, or when closed."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self.subscriber.receive(count_max)
+                received = await self.subscriber.receive(count_max)
+            self.subscriber.begun(*received)
+            return received
         except TimeoutError:
             return []
 

@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials, client_config
 from bolide.client.listener import CONSUME_TIMEOUT_S, ConsumeHook, Function, Listener
+from bolide.client.rules import LOCAL_DIRECTORY, SubscriberRules
 from bolide.client.starting import StartFrom
-from bolide.client.subscriber import LOCAL_DIRECTORY, Subscriber, SubscriberRules
+from bolide.client.subscriber import Subscriber
 from bolide.client.subscriptions import parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
@@ -48,6 +49,7 @@ class Handler:
     hooks: tuple[ConsumeHook, ...] = ()
     retry_count_max: int | None = None
     offsets_directory: Path = LOCAL_DIRECTORY
+    trace: bool | str = False
 
 
 registered: list[Handler] = []
@@ -65,6 +67,7 @@ def handler(
     hooks: Sequence[ConsumeHook] = (),
     retry_count_max: int | None = None,
     offsets_directory: Path = LOCAL_DIRECTORY,
+    trace: bool | str = False,
 ) -> Callable[[F], F]:
     """Have a function called for each message of these topics, once `run` has begun; it may be async."""
 
@@ -82,6 +85,7 @@ def handler(
                 hooks=tuple(hooks),
                 retry_count_max=retry_count_max,
                 offsets_directory=offsets_directory,
+                trace=trace,
             )
         )
         return function
@@ -164,6 +168,7 @@ def _subscriber(item: Handler, namesrv: str | None, credentials: Credentials | N
         start_from=item.start_from or StartFrom.newest(),
         retry_count_max=item.retry_count_max,
         local_directory=item.offsets_directory,
+        trace=item.trace,
     )
     name = "DEFAULT" if item.broadcasting else ""
     config = client_config(namesrv, instance_name=name, credentials=credentials)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from bolide.client.receipt import Receipt
@@ -20,6 +21,23 @@ class SendHook(Protocol):
     def after_send(
         self, message: Message, queue: MessageQueue, receipt: Receipt | None, problem: BolideError | None
     ) -> None: ...
+
+
+class SendHooks:
+    """All hooks of a producer."""
+
+    def __init__(self, hooks: Iterable[SendHook]) -> None:
+        self._hooks = list(hooks)
+
+    def before(self, message: Message, queue: MessageQueue) -> None:
+        if self._hooks:
+            tell(partial(hook.before_send, message, queue) for hook in self._hooks)
+
+    def after(
+        self, message: Message, queue: MessageQueue, receipt: Receipt | None, problem: BolideError | None
+    ) -> None:
+        if self._hooks:
+            tell(partial(hook.after_send, message, queue, receipt, problem) for hook in self._hooks)
 
 
 def tell(calls: Iterable[Callable[[], None]]) -> None:

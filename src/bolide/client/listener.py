@@ -22,6 +22,7 @@ from bolide.client.hooks import tell
 from bolide.client.received import Received, Verdict
 from bolide.client.replies import Replies
 from bolide.client.subscriber import Subscriber
+from bolide.client.tracing import EXCEPTION, TIMEOUT
 from bolide.errors import Refusal
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
@@ -101,6 +102,7 @@ class Listener:
     async def _consume(self, message: Received) -> None:
         if message.home.is_dropped:
             return
+        self._subscriber.begun(message)
         if self._hooks:
             tell(partial(hook.before_consume, message) for hook in self._hooks)
         problem: Exception | None = None
@@ -116,6 +118,8 @@ class Listener:
                 log.exception("consuming failed, the message comes again: %r", message)
         if self._hooks:
             tell(partial(hook.after_consume, message, problem) for hook in self._hooks)
+        if self._subscriber.tracing is not None and problem is not None:
+            self._subscriber.tracing.ended(message, TIMEOUT if limit.expired() else EXCEPTION)
         if message.verdict is None:
             if problem is None:
                 message.ack()

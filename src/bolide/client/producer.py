@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
@@ -18,7 +17,7 @@ from bolide.client import this_process
 from bolide.client.config import Credentials, client_config
 from bolide.client.failures import is_network, is_worth_another
 from bolide.client.gathering import Gathering
-from bolide.client.hooks import SendHook, tell
+from bolide.client.hooks import SendHook, SendHooks
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance, unreachable
 from bolide.client.outgoing import (
     SendRules,
@@ -36,8 +35,9 @@ from bolide.client.receipt import Receipt, batch_receipts, receipt_of
 from bolide.client.requests import Requesting
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
+from bolide.client.tracing import tracing_of
 from bolide.clock import Clock, SystemClock
-from bolide.errors import BolideError, ClientError, ConnectError, RequestTimeout
+from bolide.errors import ClientError, ConnectError, RequestTimeout
 from bolide.kernel.plain_client import Item
 from bolide.model.message import Message
 from bolide.model.names import group_problem
@@ -71,11 +71,13 @@ class Producer(Requesting):
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
+        trace: bool | str = False,
         clock: Clock | None = None,
     ) -> None:
         """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
 
-        With `linger_ms` messages of a topic wait so long for each other and leave as one batch.
+        With `linger_ms` messages of a topic wait so long for each other and leave as one batch. `trace` tells of every
+        message in RocketMQ's trace topic, or in the one that is named.
         """
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
@@ -95,11 +97,12 @@ class Producer(Requesting):
         self._retry_count = retry_count
         self._retries_unsafe = retries_unsafe
         self._avoids_slow = avoids_slow
-        self._hooks = list(hooks)
+        self._hooks = SendHooks(hooks)
+        self.tracing = tracing_of(group, trace, self._config, self._clock)
         self._linger_ms = linger_ms
         self._short_size = self.rules.short_size
         # Messages that need no thought take the short way; each of these is a thought.
-        self._is_plain = not (hooks or credentials or avoids_slow or retries_unsafe)
+        self._is_plain = not (hooks or trace or credentials or avoids_slow or retries_unsafe)
         self._guests = Guests()
         self._topics: dict[str, None] = {}
         self._stack = AsyncExitStack()
@@ -123,6 +126,8 @@ class Producer(Requesting):
         ip = ip_address(instance.client_id.partition("@")[0]).packed
         self.ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
         await self._stack.enter_async_context(self._guests)
+        if self.tracing is not None:
+            await self._stack.enter_async_context(self.tracing)
         self._gathering = Gathering(
             instance,
             self.rules,
@@ -291,7 +296,7 @@ class Producer(Requesting):
         route = await self._route(message.topic)
         chosen = queue or self.choose(route, shard, None)
         address = await self.instance.found_address(message.topic, chosen.broker_name)
-        self._tell_before(message, chosen)
+        self._hooks.before(message, chosen)
         await self.instance.client.send_oneway(address, to_queue(command, chosen))
 
     async def send_batch(
@@ -350,12 +355,12 @@ class Producer(Requesting):
                 break
             chosen = queue or self.choose(route, shard, last_broker)
             last_broker = chosen.broker_name
-            self._tell_before(message, chosen)
+            self._hooks.before(message, chosen)
             try:
                 receipts = await attempt(chosen, left_s)
             except ClientError as failure:
                 self.note(chosen, begun_s, failure)
-                self._tell_after(message, chosen, None, failure)
+                self._hooks.after(message, chosen, None, failure)
                 problem = failure
                 if not is_worth_another(failure):
                     raise
@@ -364,7 +369,7 @@ class Producer(Requesting):
                 continue
             self.note(chosen, begun_s, None)
             receipt = receipts[0]
-            self._tell_after(message, chosen, receipt, None)
+            self._hooks.after(message, chosen, receipt, None)
             if self._retries_unsafe and not receipt.is_ok:
                 continue
             return receipts
@@ -390,10 +395,14 @@ class Producer(Requesting):
             raise ClientError(
                 f"broker {queue.broker_name} has no master in the route of {queue.topic}", BROKER_NOT_IN_ROUTE
             )
+        begun_ms = self._clock.now_ms()
         try:
-            return await instance.request(address, to_queue(command, queue), left_s)
+            answer = await instance.request(address, to_queue(command, queue), left_s)
         except ConnectError as problem:
             raise unreachable(queue.broker_name, problem) from problem
+        if self.tracing is not None:
+            self.tracing.published(command, queue, address, answer, begun_ms)
+        return answer
 
     def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
         """The queue for the next message."""
@@ -482,15 +491,3 @@ class Producer(Requesting):
                 "open one in each process"
             )
         return instance
-
-    # Hooks
-
-    def _tell_before(self, message: Message, queue: MessageQueue) -> None:
-        if self._hooks:
-            tell(partial(hook.before_send, message, queue) for hook in self._hooks)
-
-    def _tell_after(
-        self, message: Message, queue: MessageQueue, receipt: Receipt | None, problem: BolideError | None
-    ) -> None:
-        if self._hooks:
-            tell(partial(hook.after_send, message, queue, receipt, problem) for hook in self._hooks)

@@ -161,6 +161,11 @@ class Received:
         """1 at the first delivery, one more at each retry."""
         return 1 + self.stored.reconsume_times + self.local_retry_count
 
+    @property
+    def retry_times(self) -> int:
+        """How often the broker gave it again."""
+        return self.stored.reconsume_times
+
     # Answering it
 
     @property

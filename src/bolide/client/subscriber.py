@@ -13,8 +13,6 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bolide.client.config import ClientConfig
@@ -23,15 +21,17 @@ from bolide.client.instance import Instance, open_instance
 from bolide.client.locking import QueueLocks, renew_forever
 from bolide.client.membership import members_of
 from bolide.client.positions import BrokerPositions, FilePositions
-from bolide.client.pulling import PullRules, QueuePull
+from bolide.client.pulling import QueuePull
 from bolide.client.received import Decide, Home, Received, Verdict
+from bolide.client.rules import SubscriberRules
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
-from bolide.client.starting import StartFrom, start_offset
+from bolide.client.starting import start_offset
 from bolide.client.state import queues_at_work, running_state
 from bolide.client.subscriptions import EVERYTHING, subscription_of
+from bolide.client.tracing import FAILED, SUCCESS, tracing_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
-from bolide.model.allocation import Strategy, allocate, averagely
+from bolide.model.allocation import allocate
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX, retry_topic
@@ -43,24 +43,10 @@ REBALANCE_INTERVAL_S = 20.0
 UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message may change, or a queue is not given free
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
-LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
 HAND_OVER_S = 0.5
 _SPACING_S = 0.3
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberRules:
-    """How a member consumes."""
-
-    is_broadcasting: bool = False
-    is_ordered: bool = False
-    start_from: StartFrom = field(default_factory=StartFrom.newest)
-    strategy: Strategy = averagely
-    pull: PullRules = field(default_factory=PullRules)
-    retry_count_max: int | None = None
-    local_directory: Path = LOCAL_DIRECTORY
 
 
 class Subscriber:
@@ -82,6 +68,7 @@ class Subscriber:
         self.owned: dict[MessageQueue, InFlight] = {}
         self._config = config
         self.clock = clock
+        self.tracing = tracing_of(group, rules.trace, config, clock)
         version_ms = clock.now_ms()
         subscribed = dict(topics)
         if not rules.is_broadcasting:
@@ -141,6 +128,8 @@ class Subscriber:
         instance.consumers[self.group] = self
         await instance.heartbeat()
         await self._stack.enter_async_context(self._guests)
+        if self.tracing is not None:
+            await self._stack.enter_async_context(self.tracing)
         await self._rebalance()
         self._start_task(self._rebalance_forever(), "rebalance")
         self._start_task(self._tell_forever(), "progress")
@@ -368,6 +357,12 @@ class Subscriber:
                 self._ready.append(inflight)
         return taken
 
+    def begun(self, *messages: Received) -> None:
+        """The user has them now; for those who trace."""
+        if self.tracing is not None:
+            for message in messages:
+                self.tracing.begun(message)
+
     def untake(self, home: Home, messages: Sequence[Received]) -> None:
         """Messages that were taken, and given to nobody."""
         inflight = self.owned.get(home.queue)
@@ -401,6 +396,8 @@ class Subscriber:
 
     def carry_out(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         """Do what a user said of a message."""
+        if self.tracing is not None:
+            self.tracing.ended(message, SUCCESS if verdict is Verdict.ACK else FAILED)
         home = message.home
         if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again

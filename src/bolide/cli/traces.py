@@ -1,0 +1,66 @@
+"""`bolide trace`: the way of a message, as those who sent and consumed it told."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from bolide.admin.traces import MessageTrace
+from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.start import fail
+from bolide.cli.topics import moment
+from bolide.model.topics import TRACE_TOPIC
+
+
+def trace(
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="the id of a message, the broker's id of it, or a key")],
+    topic: Annotated[str, typer.Option("-t", "--topic", help="the topic that clients trace to")] = TRACE_TOPIC,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Who sent a message, where it is stored, and what each group made of it; clients tell it with trace=True."""
+    found = ask(namesrv, lambda admin: admin.trace(wanted, topic))
+    if output is Output.JSON:
+        typer.echo(json.dumps([asdict(each) for each in found], ensure_ascii=False))
+        return
+    if not found:
+        fail(
+            f"nothing was told of {wanted} in {topic}; producers and consumers tell with trace=True, "
+            "and records take a second to arrive"
+        )
+    for number, each in enumerate(found):
+        if number:
+            typer.echo()
+        _show(each)
+
+
+def _show(trace: MessageTrace) -> None:
+    facts = {
+        "topic": trace.topic,
+        "tags": trace.tags,
+        "keys": " ".join(trace.keys),
+        "size": f"{trace.body_size} bytes" if trace.body_size is not None else None,
+        "kind": trace.kind if trace.kind != "normal" else None,
+        "offset id": trace.offset_id,
+    }
+    typer.echo(f"message {trace.message_id}")
+    for name, value in facts.items():
+        if value:
+            typer.echo(f"  {name:<10}{value}")
+    begun_ms = trace.steps[0].at_ms
+    rows = [
+        {
+            "at": moment(step.at_ms),
+            "after ms": step.at_ms - begun_ms,
+            "what": step.what,
+            "group": step.group,
+            "client": step.client,
+            "cost ms": step.cost_ms,
+            "attempt": step.attempt,
+            "status": step.status,
+            "where": step.where,
+        }
+        for step in trace.steps
+    ]
+    show(rows, Output.TABLE, empty="")

@@ -1,0 +1,24 @@
+"""How a member of a consumer group consumes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bolide.client.pulling import PullRules
+from bolide.client.starting import StartFrom
+from bolide.model.allocation import Strategy, averagely
+
+LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberRules:
+    """How a member consumes."""
+
+    is_broadcasting: bool = False
+    is_ordered: bool = False
+    start_from: StartFrom = field(default_factory=StartFrom.newest)
+    strategy: Strategy = averagely
+    pull: PullRules = field(default_factory=PullRules)
+    retry_count_max: int | None = None
+    local_directory: Path = LOCAL_DIRECTORY
+    trace: bool | str = False  # whether to tell of every message, or the topic to do it in
