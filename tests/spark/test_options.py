@@ -3,6 +3,7 @@
 import pytest
 
 from bolide.errors import ConfigError
+from bolide.spark import columns, schema
 from bolide.spark.offsets import EARLIEST, Queue
 from bolide.spark.options import SQL, TAG, sink_options, source_options
 
@@ -76,3 +77,7 @@ def test_a_sink_names_its_guarantee_and_its_broker_only_where_that_counts() -> N
 def test_secrets_are_not_shown() -> None:
     options = source_options({**NAMESRV, "subscribe": "t", "accessKey": "key", "secretKey": "verysecret"})
     assert "verysecret" not in repr(options)
+
+
+def test_the_columns_of_a_topic_are_those_that_records_are_spread_into() -> None:
+    assert {name: columns.TYPES[name][1] for name in columns.COLUMNS} == schema.COLUMNS

@@ -47,10 +47,12 @@ class Task(InputPartition):
 
 def read_task(options: SourceOptions, schema: "StructType", task: Task) -> Iterator["pa.RecordBatch"]:
     """The rows of a task as Arrow batches."""
-    from bolide.spark.interim import batch_of
+    import pyarrow as pa
+
+    from bolide.spark.columns import Columns
     from bolide.spark.schema import arrow_schema
 
-    arrow = arrow_schema(schema)
+    arrow, spreading = arrow_schema(schema), dict[str, Columns]()
     with Cluster(options.cluster, task.addresses) as cluster:
         pulls = RangePulls(
             cluster,
@@ -61,7 +63,10 @@ def read_task(options: SourceOptions, schema: "StructType", task: Task) -> Itera
             timeout_s=options.pull_timeout_s,
         )
         for broker_name, records in _gathered(pulls.read(task.ranges)):
-            yield batch_of(records, broker_name, arrow)
+            if broker_name not in spreading:
+                spreading[broker_name] = Columns(schema.names, broker_name)
+            found = spreading[broker_name].batch_of(records)
+            yield pa.RecordBatch.from_arrays(found.columns, schema=arrow)  # a user's schema may say NOT NULL
 
 
 def _gathered(answers: Iterator[tuple[Queue, Buffer]]) -> Iterator[tuple[str, Buffer]]:

@@ -1,4 +1,4 @@
-"""`format("bolide")`: topics as batch and streaming source.
+"""`format("bolide")`: topics as batch and streaming source, and as batch and streaming sink.
 
 Spark makes one of these in many processes and pickles it between them, so it holds the options and nothing else. What
 it hands out is imported when it is asked for: every worker imports this module to learn the format's name.
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from bolide.spark.options import source_options
+from bolide.spark.options import sink_options, source_options
 from bolide.spark.schema import checked, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
         DataSourceReader,
+        DataSourceStreamArrowWriter,
         DataSourceStreamReader,
     )
     from pyspark.sql.types import StructType
@@ -44,6 +46,16 @@ class BolideSource(DataSource):
         from bolide.spark.stream import StreamReader
 
         return StreamReader(source_options(self._given), checked(schema))
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        from bolide.spark.writer import BatchWriter
+
+        return BatchWriter(sink_options(self._given), schema, overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802
+        from bolide.spark.writer import StreamWriter
+
+        return StreamWriter(sink_options(self._given), schema, overwrite)
 
 
 class RocketmqSource(BolideSource):

@@ -1,0 +1,109 @@
+"""The sink: rows become messages, none is lost, and a repetition can be told."""
+
+from collections import Counter
+
+import pytest
+
+import bolide
+from bolide.spark.rows import IDENTITY
+
+
+def sink(frame, namesrv: str, **options: object):
+    writer = frame.write.format("bolide").mode("append").option("bolide.bootstrap.servers", namesrv)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    return writer
+
+
+def messages(spark, namesrv: str, topic: str) -> list:
+    reader = spark.read.format("bolide").option("bolide.bootstrap.servers", namesrv).option("subscribe", topic)
+    return reader.load().collect()
+
+
+@pytest.mark.feature("D04")
+def test_a_row_becomes_a_message_with_all_it_says(spark, rocket) -> None:
+    rocket.create_topic("SinkRows", 4)
+    frame = spark.sql(
+        """
+        SELECT 'SinkRows' AS topic, concat('row ', id) AS body, concat('T', id % 3) AS tags,
+               array(concat('k', id), concat('j', id)) AS keys, map('n', string(id)) AS properties,
+               concat('shard-', id % 7) AS shard
+        FROM range(0, 500, 1, 3)
+        """
+    )
+    sink(frame, rocket.namesrv).save()
+    found = messages(spark, rocket.namesrv, "SinkRows")
+    assert sorted(bytes(row.body).decode() for row in found) == sorted(f"row {n}" for n in range(500))
+    queues: dict[int, set[int]] = {}
+    for row in found:
+        number = int(bytes(row.body)[4:])
+        assert (row.tags, row.keys) == (f"T{number % 3}", f"k{number} j{number}")
+        assert row.properties["n"] == str(number)
+        queues.setdefault(number % 7, set()).add(row.queue_id)
+    assert all(len(ids) == 1 for ids in queues.values()), "a shard keeps to its queue"
+    names = Counter(row.properties[IDENTITY] for row in found)
+    assert len(names) == 500
+    assert {name.rsplit("/", 3)[1] for name in names} == {"0"}
+    assert len({name.split("/")[0] for name in names}) == 1
+
+
+@pytest.mark.feature("D04")
+def test_a_topic_can_be_copied_as_it_was_read(spark, rocket) -> None:
+    rocket.create_topic("SinkFrom", 2)
+    rocket.create_topic("SinkCopy", 2)
+    with bolide.Producer("sink-pg", rocket.namesrv) as producer:
+        for number in range(50):
+            producer.send("SinkFrom", b"%d" % number, tags="A", keys=[f"k{number}"], properties={"p": "q"})
+    reader = spark.read.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
+    sink(reader.option("subscribe", "SinkFrom").load(), rocket.namesrv, topic="SinkCopy").save()
+    found = messages(spark, rocket.namesrv, "SinkCopy")
+    assert sorted(int(bytes(row.body)) for row in found) == list(range(50))
+    assert {(row.tags, row.properties["p"], row.keys == f"k{int(bytes(row.body))}") for row in found} == {
+        ("A", "q", True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "complaint"),
+    [
+        ("SELECT 'x' AS bodi", {"topic": "SinkRows"}, "did you mean body"),
+        ("SELECT 'x' AS body", {}, "give the option, or a column"),
+        ("SELECT 1 AS body", {"topic": "SinkRows"}, "binary or string"),
+        ("SELECT 'x' AS body, 5 AS tags", {"topic": "SinkRows"}, "cast it"),
+        ("SELECT 'x' AS body", {"topic": "SinkRows", "subscribe": "SinkRows"}, "is no option here"),
+        ("SELECT '' AS body", {"topic": "SinkRows"}, "empty body"),
+        ("SELECT 'x' AS body, 'a\\u0001b' AS tags", {"topic": "SinkRows"}, "the characters 1 and 2"),
+    ],
+)
+def test_rows_that_are_no_messages_are_refused_with_what_to_do(spark, rocket, query, options, complaint) -> None:
+    with pytest.raises(Exception, match=complaint):
+        sink(spark.sql(query), rocket.namesrv, **options).save()
+
+
+@pytest.mark.feature("D04")
+def test_a_batch_that_failed_and_was_repeated_is_recognised_by_its_identity(spark, rocket, tmp_path) -> None:
+    """The broker takes the messages, the batch fails behind it, and Spark repeats it."""
+    rocket.create_topic("SinkAgainFrom", 1)
+    rocket.create_topic("SinkAgain", 2)
+    with bolide.Producer("sink-pg", rocket.namesrv) as producer:
+        for number in range(40):
+            producer.send("SinkAgainFrom", b"%d" % number)
+    source = spark.readStream.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
+    frame = source.option("subscribe", "SinkAgainFrom").option("startingOffsets", "earliest").load()
+
+    def run() -> None:
+        writer = frame.select("body").writeStream.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
+        writer = writer.option("topic", "SinkAgain").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+
+    run()
+    # As after a crash between the sends and Spark's own note of it.
+    for name in ("commits/0", "commits/.0.crc"):
+        (tmp_path / "checkpoint" / name).unlink(missing_ok=True)
+    run()
+    found = messages(spark, rocket.namesrv, "SinkAgain")
+    names = Counter(row.properties[IDENTITY] for row in found)
+    assert len(found) == 80
+    assert set(names.values()) == {2}
+    by_name = {row.properties[IDENTITY]: bytes(row.body) for row in found}
+    assert sorted(map(int, by_name.values())) == list(range(40)), "without the repetitions, each row once"
