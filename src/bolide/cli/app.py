@@ -33,7 +33,15 @@ def _only_listed() -> None:
 for name, summary in SERVERS.items():
     app.command(name, help=summary)(_only_listed)
 app.command("spark-shell")(spark.spark_shell)
-for command in (messages.send, messages.consume, messages.tail, messages.run, cluster.cluster, traces.trace):
+for command in (
+    messages.send,
+    messages.recall,
+    messages.consume,
+    messages.tail,
+    messages.run,
+    cluster.cluster,
+    traces.trace,
+):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")

@@ -4,16 +4,18 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bolide import Consumer, MessageQueue, Producer, Received, StartFrom
+from bolide import Consumer, MessageQueue, Producer, Receipt, Received, StartFrom
 from bolide.aio import PullConsumer
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
 from bolide.cli.start import fail, plain_errors
+from bolide.client.delaying import When
 
 _SHOWN_SIZE = 2000
 
@@ -28,16 +30,24 @@ def send(
     keys: Annotated[list[str] | None, typer.Option("--keys", help="a key to find it by; may be repeated")] = None,
     properties: Annotated[list[str] | None, typer.Option("--property", help="name=value; may be repeated")] = None,
     shard: Annotated[str | None, typer.Option(help="messages of one shard keep their order")] = None,
+    delay: Annotated[float | None, typer.Option(help="deliver it so many seconds from now")] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option(help="deliver it then: 2026-01-31T08:00, or with a zone, 2026-01-31T08:00+01:00")
+    ] = None,
+    delay_level: Annotated[
+        int | None, typer.Option(help="deliver it after one of RocketMQ's 18 delays: 1 is 1 s, 18 is 2 h")
+    ] = None,
     group: Annotated[str, typer.Option(help="the producer group")] = "bolide-cli",
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Send a message, a file, or the lines of standard input."""
+    """Send a message, a file, or the lines of standard input; at once, or to be delivered later."""
+    when = _when(delay, deliver_at, delay_level)
     with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
         count = 0
         for content in _bodies(body, file):
             receipt = producer.send(
-                topic, content, tags=tags, keys=keys or (), properties=_pairs(properties or []), shard=shard
+                topic, content, tags=tags, keys=keys or (), properties=_pairs(properties or []), shard=shard, **when
             )
             count += 1
             row = {
@@ -46,14 +56,42 @@ def send(
                 "queue": receipt.queue.queue_id,
                 "offset": receipt.queue_offset,
                 "status": receipt.status.name,
+                "recall_handle": receipt.recall_handle,
             }
-            typer.echo(
-                json.dumps(row)
-                if output is Output.JSON
-                else f"{receipt.msg_id} {receipt.queue.broker_name}:{receipt.queue.queue_id}@{receipt.queue_offset}"
-            )
+            typer.echo(json.dumps(row) if output is Output.JSON else _receipt_line(receipt))
         if not count:
             fail("nothing to send: standard input was empty")
+
+
+def _receipt_line(receipt: Receipt) -> str:
+    line = f"{receipt.msg_id} {receipt.queue.broker_name}:{receipt.queue.queue_id}@{receipt.queue_offset}"
+    return f"{line} recall with: bolide recall {receipt.recall_handle}" if receipt.recall_handle else line
+
+
+def _when(delay: float | None, deliver_at: str | None, delay_level: int | None) -> When:
+    when: When = {}
+    if delay is not None:
+        when["delay"] = delay
+    if deliver_at is not None:
+        try:
+            when["deliver_at"] = datetime.fromisoformat(deliver_at)
+        except ValueError:
+            fail(f"--deliver-at {deliver_at}: must be a time such as 2026-01-31T08:00 or 2026-01-31T08:00+01:00")
+    if delay_level is not None:
+        when["delay_level"] = delay_level
+    return when
+
+
+def recall(
+    handle: Annotated[str, typer.Argument(help="what `bolide send --delay` printed")],
+    group: Annotated[str, typer.Option(help="the producer group")] = "bolide-cli",
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Take a timed message back before it is delivered."""
+    with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
+        message_id = producer.recall(handle)
+        typer.echo(json.dumps({"id": message_id}) if output is Output.JSON else f"{message_id} is recalled")
 
 
 def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from bolide.client import consumer as asynchronous_consumer
 from bolide.client import producer as asynchronous_producer
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
+from bolide.client.delaying import When, timed
 from bolide.client.direct import Attempt, DirectSends
 from bolide.client.hooks import SendHook
 from bolide.client.pulling import PullRules
@@ -117,12 +118,16 @@ class Producer:
         queue: MessageQueue | None = None,
         waits_for_store: bool | None = None,
         timeout_s: float | None = None,
+        **when: Unpack[When],
     ) -> Receipt:
         """Send one message and wait until a broker has stored it.
 
-        Messages of one `shard` go to one queue, where they keep their order if one thread sends them.
+        Messages of one `shard` go to one queue, where they keep their order if one thread sends them. With `delay`,
+        `deliver_at` or `delay_level` it is stored now and delivered then.
         """
         self._background.check()
+        if when:
+            topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
         limit_s = timeout_s or self._core.timeout_s
         started_s = self._clock.monotonic_s()
         attempt: Attempt | None = None
@@ -154,6 +159,7 @@ class Producer:
         shard: str | None = None,
         queue: MessageQueue | None = None,
         waits_for_store: bool | None = None,
+        **when: Unpack[When],
     ) -> Future[Receipt]:
         """Hand a message over and go on; waits only while too many are under way.
 
@@ -171,8 +177,13 @@ class Producer:
                 shard=shard,
                 queue=queue,
                 waits_for_store=waits_for_store,
+                **when,
             )
         )
+
+    def recall(self, handle: str, timeout_s: float | None = None) -> str:
+        """Take a timed message back by the `recall_handle` of its receipt; returns its id."""
+        return self._background.run(self._core.recall(handle, timeout_s))
 
     def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""

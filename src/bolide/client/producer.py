@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from bolide.client import this_process
 from bolide.client.config import Credentials, client_config
+from bolide.client.delaying import Recalling, When, timed
 from bolide.client.failures import is_network, is_worth_another
 from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook, SendHooks
@@ -51,7 +52,7 @@ _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 log = logging.getLogger(__name__)
 
 
-class Producer(Requesting):
+class Producer(Requesting, Recalling):
     """A member of a producer group. Open while its `async with` block runs; tasks may share it."""
 
     def __init__(
@@ -182,11 +183,14 @@ class Producer(Requesting):
         queue: MessageQueue | None = None,
         waits_for_store: bool | None = None,
         timeout_s: float | None = None,
+        **when: Unpack[When],
     ) -> Receipt:
         """Send one message and wait until a broker has stored it.
 
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
         """
+        if when:
+            topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
         if timeout_s is None:
             short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
             future = None if short is None else self._gathering.give(*short, shard, queue)
@@ -207,11 +211,14 @@ class Producer(Requesting):
         shard: str | None = None,
         queue: MessageQueue | None = None,
         waits_for_store: bool | None = None,
+        **when: Unpack[When],
     ) -> asyncio.Future[Receipt]:
         """Hand a message over and go on; the future has its receipt. Waits only while too many are under way.
 
         Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
         """
+        if when:
+            topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
         short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
         if short is None:
             name = topic.topic if isinstance(topic, Message) else topic

@@ -25,13 +25,17 @@ _STORED = {status.value: status for status in SendStatus}
 
 
 class Receipt(NamedTuple):
-    """Where a message landed. `msg_id` is the producer's id, which consumers see; `offset_id` is the broker's."""
+    """Where a message landed. `msg_id` is the producer's id, which consumers see; `offset_id` is the broker's.
+
+    A timed message has a `recall_handle`, by which it can be taken back before it is due.
+    """
 
     queue: MessageQueue
     queue_offset: int
     msg_id: str
     offset_id: str
     status: SendStatus = SendStatus.SEND_OK
+    recall_handle: str | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -46,7 +50,8 @@ def receipt_of(answer: Command, queue: MessageQueue, msg_id: str) -> Receipt:
         raise ClientError(answer.remark or f"the broker refused with code {answer.code}", answer.code)
     fields = answer.fields
     stored_in = MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"]))
-    return Receipt(stored_in, int(fields["queueOffset"]), msg_id, fields["msgId"], status)
+    handle = fields.get("recallHandle")
+    return Receipt(stored_in, int(fields["queueOffset"]), msg_id, fields["msgId"], status, handle)
 
 
 def batch_receipts(answer: Command, queue: MessageQueue, msg_ids: list[str]) -> list[Receipt]:
@@ -70,5 +75,5 @@ def receipts_of(
     split = offset_ids.split(",")
     if len(split) != len(msg_ids):
         split = [offset_ids] * len(msg_ids)  # a broker that gives one id for all
-    rows = zip(repeat(queue), count(queue_offset), msg_ids, split, repeat(status), strict=False)
+    rows = zip(repeat(queue), count(queue_offset), msg_ids, split, repeat(status), repeat(None), strict=False)
     return list(map(_receipt_of_row, rows))

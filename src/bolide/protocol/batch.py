@@ -16,6 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from bolide.errors import ProtocolError, Refusal
 from bolide.kernel.plain import Buffer
+from bolide.model import properties as names
 from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import QueueOffset
 from bolide.model.topics import RETRY_PREFIX
@@ -126,7 +127,7 @@ def _check_alike(messages: Sequence[Message]) -> None:
     for message in messages:
         if message.topic != first.topic:
             _refuse(f"a batch for topics {first.topic!r} and {message.topic!r}; make one for each")
-        if message.delay_level:
+        if message.delay_level or not message.properties.keys().isdisjoint(names.TIMED_NAMES):
             _refuse("a batch with a delayed message; send that one alone")
         if message.waits_for_store != first.waits_for_store:
             _refuse("some messages of the batch wait for the store and some do not; make two batches")
