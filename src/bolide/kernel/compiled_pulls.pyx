@@ -109,6 +109,8 @@ cdef int field_of(const Text* key) noexcept nogil:
     if key.size == 13:
         if is_text(key, b"consumerGroup", 13):
             return GROUP
+        if is_text(key, b"bolideBulkMax", 13):
+            return SOURCE  # rare like it, and left to others like it
         return SOURCE if is_text(key, b"requestSource", 13) else NOBODYS
     if key.size == 14:
         return EXPRESSION_TYPE if is_text(key, b"expressionType", 14) else NOBODYS

@@ -41,7 +41,7 @@ def read_pulls(stream: Buffer, bounds: list[int]) -> list[PullRequest | None]:
 
 def _read_pull(header: Header) -> PullRequest | None:
     codec, code, _, _, opaque, flag, _, fields, _ = header
-    if code not in PULL_REQUESTS or flag & 3 or "requestSource" in fields:
+    if code not in PULL_REQUESTS or flag & 3 or "requestSource" in fields or "bolideBulkMax" in fields:
         return None
     group, topic = fields.get("consumerGroup"), fields.get("topic")
     if group is None or topic is None:

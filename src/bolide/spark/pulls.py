@@ -112,6 +112,7 @@ class RangePulls:
         self._timeout_s = timeout_s
         self._count = _COUNT_FIRST
         self._answer_size = BULK_SIZE
+        self._is_bulk = False
 
     def read(self, ranges: Sequence[Range]) -> Iterator[tuple[Queue, Buffer]]:
         """The records of the ranges in their order, as they came: some whole records of one queue at a time."""
@@ -132,7 +133,7 @@ class RangePulls:
                 continue
             flying.popleft()
             silent_since_s = self._clock.monotonic_s()
-            records = self._taken(piece, answer, flying, left)
+            records = self._taken(piece, answer, flying)
             if len(records):
                 yield piece.queue, records
 
@@ -166,18 +167,25 @@ class RangePulls:
             piece.opaque = 0
             left.appendleft(piece)
 
-    def _taken(self, piece: _Piece, answer: Answer, flying: deque[_Piece], left: deque[_Piece]) -> Buffer:
+    def _taken(self, piece: _Piece, answer: Answer, flying: deque[_Piece]) -> Buffer:
         """The records of an answer that belong to its piece; what the piece still lacks is put at the head."""
         next_offset, records = self._judge(piece, answer)
+        self._learn(piece, next_offset, len(records))
         if next_offset < piece.end:
-            if answer.code == ResponseCode.SUCCESS and not self._subscription.is_filtered:
-                self._count = max(1, next_offset - piece.first)  # as much as this broker gives
             flying.appendleft(_Piece(piece.queue, next_offset, piece.end))
-        elif 2 * len(records) < BULK_SIZE and piece.end - piece.first >= self._count > _APACHE_COUNT_MAX:
-            self._count = min(2 * self._count, _COUNT_MAX)
-        if len(records):
-            self._answer_size = len(records)
         return records if next_offset <= piece.end else records_before(records, piece.end)
+
+    def _learn(self, piece: _Piece, next_offset: int, size: int) -> None:
+        """How many messages the next pulls should ask for, from what this one was given."""
+        given = next_offset - piece.first
+        if not size or self._subscription.is_filtered:
+            return
+        self._answer_size = size
+        self._is_bulk = self._is_bulk or given > _APACHE_COUNT_MAX
+        if next_offset < piece.end and (not self._is_bulk or 2 * size > BULK_SIZE):
+            self._count = max(1, given)  # it will give as much again; in bulk, a short one may have met a file's end
+        elif self._is_bulk and next_offset >= piece.end and 2 * size < BULK_SIZE and given >= self._count:
+            self._count = min(2 * self._count, _COUNT_MAX)
 
     def _judge(self, piece: _Piece, answer: Answer) -> tuple[int, Buffer]:
         """Where to go on, and what was found; raises where something is gone that was to be read."""

@@ -79,6 +79,23 @@ class Stretch(NamedTuple):
     def first_size(self) -> int:
         return int.from_bytes(self.entries[8:12], "big")
 
+    def in_bulk(self, count_max: int, near_size_max: int, far_size_max: int) -> "Stretch":
+        """The same with other limits, and no further than the segment goes: what lies in the next is for the next."""
+        end, entries = self.log_base + len(self.log), self.entries
+        low, high = 1, len(entries) // ENTRY_SIZE
+        while low < high:  # the first entry that points behind the segment
+            middle = (low + high) // 2
+            at = middle * ENTRY_SIZE
+            if int.from_bytes(entries[at : at + 8], "big") < end:
+                low = middle + 1
+            else:
+                high = middle
+        return self._replace(
+            entries=entries[: low * ENTRY_SIZE],
+            near_limits=(near_size_max, count_max),
+            far_limits=(far_size_max, count_max),
+        )
+
 
 def memory_size() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -39,6 +39,12 @@ from bolide.store.store import Store
 
 _TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
 
+# A pull in bulk: what it may ask for at most, and how much of it from the disk, for the loop waits meanwhile.
+BULK_FIELD = "bolideBulkMax"
+BULK_SIZE_MAX = 4 << 20
+_BULK_FAR_SIZE_MAX = 1 << 20
+_BULK_COUNT_MAX = 65_536
+
 _CODES = {
     PullStatus.FOUND: ResponseCode.SUCCESS,
     PullStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -131,8 +137,16 @@ class Pulls:
 
     def pull(self, request: Request) -> Reply:
         """11 and 361."""
-        pull = read_pull(PullMessageRequest.decode(request.command.fields))
-        return self._first(request, pull, self._access.check(pull))
+        command = request.command
+        pull = read_pull(PullMessageRequest.decode(command.fields))
+        allowed = self._access.check(pull)
+        bulk_size_max = _bulk_size(command)
+        if bulk_size_max and not command.is_oneway:
+            frame = self._gather(command.codec, command.opaque, pull, allowed, bulk_size_max)
+            if frame is not None:
+                request.session.push(frame)
+                return None
+        return self._first(request, pull, allowed)
 
     def _first(self, request: Request, pull: Pull, allowed: Allowed) -> Reply:
         """The first run of a pull: it may commit an offset, and it may be parked."""
@@ -197,15 +211,24 @@ class Pulls:
         is_over = self._sieve_time.is_over
         return self._store.read(key, pull.offset, count_max, None, size_max, wanted.sieve, is_over)
 
-    def _gather(self, codec: int, opaque: int, pull: Pull, allowed: Allowed) -> bytes | None:
-        """The usual case in one piece: a frame with messages, as `_find` and `_answer` would make it; else None."""
+    def _gather(
+        self, codec: int, opaque: int, pull: Pull, allowed: Allowed, bulk_size_max: int | None = None
+    ) -> bytes | None:
+        """The usual case in one piece: a frame with messages, as `_find` and `_answer` would make it; else None.
+
+        In bulk, for who reads whole topics, it has as many as fit the size; the rest is the same.
+        """
         queue = self._store.dispatch.queues.get((pull.topic, pull.queue_id))
         if queue is None or not queue.min_offset <= pull.offset < queue.next_offset:
             return None
         if allowed.is_special or self._offsets.has_reset(pull.group, pull.topic, pull.queue_id):
             return None
         count_max, size_max = pull.limits
+        if bulk_size_max is not None:
+            count_max = min(pull.count_max, _BULK_COUNT_MAX)
         stretch = self._store.reader.stretch(queue, pull.offset, count_max, allowed.wanted.tags is not None)
+        if stretch is not None and bulk_size_max is not None:
+            stretch = stretch.in_bulk(count_max, bulk_size_max, min(bulk_size_max, _BULK_FAR_SIZE_MAX))
         if stretch is None or stretch.first_size >= LARGE_SIZE:
             return None
         answer = kernel.answer_pull(
@@ -278,6 +301,12 @@ class Pulls:
         if config.broker_id and not is_slow:
             return 0
         return group.which_broker_when_consume_slowly if is_slow else group.broker_id
+
+
+def _bulk_size(command: Command) -> int:
+    """What `bolideBulkMax` allows, Bolide's own field, which other brokers pass over; 0 where it is not there."""
+    text = command.fields.get(BULK_FIELD, "")
+    return min(int(text), BULK_SIZE_MAX) if text.isdecimal() and len(text) < 10 else 0
 
 
 def physical_offset_of(record: memoryview) -> int:
