@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import broker, headers, routes, send_path
+from benchmarks import broker, headers, routes, send_path, sql_filter
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -50,3 +50,9 @@ def test_the_send_benchmark_does_the_same_work_in_every_run(capsys: pytest.Captu
     told = last_line(capsys)
     assert isinstance(told["facts"], dict)
     assert told["facts"].keys() == {"us", "plain_us", "kernel_us"}
+
+
+def test_the_filter_benchmark_finds_one_in_a_hundred(capsys: pytest.CaptureFixture[str]) -> None:
+    sql_filter.main(["--smoke"])
+    told = last_line(capsys)
+    assert (told["count"], told["found"]) == (4000, 40)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bolide.client.receipt import Receipt, SendStatus
     from bolide.client.received import Received
     from bolide.client.starting import StartFrom
+    from bolide.client.subscriptions import Sql
     from bolide.errors import ClientError, ReplyTimeout
     from bolide.model.message import Message
     from bolide.model.queue import MessageQueue
@@ -57,6 +58,7 @@ _HOMES = {
     "ReplyTimeout": "bolide.errors",
     "SendHook": "bolide.client.hooks",
     "SendStatus": "bolide.client.receipt",
+    "Sql": "bolide.client.subscriptions",
     "StartFrom": "bolide.client.starting",
     "handler": "bolide.client.handlers",
     "run": "bolide.client.handlers",
@@ -85,6 +87,7 @@ __all__ = [
     "ReplyTimeout",
     "SendHook",
     "SendStatus",
+    "Sql",
     "StartFrom",
     "__version__",
     "handler",

@@ -12,6 +12,7 @@ from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt, SendStatus
 from bolide.client.received import Received
 from bolide.client.starting import StartFrom
+from bolide.client.subscriptions import Sql
 from bolide.errors import BolideError, ClientError, ReplyTimeout
 from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
 from bolide.model.message import Message
@@ -40,6 +41,7 @@ __all__ = [
     "ReplyTimeout",
     "SendHook",
     "SendStatus",
+    "Sql",
     "StartFrom",
     "by_machine_room",
     "fixed",

@@ -67,6 +67,21 @@ def test_lines_of_standard_input_and_a_file_are_messages(rocket: Cluster, tmp_pa
     assert sorted(row["body"] for row in rows) == ["a whole file\n", "one", "three", "two"]
 
 
+@pytest.mark.feature("F267")
+def test_messages_are_chosen_by_sql() -> None:
+    with cluster(settings={"enablePropertyFilter": "true"}) as rocket:
+        for price in (5, 15, 25):
+            told(rocket.namesrv, "send", "Prices", str(price), "--property", f"price={price}")
+        wanted = ("--sql", "price > 10", "--group", "rich", "--from-beginning", "--max-messages", "2")
+        rows = told(rocket.namesrv, "consume", "Prices", *wanted)
+        assert sorted(row["body"] for row in rows) == ["15", "25"]
+        bad = run(rocket.namesrv, "tail", "Prices", "--sql", "price >")
+        assert "the end at character 7" in bad.stderr
+        both = run(rocket.namesrv, "consume", "Prices", "--sql", "price > 1", "--tags", "A")
+        assert "--tags or --sql, not both" in both.stderr
+        assert "Traceback" not in bad.stderr + both.stderr
+
+
 def test_what_cannot_be_sent_says_why(rocket: Cluster) -> None:
     for words, given, complaint in (
         (("send", "T"), "", "nothing to send"),

@@ -11,12 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from bolide import Consumer, MessageQueue, Producer, Receipt, Received, StartFrom
+from bolide import Consumer, MessageQueue, Producer, Receipt, Received, Sql, StartFrom
 from bolide.aio import PullConsumer
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
 from bolide.cli.start import fail, plain_errors
 from bolide.client.delaying import When
 
+EVERYTHING = "*"
+SqlText = Annotated[
+    str | None, typer.Option("--sql", help="which properties, as \"price > 10 AND region IN ('north', 'south')\"")
+]
 _SHOWN_SIZE = 2000
 
 
@@ -120,7 +124,8 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
 def consume(
     topic: Annotated[str, typer.Argument(help="which topic")],
     group: Annotated[str, typer.Option(help="the consumer group, which remembers how far it has come")] = "bolide-cli",
-    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = "*",
+    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
+    sql: SqlText = None,
     from_beginning: Annotated[
         bool, typer.Option(help="a group that is new here begins with the oldest message")
     ] = False,
@@ -130,22 +135,34 @@ def consume(
 ) -> None:
     """Print messages as they come, as a member of a group, until Ctrl-C."""
     start = StartFrom.oldest() if from_beginning else StartFrom.newest()
-    _print_all(Consumer(group, {topic: expression}, namesrv or DEFAULT_NAMESRV, start_from=start), max_messages, output)
+    with plain_errors():
+        topics = {topic: _wanted(expression, sql)}
+        consumer = Consumer(group, topics, namesrv or DEFAULT_NAMESRV, start_from=start)
+    _print_all(consumer, max_messages, output)
+
+
+def _wanted(tags: str, sql: str | None) -> str | Sql:
+    if sql is None:
+        return tags
+    if tags != EVERYTHING:
+        fail("give --tags or --sql, not both: say TAGS = 'A' in the expression")
+    return Sql(sql)
 
 
 def tail(
     topic: Annotated[str, typer.Argument(help="which topic")],
-    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = "*",
+    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
+    sql: SqlText = None,
     max_messages: Annotated[int | None, typer.Option(help="stop after so many")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Print what is sent from now on, without being part of any group."""
     with plain_errors():
-        asyncio.run(_tail(topic, expression, max_messages, namesrv or DEFAULT_NAMESRV, output))
+        asyncio.run(_tail(topic, _wanted(expression, sql), max_messages, namesrv or DEFAULT_NAMESRV, output))
 
 
-async def _tail(topic: str, expression: str, count_max: int | None, namesrv: str, output: Output) -> None:
+async def _tail(topic: str, expression: str | Sql, count_max: int | None, namesrv: str, output: Output) -> None:
     left = count_max if count_max is not None else -1
 
     async def follow(consumer: PullConsumer, queue: MessageQueue, offset: int, done: asyncio.Event) -> None:

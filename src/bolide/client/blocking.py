@@ -24,6 +24,7 @@ from bolide.client.receipt import Receipt
 from bolide.client.received import Received, Verdict
 from bolide.client.starting import StartFrom
 from bolide.client.submissions import Submissions
+from bolide.client.subscriptions import Topics
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
 from bolide.model.message import Message
@@ -261,7 +262,7 @@ class Consumer:
     def __init__(
         self,
         group: str,
-        topics: str | Mapping[str, str] | list[str],
+        topics: Topics,
         namesrv: str | None = None,
         *,
         start_from: StartFrom | None = None,
@@ -277,7 +278,7 @@ class Consumer:
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used.
+        """`topics` is a topic, several, or topic → tags or `Sql`. Without `namesrv` NAMESRV_ADDR is used.
 
         A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
         `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.

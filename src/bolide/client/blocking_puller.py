@@ -7,7 +7,7 @@ from bolide.client import puller
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
 from bolide.client.puller import Pulled
-from bolide.client.subscriptions import EVERYTHING
+from bolide.client.subscriptions import EVERYTHING, Expression
 from bolide.clock import Clock
 from bolide.model.queue import MessageQueue
 from bolide.remoting.config import ConnectConfig
@@ -82,7 +82,12 @@ class PullConsumer:
         self._background.run(self._core.commit(queue, offset))
 
     def pull(
-        self, queue: MessageQueue, offset: int, count_max: int = 32, expression: str = EVERYTHING, wait_s: float = 0.0
+        self,
+        queue: MessageQueue,
+        offset: int,
+        count_max: int = 32,
+        expression: Expression = EVERYTHING,
+        wait_s: float = 0.0,
     ) -> Pulled:
         """Messages of a queue from an offset on; with `wait_s` the broker waits so long for one to come."""
         return self._background.run(self._core.pull(queue, offset, count_max, expression, wait_s))

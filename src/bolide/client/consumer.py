@@ -10,7 +10,7 @@ loop does not: the message comes again. One message is out at a time, so each qu
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +21,7 @@ from bolide.client.received import Received
 from bolide.client.rules import LOCAL_DIRECTORY, SubscriberRules
 from bolide.client.starting import StartFrom
 from bolide.client.subscriber import Subscriber
-from bolide.client.subscriptions import parse_topics
+from bolide.client.subscriptions import Topics, parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
 from bolide.model.queue import MessageQueue
@@ -36,7 +36,7 @@ class Consumer:
     def __init__(
         self,
         group: str,
-        topics: str | Mapping[str, str] | list[str],
+        topics: Topics,
         namesrv: str | None = None,
         *,
         start_from: StartFrom | None = None,
@@ -52,7 +52,7 @@ class Consumer:
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`topics` is a topic, several, or topic → tag expression. Without `namesrv` NAMESRV_ADDR is used.
+        """`topics` is a topic, several, or topic → tags or `Sql`. Without `namesrv` NAMESRV_ADDR is used.
 
         A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
         `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.

@@ -24,7 +24,7 @@ from bolide.client.listener import CONSUME_TIMEOUT_S, ConsumeHook, Function, Lis
 from bolide.client.rules import LOCAL_DIRECTORY, SubscriberRules
 from bolide.client.starting import StartFrom
 from bolide.client.subscriber import Subscriber
-from bolide.client.subscriptions import parse_topics
+from bolide.client.subscriptions import Expression, Topics, parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
 from bolide.remoting.guests import Guests
@@ -40,7 +40,7 @@ class Handler:
 
     function: Function
     group: str
-    topics: Mapping[str, str]
+    topics: Mapping[str, Expression]
     concurrency: int = CONCURRENCY
     ordered: bool = False
     broadcasting: bool = False
@@ -56,7 +56,7 @@ registered: list[Handler] = []
 
 
 def handler(
-    topics: str | Mapping[str, str] | list[str],
+    topics: Topics,
     *,
     group: str,
     concurrency: int = CONCURRENCY,

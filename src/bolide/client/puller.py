@@ -22,7 +22,7 @@ from bolide.client.pulling import decode_pulled
 from bolide.client.received import Received, Verdict
 from bolide.client.replies import Replies
 from bolide.client.starting import max_offset, min_offset, offset_at
-from bolide.client.subscriptions import EVERYTHING, subscription_of, tag_test
+from bolide.client.subscriptions import EVERYTHING, Expression, subscription_of, tag_test
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
 from bolide.model.names import group_problem
@@ -150,9 +150,17 @@ class PullConsumer:
             await self._positions.tell(queue, offset)
 
     async def pull(
-        self, queue: MessageQueue, offset: int, count_max: int = 32, expression: str = EVERYTHING, wait_s: float = 0.0
+        self,
+        queue: MessageQueue,
+        offset: int,
+        count_max: int = 32,
+        expression: Expression = EVERYTHING,
+        wait_s: float = 0.0,
     ) -> Pulled:
-        """Messages of a queue from an offset on; with `wait_s` the broker waits so long for one to come."""
+        """Messages of a queue from an offset on; with `wait_s` the broker waits so long for one to come.
+
+        `expression` names tags, or is a `Sql`. Who finds NO_MATCHED_MSG goes on at the offset in the answer.
+        """
         if offset < 0 or count_max <= 0:
             raise ClientError(f"offset {offset} and count {count_max}: neither may be negative, nor the count 0")
         instance = await self._routed(queue)

@@ -27,7 +27,7 @@ from bolide.client.rules import SubscriberRules
 from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
 from bolide.client.starting import start_offset
 from bolide.client.state import queues_at_work, running_state
-from bolide.client.subscriptions import EVERYTHING, subscription_of
+from bolide.client.subscriptions import EVERYTHING, Expression, check_sql, subscription_of
 from bolide.client.tracing import FAILED, SUCCESS, tracing_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
@@ -50,10 +50,10 @@ log = logging.getLogger(__name__)
 
 
 class Subscriber:
-    """One member. `topics` is topic → tag expression."""
+    """One member. `topics` is topic → what is wanted of it."""
 
     def __init__(
-        self, group: str, topics: Mapping[str, str], config: ClientConfig, clock: Clock, rules: SubscriberRules
+        self, group: str, topics: Mapping[str, Expression], config: ClientConfig, clock: Clock, rules: SubscriberRules
     ) -> None:
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
@@ -116,6 +116,7 @@ class Subscriber:
             )
         for topic in self.subscriptions:
             await instance.refresh(topic)  # a topic that is not there yet may come; no name server at all is an error
+        await check_sql(instance, self.group, self.subscriptions.values())
         self._instance = instance
         self._started_ms = self.clock.now_ms()
         self._positions = (

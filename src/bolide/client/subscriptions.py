@@ -1,24 +1,50 @@
 """What a consumer asks for, as brokers want to hear it, and the second look at what they send.
 
-A broker compares hashes of tags, and two tags may share one: the tag itself is compared here.
+A broker compares hashes of tags, and two tags may share one: the tag itself is compared here. What an SQL92 expression
+lets through is decided by the broker alone, so it is asked before the start whether it will (`check_sql`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
+from bolide.client.instance import Instance
 from bolide.errors import ClientError
-from bolide.filter.tags import parse_tags, tag_hashes
+from bolide.filter.sql import SQL92, compile_sql
+from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
 from bolide.model.names import topic_problem
-from bolide.protocol.bodies import Subscription
+from bolide.protocol.bodies import ClientCheck, Subscription
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
 
 EVERYTHING = "*"
+_CHECK_LIMIT_S = 5.0
 
 
-def subscription_of(topic: str, expression: str, version_ms: int) -> Subscription:
-    """A subscription by tags."""
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """Messages whose properties satisfy an SQL92 expression: `Sql("price > 10 AND region IN ('north', 'south')")`.
+
+    The broker filters, and only with enablePropertyFilter=true.
+    """
+
+    expression: str
+
+
+Expression = str | Sql
+Topics = str | Mapping[str, Expression] | Mapping[str, str] | list[str]
+
+
+def subscription_of(topic: str, expression: Expression, version_ms: int) -> Subscription:
+    """A subscription by tags, or by SQL."""
     if problem := topic_problem(topic):
         raise ClientError(problem)
     try:
+        if isinstance(expression, Sql):
+            compile_sql(expression.expression)
+            return Subscription(
+                topic=topic, sub_string=expression.expression, expression_type=SQL92, sub_version=version_ms
+            )
         tags = parse_tags(expression)
     except ValueError as problem:
         raise ClientError(f"subscription of {topic}: {problem}") from None
@@ -32,8 +58,24 @@ def subscription_of(topic: str, expression: str, version_ms: int) -> Subscriptio
     )
 
 
-def parse_topics(topics: str | Mapping[str, str] | list[str]) -> dict[str, str]:
-    """`"Orders"`, `["Orders", "Refunds"]` or `{"Orders": "TagA || TagB"}`."""
+async def check_sql(instance: Instance, group: str, subscriptions: Iterable[Subscription]) -> None:
+    """Ask a broker of each topic whether it will filter by SQL; who cannot be asked will say so at the first pull."""
+    for subscription in subscriptions:
+        route = instance.known_route(subscription.topic)
+        if is_tag_type(subscription.expression_type) or route is None or not route.subscribe:
+            continue
+        address = instance.address(route.subscribe[0].broker_name, is_exact=False)
+        if address is None:
+            continue
+        asked = ClientCheck(client_id=instance.client_id, group=group, subscription_data=subscription)
+        command = Command(RequestCode.CHECK_CLIENT_CONFIG, body=asked.encode())
+        answer = await instance.request(address, command, _CHECK_LIMIT_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(f"subscription of {subscription.topic}: {answer.remark}", answer.code)
+
+
+def parse_topics(topics: Topics) -> dict[str, Expression]:
+    """`"Orders"`, `["Orders", "Refunds"]`, `{"Orders": "TagA || TagB"}` or `{"Orders": Sql("price > 10")}`."""
     if isinstance(topics, str):
         return {topics: EVERYTHING}
     if isinstance(topics, Mapping):

@@ -1,0 +1,188 @@
+"""How many messages a second does a broker examine for an SQL92 filter, and how does that compare with Java's?
+
+The same messages go to both brokers, in batches: each has a body and the properties of an order, and one in a hundred
+satisfies the expression. Then one consumer per queue walks it from its first message to its last, with a pull in
+flight at all times and the expression in each pull, as a lite pull consumer does; the brokers take turns. What is
+counted is every message between the first offset and the last, whether it was sent or not; what came is counted too,
+and has to be the same from both.
+
+What it does not show: a network, messages that are not in memory any more, and expressions that are left to the
+predicate (`kernel/plain_filter.py` says which).
+
+    python -m benchmarks.sql_filter                        # ours alone
+    python -m benchmarks.sql_filter --java --keep          # both, in one run
+    python -m benchmarks.sql_filter --smoke                # what the tests run
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import RESULTS, active_kernel, commit, machine
+from benchmarks.measured_brokers import QUEUES, Measured, bolide_up, java_up
+from bolide.clock import SystemClock
+from bolide.model.message import Message
+from bolide.model.queue import QueueOffset
+from bolide.protocol.batch import encode_batch
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
+from bolide.protocol.records import decode_records
+from bolide.remoting.client import Client
+from bolide.remoting.config import ConnectConfig
+from interop.process import await_that
+
+QUESTION = "How many messages a second are examined for an SQL92 filter?"
+TOPIC, GROUP = "BenchFilter", "bench_filter"
+EXPRESSION = "region = 'north' AND price > 90 AND customer IS NOT NULL"
+REGIONS = ("north", "south", "east", "west", "middle")
+BATCH_COUNT = 1000
+TIMEOUT_S = 60.0
+RATE_MIN, TIMES_MIN = 300_000, 5
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    options = read_options(argv)
+    settings: dict[str, object] = {"enablePropertyFilter": "true", "autoCreateSubscriptionGroup": "true"}
+    if options.smoke:
+        options.count, options.rounds, options.java = 4000, 1, False
+        settings |= {"mappedFileSizeCommitLog": 16 << 20}
+    rates: dict[str, list[float]] = {}
+    found: set[int] = set()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory, ExitStack() as stack:
+        starts = (bolide_up, java_up) if options.java else (bolide_up,)
+        servers = [stack.enter_context(start(Path(directory), settings)) for start in starts]
+        for server in servers:
+            asyncio.run(fill(server, options.count, options.body))
+            expect_stored(server, options.count)
+        for _ in range(options.rounds + 1):  # the first round is for warming up
+            for server in servers:
+                rate, count = asyncio.run(walk(server, options.count))
+                rates.setdefault(server.kind, []).append(rate)
+                found.add(count)
+    if len(found) != 1:
+        raise SystemExit(f"the brokers found different messages: {sorted(found)} in different runs")
+    return tell(options, {kind: told[1:] for kind, told in rates.items()}, found.pop())
+
+
+def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=QUESTION)
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--body", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--java", action="store_true", help="Java's broker beside ours")
+    parser.add_argument("--smoke", action="store_true", help="seconds, without Java")
+    parser.add_argument("--keep", action="store_true", help="add the answer to benchmarks/results")
+    return parser.parse_args(argv)
+
+
+def messages(count: int, body_size: int) -> Iterator[Message]:
+    """Orders; exactly one in a hundred satisfies the expression."""
+    for i in range(count):
+        is_wanted = i % 100 == 7
+        properties = {
+            "UNIQ_KEY": f"7F00000100002A9F{i:016X}",
+            "WAIT": "true",
+            "TAGS": "order",
+            "region": "north" if is_wanted else REGIONS[i % 5],
+            "price": str(91 + i % 9) if is_wanted else str(i * 7 % 91),
+            "customer": f"c-{i % 9973}",
+        }
+        yield Message(topic=TOPIC, body=b"x" * body_size, properties=properties)
+
+
+async def fill(server: Measured, count: int, body_size: int) -> None:
+    server.make_topic(TOPIC)
+    address = f"{server.broker[0]}:{server.broker[1]}"
+    waiting: list[Message] = []
+    async with Client(ConnectConfig(), SystemClock()) as client:
+        for number, message in enumerate(messages(count, body_size), 1):
+            waiting.append(message)
+            if len(waiting) == BATCH_COUNT or number == count:
+                fields = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(number // BATCH_COUNT % QUEUES)}
+                fields |= {"f": "0", "g": "1700000000000", "h": "0", "i": "", "j": "0", "k": "false", "m": "true"}
+                command = Command(RequestCode.SEND_BATCH_MESSAGE, fields=fields, body=encode_batch(waiting))
+                answer = await client.request(address, command, TIMEOUT_S)
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                waiting.clear()
+
+
+def expect_stored(server: Measured, count: int) -> None:
+    await_that(f"{server.kind} has all {count:,}", lambda: server.message_count(TOPIC) == count, TIMEOUT_S)
+
+
+async def walk(server: Measured, count: int) -> tuple[float, int]:
+    """Every queue from end to end at the same time; how many were examined in a second, and how many came."""
+    address = f"{server.broker[0]}:{server.broker[1]}"
+    async with Client(ConnectConfig(), SystemClock()) as client:
+        began_s = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            walks = [group.create_task(walk_queue(client, address, i), name=f"walk.{i}") for i in range(QUEUES)]
+        elapsed_s = time.perf_counter() - began_s
+    assert sum(end for end, _ in map(asyncio.Task.result, walks)) == count
+    return count / elapsed_s, sum(found for _, found in map(asyncio.Task.result, walks))
+
+
+async def walk_queue(client: Client, address: str, queue_id: int) -> tuple[int, int]:
+    offset = found = 0
+    while True:
+        header = PullMessageRequest(
+            consumer_group=GROUP,
+            topic=TOPIC,
+            queue_id=queue_id,
+            queue_offset=QueueOffset(offset),
+            message_count_max=32,
+            sys_flag=4,
+            commit_offset=QueueOffset(0),
+            suspend_timeout_ms=0,
+            subscription=EXPRESSION,
+            subscription_version=0,
+            expression_type="SQL92",
+        )
+        answer = await client.request(address, Command(RequestCode.PULL_MESSAGE, fields=header.encode()), TIMEOUT_S)
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return offset, found
+        assert answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY), answer
+        if answer.code == ResponseCode.SUCCESS:
+            found += len(decode_records(answer.body))
+        offset = PullMessageAnswer.decode(answer.fields).next_offset
+
+
+def tell(options: argparse.Namespace, rates: dict[str, list[float]], found: int) -> dict[str, Any]:
+    medians = {kind: statistics.median(told) for kind, told in rates.items()}
+    targets = {f"at least {RATE_MIN:,} examined/s": medians["bolide"] >= RATE_MIN}
+    if "java" in medians:
+        targets[f"at least {TIMES_MIN} times Java's"] = medians["bolide"] >= TIMES_MIN * medians["java"]
+    record = {
+        "question": QUESTION,
+        "examined_per_s": {kind: round(rate) for kind, rate in medians.items()},
+        "runs": {kind: [round(rate) for rate in told] for kind, told in rates.items()},
+        "count": options.count,
+        "found": found,
+        "body": options.body,
+        "expression": EXPRESSION,
+        "targets": targets,
+        "machine": machine(),
+        "commit": commit(),
+        "kernel": active_kernel(),
+    }
+    sentence = ", ".join(f"{kind} {rate:,.0f}/s" for kind, rate in medians.items())
+    print(f"{QUESTION} {sentence}; {found:,} of {options.count:,} pass")
+    print(json.dumps(record))
+    if options.keep:
+        RESULTS.mkdir(exist_ok=True)
+        with (RESULTS / "sql_filter.jsonl").open("a", encoding="utf-8") as results:
+            results.write(json.dumps(record) + "\n")
+    return record
+
+
+if __name__ == "__main__":
+    main()
