@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Self
 
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
+from bolide.admin.membership import MemberRow, member_row, with_differences
 from bolide.admin.traces import MessageTrace, Told, is_about, traces
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock, SystemClock
-from bolide.errors import ClientError, ProtocolError
+from bolide.errors import ClientError, ProtocolError, Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.names import topic_problem
 from bolide.model.queue import MessageQueue
@@ -35,9 +36,11 @@ from bolide.model.topics import (
 )
 from bolide.protocol.bodies import (
     Clusters,
+    Connection,
     ConsumerConnections,
     ConsumeStats,
     GroupTable,
+    RunningConsumer,
     TopicList,
     TopicRoute,
     TopicStats,
@@ -45,6 +48,7 @@ from bolide.protocol.bodies import (
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
+from bolide.protocol.headers.callbacks import GetConsumerStateRequest
 from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
 from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnectionsRequest, GetConsumeStatsRequest
 from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
@@ -108,6 +112,7 @@ class GroupRow:
     group: str
     member_count: int
     behind: int
+    has_conflict: bool = False  # its members do not all want the same
 
 
 class Admin:
@@ -346,7 +351,11 @@ class Admin:
         for group in await self.groups():
             progress = await self.group_progress(group)
             members = await self.members(group)
-            rows.append(GroupRow(group, len(members.connection_set) if members else 0, sum(r.behind for r in progress)))
+            behind = sum(row.behind for row in progress)
+            if members is None:
+                rows.append(GroupRow(group, 0, behind))
+            else:
+                rows.append(GroupRow(group, len(members.connection_set), behind, bool(members.bolide_conflicts)))
         return rows
 
     async def members(self, group: str) -> ConsumerConnections | None:
@@ -358,6 +367,27 @@ class Admin:
             if answer.code == ResponseCode.SUCCESS:
                 return ConsumerConnections.decode(answer.body)
         return None
+
+    async def member_rows(self, group: str) -> list[MemberRow]:
+        """Who is in a group and what each wants, as each tells itself; and whether that is what its mates want."""
+        members = await self.members(group)
+        if members is None:
+            return []
+        return with_differences(await self._asked_members(group, members.connection_set))
+
+    async def _asked_members(self, group: str, connections: list[Connection]) -> list[MemberRow]:
+        addresses = await self._masters()
+        return list(await asyncio.gather(*(self._member(group, each, addresses) for each in connections)))
+
+    async def _member(self, group: str, connection: Connection, addresses: list[str]) -> MemberRow:
+        header = GetConsumerStateRequest(consumer_group=group, client_id=connection.client_id)
+        told: RunningConsumer | None = None
+        for address in addresses:
+            with suppress(ClientError, Refusal):
+                command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields=header.encode())
+                told = RunningConsumer.decode((await self._ask(address, command)).body)
+                break
+        return member_row(connection, told)
 
     async def group_progress(self, group: str) -> list[ProgressRow]:
         """How far a group has come in every queue it has read."""

@@ -6,6 +6,7 @@ from typing import Self
 from bolide.admin import admin
 from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
 from bolide.admin.backtracking import LATEST_MS, Move
+from bolide.admin.membership import MemberRow
 from bolide.admin.traces import MessageTrace
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
@@ -129,6 +130,10 @@ class Admin:
     def members(self, group: str) -> ConsumerConnections | None:
         """Who is in a group; None when nobody is."""
         return self._background.run(self._core.members(group))
+
+    def member_rows(self, group: str) -> list[MemberRow]:
+        """Who is in a group and what each wants, as each tells itself; and whether that is what its mates want."""
+        return self._background.run(self._core.member_rows(group))
 
     def group_progress(self, group: str) -> list[ProgressRow]:
         """How far a group has come in every queue it has read."""

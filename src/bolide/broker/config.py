@@ -67,6 +67,7 @@ class BrokerConfig:
     reads_from_slave: bool = conf("slaveReadEnable", False)
     notifies_members: bool = conf("notifyConsumerIdsChangedEnable", True)
     lock_life_ms: int = conf("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)  # a system property in Java
+    refuses_conflicts: bool = conf("bolideRefuseSubscriptionConflict", False)  # our own: `conflicts.py`
     has_property_filter: bool = conf("enablePropertyFilter", False)
     filters_retries: bool = conf("filterSupportRetry", False)
     filter_life_ms: int = conf("filterDataCleanTimeSpan", 86_400_000)
@@ -180,6 +181,7 @@ RULES = ChangeRules(
             "filterSupportRetry",
             "filterDataCleanTimeSpan",
             "useServerSideResetOffset",
+            "bolideRefuseSubscriptionConflict",
             "startAcceptSendRequestTimeStamp",
             "storeReplyMessageEnable",
             "rejectTransactionMessage",

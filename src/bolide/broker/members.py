@@ -2,7 +2,8 @@
 
 A member is a connection, not a client id: it joins with its first heartbeat, stays as long as it says so every two
 minutes, and leaves when it says goodbye, falls silent or hangs up. A consumer group is what its members told last: its
-topics are those of the latest heartbeat, as in RocketMQ, which is why all members must subscribe alike.
+topics are those of the latest heartbeat, as in RocketMQ, which is why all members must subscribe alike
+(`conflicts.py` notices if they do not).
 
 Whenever the members or the topics of a group change, every member is told (`notices.py`), for they share the queues
 among themselves. RocketMQ forgets to tell when silence is the reason; here nobody waits 20 seconds to notice. A client
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.conflicts import Agreement, SubscriptionRefused
 from bolide.broker.groups import Groups
 from bolide.broker.notices import Notices, Tell
 from bolide.broker.topics import PERM_READ_WRITE, Topics
@@ -64,6 +66,10 @@ class ConsumerGroup:
     fingerprint: int | None = None
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     channels: dict[Session, Member] = field(default_factory=dict)
+    agreement: Agreement = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.agreement = Agreement(self.name)
 
     def follow(self, subscriptions: Iterable[Subscription]) -> bool:
         """Take over what a member wants now; true if topics came or went. A newer version alone is no change."""
@@ -139,6 +145,7 @@ class Members:
         """A heartbeat; returns whether the client should send its subscriptions with the next one."""
         self._check_size(session, heartbeat)
         wants_more = heartbeat.heartbeat_fingerprint == 0
+        refused: SubscriptionRefused | None = None
         for told in heartbeat.consumer_data_set:
             if told.consume_type is ConsumeType.CONSUME_ACTIVELY and self._current.config.refuses_pulls:
                 continue
@@ -151,9 +158,14 @@ class Members:
                 retry_topic(told.group_name), max(1, config.retry_queue_nums), PERM_READ_WRITE, sys_flag
             )
             member = self._member(heartbeat.client_id, language, version)
-            wants_more |= self._consume(session, member, told, config, heartbeat)
+            try:
+                wants_more |= self._consume(session, member, told, config, heartbeat)
+            except SubscriptionRefused as refusal:
+                refused = refusal
         for producer in heartbeat.producer_data_set:
             self._produce(session, self._member(heartbeat.client_id, language, version), producer.group_name)
+        if refused is not None:
+            raise refused  # its other groups, and what it produces, have been heard
         return wants_more
 
     def _check_size(self, session: Session, heartbeat: Heartbeat) -> None:
@@ -176,6 +188,8 @@ class Members:
         self, session: Session, member: Member, told: ConsumerMember, config: GroupConfig, heartbeat: Heartbeat
     ) -> bool:
         group = self.consumer_groups.get(told.group_name)
+        if group is not None and self._current.config.refuses_conflicts and not heartbeat.without_sub:
+            group.agreement.check(session, member.client_id, told)
         if group is None:
             group = self.consumer_groups[told.group_name] = ConsumerGroup(told.group_name)
         group.consume_type = told.consume_type or group.consume_type
@@ -188,6 +202,7 @@ class Members:
             is_known = group.fingerprint is None or is_known
             group.fingerprint = heartbeat.heartbeat_fingerprint
             is_changed |= group.follow(told.subscription_data_set)
+            group.agreement.heard(session, member.client_id, told)
             for tell in self.on_subscribed:
                 tell(group.name, told.subscription_data_set)
         if is_changed:
@@ -226,6 +241,7 @@ class Members:
         group = self.consumer_groups.get(name)
         if group is None or group.channels.pop(session, None) is None:
             return
+        group.agreement.left(session)
         self._part(session, self._joined[session].consumers, name)
         log.info("consumer left group=%s peer=%s members=%d", name, session.peer, len(group.channels))
         if group.channels:

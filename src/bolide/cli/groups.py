@@ -20,8 +20,39 @@ Group = Annotated[str, typer.Argument(help="the consumer group")]
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """All groups: how many members each has, and how far it is behind."""
     rows = ask(namesrv, lambda admin: admin.group_rows())
-    table = [{"group": row.group, "members": row.member_count, "behind": row.behind} for row in rows]
+    table = [
+        {
+            "group": row.group,
+            "members": row.member_count,
+            "behind": row.behind,
+            "subscriptions": "conflict" if row.has_conflict else "alike" if row.member_count else "",
+        }
+        for row in rows
+    ]
     show(table, output, empty="no groups yet; `bolide consume TOPIC --group NAME` makes one")
+
+
+@app.command("show")
+def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+    """Who is in a group, what each member wants, and where they do not want the same."""
+    rows = ask(namesrv, lambda admin: admin.member_rows(group))
+    table = [
+        {
+            "client": row.client_id,
+            "address": row.address,
+            "language": row.language,
+            "wants": "; ".join(f"{topic}: {text}" for topic, _, text in sorted(row.wants)) if row.wants else None,
+            "conflict": "; ".join(map(str, row.differences)) or None,
+        }
+        for row in rows
+    ]
+    show(table, output, empty=f"nobody is in group {group} now; `bolide group progress {group}` shows how far it is")
+    mates = {row.mate for row in rows if row.mate}
+    if mates and output is Output.TABLE:
+        typer.echo(
+            f"the members do not want the same (here: the member of the line, there: {', '.join(mates)}), so messages "
+            "are missed; give them one subscription, or groups of their own"
+        )
 
 
 @app.command()

@@ -42,6 +42,7 @@ NO_ROUTE = 10005
 GO_AWAY = 1500  # a broker of 5.2 and later that is about to end: come again on another connection
 _ASK_AGAIN_S = 1.0
 _FIRST_HEARTBEAT_S = 1.0
+_REFUSED_GROUP_FIELD = "bolideRefusedGroup"
 log = logging.getLogger(__name__)
 _numbers = itertools.count()
 _open: dict[tuple[int, str], "Instance"] = {}
@@ -80,6 +81,7 @@ class Instance:
         self.consumers: dict[str, ConsumingMember] = {}
         self.replies: dict[str, asyncio.Future[Message]] = {}  # by number, for those who asked by a message
         self.asked_topics: set[str] = set()
+        self.refusals: dict[str, tuple[str, ClientError]] = {}  # groups that a broker does not take us into
         self._repliers: dict[str, Replies] = {}
         self.errands = Guests()
         self._hooks = [Signing(config.credentials)] if config.credentials else []
@@ -257,9 +259,23 @@ class Instance:
     async def _beat(self, address: str) -> None:
         try:
             self._told[address] = await self.client.session(address, self.config.request_timeout_s)
-            await self.ask(address, self._heartbeat())
+            answer = await self.request(address, self._heartbeat(), self.config.request_timeout_s)
+            self._note_refusal(address, answer)
         except BolideError as problem:
             log.warning("heartbeat failed broker=%s problem=%s", address, problem)
+
+    def _note_refusal(self, address: str, answer: Command) -> None:
+        """A broker of ours that wants members to agree names the group that we may not be in; others only fail."""
+        if answer.code == ResponseCode.SUCCESS:
+            self.refusals = {group: found for group, found in self.refusals.items() if found[0] != address}
+            return
+        problem = ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        group = answer.fields.get(_REFUSED_GROUP_FIELD)
+        if group is None:
+            raise problem
+        if group not in self.refusals:
+            log.error("not taken as a member group=%s broker=%s: %s", group, address, problem)
+        self.refusals[group] = address, problem
 
     def replier(self, group: str) -> Replies:
         """Sends what a consumer of a group replies to requests."""

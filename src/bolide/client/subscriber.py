@@ -128,6 +128,8 @@ class Subscriber:
         self._send_back = SendBack(instance, self.group, self.rules.retry_count_max)
         instance.consumers[self.group] = self
         await instance.heartbeat()
+        if self.group in instance.refusals:
+            raise instance.refusals[self.group][1]
         await self._stack.enter_async_context(self._guests)
         if self.tracing is not None:
             await self._stack.enter_async_context(self.tracing)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.conflicts import REFUSED_GROUP_FIELD, SubscriptionRefused
 from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.locks import Locks
@@ -32,6 +33,7 @@ from bolide.protocol.bodies import (
     ProducerConnections,
     ProducerTable,
     QueueName,
+    SubscriptionConflict,
     UnlockRequest,
 )
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -91,7 +93,10 @@ class Clients:
 
     def _heard(self, request: Request, heartbeat: Heartbeat) -> Command:
         command = request.command
-        wants_more = self._members.heard(request.session, heartbeat, command.language, command.version)
+        try:
+            wants_more = self._members.heard(request.session, heartbeat, command.language, command.version)
+        except SubscriptionRefused as refusal:
+            return command.answer(refusal.code, remark=refusal.remark, fields={REFUSED_GROUP_FIELD: refusal.group})
         fields = HeartbeatAnswer(is_v2_supported=True, is_subscription_changed=wants_more).encode()
         return command.answer(ResponseCode.SUCCESS, fields=fields)
 
@@ -143,6 +148,11 @@ class Clients:
             consume_type=group.consume_type,
             message_model=group.model,
             subscription_table=group.subscriptions,
+            bolide_conflicts=[
+                SubscriptionConflict(client_id=each.client_id, mate_id=each.mate_id, text=each.text)
+                for each in group.agreement.conflicts()
+            ]
+            or None,
         )
         return request.command.answer(ResponseCode.SUCCESS, body=connections.encode())
 

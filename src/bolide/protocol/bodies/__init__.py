@@ -31,6 +31,7 @@ from bolide.protocol.bodies.clients import (
     ProducerMember,
     ProducerTable,
     Subscription,
+    SubscriptionConflict,
 )
 from bolide.protocol.bodies.consumers import (
     ConsumeRates,
@@ -171,6 +172,7 @@ __all__ = [
     "RunningConsumer",
     "StatsItem",
     "Subscription",
+    "SubscriptionConflict",
     "TimeSpans",
     "TimerCount",
     "TimerCounts",

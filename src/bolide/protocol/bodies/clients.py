@@ -130,11 +130,22 @@ class ProducerConnections(Body, frozen=True, kw_only=True):
     connection_set: list[Connection] = always([])
 
 
+class SubscriptionConflict(Body, frozen=True, kw_only=True, gc=False):
+    """Two members of a group that do not want the same. Our own; Java's tools pass over it."""
+
+    rocketmq_name = "SubscriptionConflict"
+
+    client_id: str = always("")
+    mate_id: str = always("")
+    text: str = always("")
+
+
 class ConsumerConnections(Body, frozen=True, kw_only=True):
     """The connected members of a consumer group. The enums are always said: RocketMQ's tools cannot do without."""
 
     rocketmq_name = "ConsumerConnection"
 
+    bolide_conflicts: list[SubscriptionConflict] | None = None  # our own, and only where there are some
     connection_set: list[Connection] = always([])
     consume_from_where: ConsumeFrom = always(ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
     consume_type: ConsumeType = always(ConsumeType.CONSUME_PASSIVELY)

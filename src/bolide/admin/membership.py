@@ -1,0 +1,42 @@
+"""The members of a group, and where they do not want the same."""
+
+from dataclasses import dataclass, replace
+
+from bolide.filter.agreement import Difference, Wants, differences, wants_of
+from bolide.protocol.bodies import Connection, RunningConsumer
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """One member. `wants` is None if it did not say; `differences` are with the first that did, `mate`."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    wants: Wants | None
+    mate: str | None = None
+    differences: tuple[Difference, ...] = ()
+
+
+def member_row(connection: Connection, told: RunningConsumer | None) -> MemberRow:
+    """What a broker and the member itself say of it."""
+    wants = None
+    if told is not None:
+        rows = ((each.topic, each.expression_type, each.sub_string) for each in told.subscription_set)
+        wants = wants_of(rows) or None
+    return MemberRow(connection.client_id, connection.client_addr, connection.language, connection.version, wants)
+
+
+def with_differences(rows: list[MemberRow]) -> list[MemberRow]:
+    """The same members, each compared with the first that said what it wants."""
+    first = next((row for row in rows if row.wants is not None), None)
+    if first is None or first.wants is None:
+        return rows
+    theirs = first.wants
+    return [
+        row
+        if row.wants is None or row.wants == theirs
+        else replace(row, mate=first.client_id, differences=tuple(differences(row.wants, theirs)))
+        for row in rows
+    ]
