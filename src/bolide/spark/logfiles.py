@@ -109,7 +109,7 @@ def _complain(sentence: str, mode: str) -> None:
 
 def _end_of(file: LogFile, mode: str) -> int:
     """Where the records of the last segment end. Damage in the middle is for whoever reads it."""
-    with _mapped(file.path) as view:
+    with mapped(file.path) as view:
         at = 0
         while True:
             _, _, _, _, at, reason = kernel.spread_records(
@@ -117,15 +117,15 @@ def _end_of(file: LogFile, mode: str) -> int:
             )
             if reason in (AT_END, AT_BLANK):
                 return at
-            behind = _next_record(view, at + 1, file.base)
+            behind = next_record(view, at + 1, file.base)
             if behind < 0:
-                if _has_bytes(view, at):
+                if has_bytes(view, at):
                     _complain(f"{file.path} ends in half a record at byte {at}: it was left out", mode)
                 return at
             at = behind
 
 
-def _has_bytes(view: memoryview, at: int) -> bool:
+def has_bytes(view: memoryview, at: int) -> bool:
     """Whether anything but zeros follows; preallocated files are long, so it is looked at in steps."""
     zeros = bytes(_STEP)
     for start in range(at, len(view), _STEP):
@@ -135,7 +135,7 @@ def _has_bytes(view: memoryview, at: int) -> bool:
     return False
 
 
-def _next_record(view: memoryview, at: int, base: int) -> int:
+def next_record(view: memoryview, at: int, base: int) -> int:
     """The first whole record from there on that another, a blank or the end follows; -1 without one."""
     while True:
         at = kernel.find_record(view, at, len(view), base)
@@ -199,7 +199,7 @@ def _in_time(files: Sequence[LogFile], wanted: Wanted) -> list[LogFile]:
 
 
 def _first_store_ms(file: LogFile) -> int | None:
-    with _mapped(file.path) as view:
+    with mapped(file.path) as view:
         columns, *_ = kernel.scan_records(view, 0, min(len(view), _first_size(view)), file.base, UNCHECKED)
     return columns[7][0] if columns[7] else None
 
@@ -209,7 +209,7 @@ def _first_size(view: memoryview) -> int:
 
 
 @contextmanager
-def _mapped(path: str, advice: int = mmap.MADV_NORMAL) -> Iterator[memoryview]:
+def mapped(path: str, advice: int = mmap.MADV_NORMAL) -> Iterator[memoryview]:
     with open(path, "rb", buffering=0) as file:
         mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
     mapped.madvise(advice)
@@ -228,8 +228,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in batches; those without a row are left out."""
     file, check = part.file, BODY_CHECKED if is_checked else UNCHECKED
-    with _mapped(file.path, mmap.MADV_SEQUENTIAL) as view:
-        at = part.start and _next_record(view, part.start, file.base)
+    with mapped(file.path, mmap.MADV_SEQUENTIAL) as view:
+        at = part.start and next_record(view, part.start, file.base)
         while 0 <= at < part.end:
             spread = columns.spread(
                 view, at, part.end, file.base, check=check, wanted=wanted, row_count_max=row_count_max
@@ -247,7 +247,7 @@ def read_range(
 
 def _behind_damage(view: memoryview, at: int, part: Range, mode: str) -> int:
     """Where to go on after a record that is not whole; -1 if that was the end of the log."""
-    behind = _next_record(view, at + 1, part.file.base)
+    behind = next_record(view, at + 1, part.file.base)
     where = f"{part.file.path}: no whole record at byte {at}"
     if behind < 0:
         _complain(f"{where}, and none behind it: what is left was left out", mode)
@@ -260,7 +260,7 @@ def _behind_damage(view: memoryview, at: int, part: Range, mode: str) -> int:
 
 def _check_meeting(view: memoryview, at: int, part: Range) -> None:
     """The next range begins with the record that it found; it must be the one that follows ours."""
-    found = _next_record(view, part.end, part.file.base)
+    found = next_record(view, part.end, part.file.base)
     # Without one the rest is blank, and then nothing of ours may lie there either.
     if 0 <= found < part.file.size and found != at:
         raise CorruptRecord(

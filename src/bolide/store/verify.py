@@ -56,7 +56,7 @@ class Verification:
         self._queues: dict[tuple[str, int], Segments] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._doubts: dict[tuple[str, int], list[Finding]] = {}
-        self._known_topics = _known_topics(config.root)
+        self._known_topics = known_topics(config.root)
         self._keys: set[bytes] = set()
         self._delays_ms = delays_ms_of(config.delay_levels)
         self._record_count = 0
@@ -203,7 +203,7 @@ class Verification:
             yield Finding(str(config.root / "index"), 0, f"key {hashed} of the record at {physical_offset} is missing")
 
 
-def _known_topics(root: Path) -> set[str] | None:
+def known_topics(root: Path) -> set[str] | None:
     """The topics of the broker that keeps this store, None if it left no table."""
     try:
         table = json.loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]

@@ -1,0 +1,155 @@
+"""`bolide lake`: whole topics and whole stores, on Spark.
+
+Every command says where it runs (`--master`, this machine by default), shows how far it is, and with `--dry-run` only
+what it would do. What Spark is imported for is imported when a command runs.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, show
+from bolide.cli.spark import Master, Settings, settings_of
+from bolide.cli.start import fail, plain_errors
+from bolide.cli.store import Settings as ConfigFile
+from bolide.cli.store import config_for
+from bolide.spark.session import begun, demand_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bolide.spark.jobs.sources import Source
+
+app = typer.Typer(help="Work on whole topics and whole stores, on Spark.", no_args_is_help=True)
+
+Topics = Annotated[list[str] | None, typer.Argument(help="topics; without any, all of the user's own")]
+Stores = Annotated[
+    list[Path] | None,
+    typer.Option("--store", help="read the files of this store directory, without a broker; may be repeated"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
+Since = Annotated[
+    str | None, typer.Option("--since", help="stored from then on: 2026-11-16, 2026-11-16T08:00, or milliseconds")
+]
+Until = Annotated[str | None, typer.Option("--until", help="stored before then")]
+
+
+def moment_ms(text: str | None, option: str) -> int | None:
+    """A time as people write it; without a zone it is UTC."""
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{option} {text}: write a date, a time like 2026-11-16T08:00, or milliseconds")
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+@contextmanager
+def job(
+    name: str, master: str | None, settings: list[str] | None
+) -> "Iterator[tuple[SparkSession, Callable[[int, int], None]]]":
+    """A session for one command, a bar that its tasks move, and errors as sentences."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with plain_errors():
+        demand_spark()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("starting Spark", total=None)
+            with begun(f"bolide lake {name}", master, **settings_of(settings)) as spark:
+                bar.update(task, description=name)
+                yield spark, lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def source_of(
+    namesrv: str | None, stores: list[Path] | None, topics: list[str] | None, since: str | None, until: str | None
+) -> "Source":
+    """Store files where they are named, else the brokers of a cluster."""
+    from bolide.spark.columns import EVERYTHING, Wanted
+    from bolide.spark.jobs import sources
+
+    from_ms, until_ms = moment_ms(since, "--since"), moment_ms(until, "--until")
+    if stores:
+        chosen = frozenset(topic.encode() for topic in topics) if topics else None
+        first = EVERYTHING.from_ms if from_ms is None else from_ms
+        return sources.StoreFiles(
+            [str(path) for path in stores],
+            Wanted(chosen, None, first, EVERYTHING.until_ms if until_ms is None else until_ms),
+        )
+    options = {"bolide.bootstrap.servers": namesrv or DEFAULT_NAMESRV}
+    if from_ms is not None:
+        options["startingTimestamp"] = str(from_ms)
+    if until_ms is not None:
+        options["endingTimestamp"] = str(until_ms)
+    return sources.Topics(options, topics or [])
+
+
+@app.command()
+def export(
+    topics: Topics = None,
+    to: Annotated[Path, typer.Option("--to", help="the directory of Parquet files")] = Path("lake"),
+    stores: Stores = None,
+    namesrv: Namesrv = None,
+    compression: Annotated[str, typer.Option(help="zstd, snappy or none")] = "zstd",
+    dry_run: DryRun = False,
+    master: Master = None,
+    settings: Settings = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Add to a directory of Parquet files what came since the last time, by topic and date."""
+    with job("export", master, settings) as (spark, tell):
+        from bolide.spark.jobs.export import export as run
+
+        source = source_of(namesrv, stores, topics, None, None)
+        added = run(spark, source, to, topics=topics or [], compression=compression, is_dry=dry_run, tell=tell)
+    rows = [{"topic": topic, "date": date, "messages": count} for (topic, date), count in added.topics.items()]
+    show(rows, output, empty="nothing new")
+    if output is Output.TABLE:
+        verb = "would be added" if dry_run else f"added in {added.file_count} files of {added.size:,} bytes"
+        typer.echo(f"{added.message_count:,} messages {verb}")
+        if added.missed:
+            typer.echo(f"{added.missed:,} that were due had expired before this run")
+
+
+@app.command()
+def audit(
+    directory: Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
+    config: ConfigFile = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    settings: Settings = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Every record, queue entry and key of a stopped store against its log; exits with 1 if something does not fit."""
+    with job("audit", master, settings) as (spark, tell):
+        from bolide.spark.jobs.audit import audit as run
+        from bolide.spark.jobs.audit import scope_of
+
+        kept = config_for(directory, config)
+        scope = scope_of(kept)
+        if not dry_run:
+            found = run(spark, kept, tell=tell)
+    if dry_run:
+        row = {
+            "log files": len(scope.log_files),
+            "log bytes": sum(file.size for file in scope.log_files),
+            "tasks": len(scope.parts),
+            "queues": len(scope.queues),
+            "index files": len(scope.index_files),
+        }
+        show([row], output, empty="")
+        return
+    rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found.findings]
+    if output is Output.JSON:
+        typer.echo(json.dumps({"records": found.record_count, "findings": rows}, ensure_ascii=False))
+    else:
+        show(rows, output, empty="everything fits")
+        typer.echo(f"{found.record_count:,} records, {found.queue_count} queues, {len(rows)} findings")
+    raise typer.Exit(1 if rows else 0)

@@ -1,0 +1,345 @@
+"""Every record, every queue entry and every key of a store against the log, on as many cores as there are.
+
+The findings and their words are those of `store/verify.py`, which does it on one core and with all keys in memory.
+Here a task walks a range of the log and looks at the queue files beside it; the keys of the log and of the index meet
+in a join. Damage does not end the walk, so what lies behind it is judged too.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from bolide.errors import StoreError
+from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
+from bolide.spark.jobs.index_check import IndexFiles, index_findings, index_keys
+from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
+from bolide.spark.jobs.walk import Damage, Walked, walk_range
+from bolide.spark.logfiles import PERMISSIVE, LogFile, Range, has_bytes, log_files, mapped, plan
+from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.extension import QueueExtension
+from bolide.store.segment import segment_name
+from bolide.store.verify import Finding, known_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FINDINGS_MAX = 1000  # of one task: more of them say nothing more
+_BLANK = b"\xcb\xd4\x31\x94"
+_BROKEN = "neither a whole record nor the end of the log"
+
+# One row is a finding, a doubt (a finding unless the topic was removed and made again later), or what a task saw of a
+# queue: its first and last offset, where they lie, and where the offsets began at 0 again.
+_SEEN = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("file", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("what", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("queue_id", pa.int32()),
+        pa.field("first", pa.int64()),
+        pa.field("end", pa.int64()),
+        pa.field("physical", pa.int64()),
+        pa.field("restart", pa.int64()),
+        pa.field("records", pa.int64()),
+    ]
+)
+_SEEN_DDL = (
+    "kind string, file string, position bigint, what string, topic string, queue_id int, first bigint, end bigint, "
+    "physical bigint, restart bigint, records bigint"
+)
+_KEYS_DDL = "hash int, physical bigint"
+_KEY = np.dtype([("hash", ">i4"), ("physical", ">i8"), ("ms", ">i8")])
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was looked at, and what did not fit."""
+
+    record_count: int
+    queue_count: int
+    index_file_count: int
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an audit would look at."""
+
+    log_files: list[LogFile]
+    parts: list[list[Range]]
+    queues: list[tuple[str, int]]
+    index_files: list[str]
+
+
+def scope_of(config: StoreConfig, range_size: int | None = None) -> Scope:
+    files = log_files([path for path in config.log_directories if path.is_dir()], PERMISSIVE)
+    root = config.root / "consumequeue"
+    queues = sorted((path.parent.name, int(path.name)) for path in root.glob("*/*") if path.name.isdecimal())
+    index = config.root / "index"
+    names = sorted(path for path in index.iterdir() if path.name.isdecimal()) if index.is_dir() else []
+    return Scope(files, plan(files, range_size=range_size), queues, [str(path) for path in names])
+
+
+def audit(
+    spark: "SparkSession", config: StoreConfig, *, range_size: int | None = None, tell: Tell = tell_nobody
+) -> Audit:
+    """Everything that does not fit; no findings for a healthy store. The store should be stopped."""
+    try:
+        scope = scope_of(config, range_size)
+    except StoreError as problem:
+        return Audit(0, 0, 0, [Finding(str(config.root), 0, str(problem))])
+    found = _log_findings(config, scope)
+    with watched(spark, tell):
+        seen = _collected(spark, scope.parts, partial(_walk, config))
+        found += [_finding(row) for row in seen if row["kind"] == "finding"]
+        queues = [row for row in seen if row["kind"] == "queue"]
+        found += _gaps(queues)
+        restarts = _restarts(queues)
+        found += [
+            _finding(row)
+            for row in seen
+            if row["kind"] == "doubt" and row["physical"] >= restarts.get((row["topic"], row["queue_id"]), 0)
+        ]
+        found += _queue_findings(spark, config, scope, queues)
+        if config.index_enabled:
+            found += _index_findings(spark, config, scope)
+    records = sum(row["records"] for row in seen)
+    ordered = sorted(set(found), key=lambda each: (each.file, each.position, each.what))
+    return Audit(records, len(scope.queues), len(scope.index_files), ordered)
+
+
+def _collected(spark: "SparkSession", pieces: list[Any], work: Any) -> list[dict[str, Any]]:
+    if not pieces:
+        return []
+    return [row.asDict() for row in spread_over(spark, pieces, work, _SEEN_DDL).collect()]
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    return Finding(row["file"], row["position"], row["what"])
+
+
+def _log_findings(config: StoreConfig, scope: Scope) -> list[Finding]:
+    """What the run of files itself says: gaps, files of the wrong size, and bytes behind the end."""
+    found = []
+    for before, after in pairwise(scope.log_files):
+        if before.base + before.size != after.base:
+            found.append(Finding(after.path, 0, f"does not begin where {Path(before.path).name} ends"))
+    for file in scope.log_files:
+        size = Path(file.path).stat().st_size
+        if size != config.segment_size:
+            found.append(Finding(file.path, 0, f"has {size} bytes, the configured size is {config.segment_size}"))
+    if scope.log_files:
+        last = scope.log_files[-1]
+        with mapped(last.path) as view:
+            is_full = last.size < len(view) and bytes(view[last.size + 4 : last.size + 8]) == _BLANK
+            if not is_full and has_bytes(view, last.size):
+                found.append(Finding(last.path, last.size, _BROKEN))
+    return found
+
+
+def _row(kind: str, **values: Any) -> dict[str, Any]:
+    return dict.fromkeys(_SEEN.names) | {"kind": kind, "records": 0} | values
+
+
+def _walk(config: StoreConfig, parts: list[Range]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task: the records of some ranges, against the queue files."""
+    queues = QueueFiles(config)
+    rows: list[dict[str, Any]] = []
+    count = 0
+    for part in parts:
+        for step in walk_range(part, delays_ms_of(config.delay_levels)):
+            if isinstance(step, Walked):
+                count += step.record_count
+                for run in step.runs:
+                    queues.check(*run)
+            elif isinstance(step, Damage):
+                rows.append(_row("finding", file=part.file.path, position=step.position, what=_BROKEN))
+            elif step.size != (left := config.segment_size - step.position):
+                what = f"a blank of {step.size} bytes where {left} are left"
+                rows.append(_row("finding", file=part.file.path, position=step.position, what=what))
+    rows += queues.rows()
+    rows.append(_row("count", records=count))
+    yield rows_of(_SEEN, rows)
+
+
+class QueueFiles:
+    """The queue files of a store, as far as a task compares them with the log."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._root = config.root
+        self._file_size = config.queue_file_bytes
+        self._extension_size = config.extension_file_size
+        self._known = known_topics(config.root)
+        self._queues: dict[tuple[str, int], dict[str, Any]] = {}
+        self._findings: list[dict[str, Any]] = []
+
+    def check(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
+        """Compare a run of entries, as the log gives it, with what is there."""
+        directory = self._root / "consumequeue" / topic / str(queue_id)
+        if self._known is not None and topic not in self._known and not directory.parent.is_dir():
+            return  # removed, and rightly without queues
+        physical, end = int.from_bytes(entries[:8], "big"), first + len(entries) // ENTRY_SIZE
+        seen = self._queues.get((topic, queue_id))
+        if seen is None:
+            seen = {"topic": topic, "queue_id": queue_id, "first": first, "physical": physical, "restart": -1}
+            self._queues[topic, queue_id] = seen
+        elif first != seen["end"] and first != 0:
+            what = f"queue {topic}/{queue_id} goes on with entry {first} after {seen['end'] - 1}"
+            self._add(_row("finding", file=str(directory), position=first * ENTRY_SIZE, what=what))
+        if first == 0:
+            seen["restart"] = physical
+        seen["end"] = end
+        if self._read(directory, first, len(entries)) != entries:
+            self._compare(directory, topic, queue_id, first, entries)
+
+    def _read(self, directory: Path, first: int, size: int) -> bytes:
+        """The entries that are there; less where files are missing."""
+        parts, at, end = [], first * ENTRY_SIZE, first * ENTRY_SIZE + size
+        while at < end:
+            base = at - at % self._file_size
+            try:
+                with open(directory / segment_name(base), "rb", buffering=0) as file:
+                    part = os.pread(file.fileno(), min(end, base + self._file_size) - at, at - base)
+            except FileNotFoundError:
+                part = b""
+            if not part:
+                break
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+
+    def _compare(self, directory: Path, topic: str, queue_id: int, first: int, entries: bytes) -> None:
+        extension = QueueExtension(self._root / "consumequeue_ext" / topic / str(queue_id), self._extension_size)
+        for number in range(len(entries) // ENTRY_SIZE):
+            wanted = entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
+            here = self._read(directory, first + number, ENTRY_SIZE)
+            if here != wanted and bytes(extension.resolve(memoryview(here))) != wanted:
+                at = (first + number) * ENTRY_SIZE
+                physical = int.from_bytes(wanted[:8], "big")
+                base = at - at % self._file_size
+                what = f"entry {first + number} is not that of the record at {physical}"
+                file = str(directory / segment_name(base))
+                place = {"topic": topic, "queue_id": queue_id, "physical": physical}
+                if not self._add(_row("doubt", file=file, position=at - base, what=what, **place)):
+                    return
+
+    def _add(self, row: dict[str, Any]) -> bool:
+        if len(self._findings) >= _FINDINGS_MAX:
+            return False
+        self._findings.append(row)
+        return True
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._findings + [_row("queue", **seen) for seen in self._queues.values()]
+
+
+def _by_queue(rows: list[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """What tasks saw of each queue, in the order of the log."""
+    queues: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["physical"]):
+        queues.setdefault((row["topic"], row["queue_id"]), []).append(row)
+    return queues
+
+
+def _gaps(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Offsets that jump from one task's range to the next one's."""
+    return [
+        Finding(f"{topic}/{queue_id}", after["first"] * ENTRY_SIZE, what)
+        for (topic, queue_id), seen in _by_queue(rows).items()
+        for before, after in pairwise(seen)
+        if after["first"] not in (before["end"], 0)
+        and (what := f"queue {topic}/{queue_id} goes on with entry {after['first']} after {before['end'] - 1}")
+    ]
+
+
+def _restarts(rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
+    """Where the offsets of a queue began at 0 for the last time: what lies before is of a topic that was removed."""
+    found: dict[tuple[str, int], int] = {}
+    for row in rows:
+        key = (row["topic"], row["queue_id"])
+        found[key] = max(found.get(key, 0), row["restart"])
+    return found
+
+
+def _queue_findings(
+    spark: "SparkSession", config: StoreConfig, scope: Scope, rows: list[dict[str, Any]]
+) -> list[Finding]:
+    """Entries that the log knows nothing of."""
+    ends = {key: seen[-1]["end"] for key, seen in _by_queue(rows).items()}
+    start = scope.log_files[0].base if scope.log_files else 0
+    pieces = [[(topic, queue_id, ends.get((topic, queue_id), 0)) for topic, queue_id in scope.queues]]
+    if len(scope.queues) > 1000:
+        cut = -(-len(scope.queues) // (4 * (os.cpu_count() or 1)))
+        pieces = [pieces[0][i : i + cut] for i in range(0, len(pieces[0]), cut)]
+    return [_finding(row) for row in _collected(spark, pieces, partial(_check_ends, config, start))]
+
+
+def _check_ends(config: StoreConfig, log_start: int, queues: list[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task: after the last entry there are zeros, or blanks and entries of messages that are gone."""
+    rows = []
+    for topic, queue_id, end in queues:
+        directory = config.root / "consumequeue" / topic / str(queue_id)
+        for path in sorted(path for path in directory.iterdir() if path.name.isdecimal()):
+            found = _phantom(path, end, log_start, config.queue_file_bytes)
+            if found is not None:
+                rows.append(found)
+                break
+    if rows:
+        yield rows_of(_SEEN, rows)
+
+
+def _phantom(path: Path, end: int, log_start: int, file_size: int) -> dict[str, Any] | None:
+    content = path.read_bytes()
+    if len(content) != file_size:
+        what = f"has {len(content)} bytes, the configured size is {file_size}"
+        return _row("finding", file=str(path), position=0, what=what)
+    base = int(path.name)
+    first = max(end * ENTRY_SIZE - base, 0)
+    for at in range(first, len(content.rstrip(b"\0")), ENTRY_SIZE):
+        entry = content[at : at + ENTRY_SIZE]
+        physical = int.from_bytes(entry[:8], "big", signed=True)
+        is_gone = int.from_bytes(entry[8:12], "big", signed=True) > 0 and physical < log_start
+        if any(entry) and entry != PRE_BLANK and not is_gone:
+            what = f"entry {(base + at) // ENTRY_SIZE}: the log has nothing for it at {physical}"
+            return _row("finding", file=str(path), position=at, what=what)
+    return None
+
+
+def _index_findings(spark: "SparkSession", config: StoreConfig, scope: Scope) -> list[Finding]:
+    files = IndexFiles(config.index_slots, config.index_entries_max, tuple(scope.log_files))
+    found = [_finding(row) for row in _collected(spark, scope.index_files, partial(_check_index, files))]
+    if scope.parts:
+        kept = spread_over(spark, scope.parts, partial(_log_keys, config), _KEYS_DDL)
+        filed = spread_over(spark, scope.index_files, partial(index_keys, files), _KEYS_DDL)
+        missing = kept.join(filed, ["hash", "physical"], "left_anti") if scope.index_files else kept
+        for row in missing.orderBy("physical", "hash").limit(_FINDINGS_MAX).collect():
+            what = f"key {row['hash']} of the record at {row['physical']} is missing"
+            found.append(Finding(str(config.root / "index"), 0, what))
+    return found
+
+
+def _check_index(files: IndexFiles, path: str) -> Iterator[pa.RecordBatch]:
+    rows = [
+        _row("finding", file=path, position=position, what=what)
+        for position, what in index_findings(files, path, _FINDINGS_MAX)
+    ]
+    if rows:
+        yield rows_of(_SEEN, rows)
+
+
+def _log_keys(config: StoreConfig, parts: list[Range]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task: the keys that the index should have."""
+    for part in parts:
+        for step in walk_range(part, delays_ms_of(config.delay_levels)):
+            if isinstance(step, Walked) and step.keys:
+                keys = np.frombuffer(step.keys, _KEY)
+                columns = [keys["hash"].astype(np.int32), keys["physical"].astype(np.int64)]
+                yield pa.RecordBatch.from_arrays([pa.array(each) for each in columns], names=["hash", "physical"])
