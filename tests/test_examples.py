@@ -23,12 +23,13 @@ LAST_LINES = {
     "broadcast.py": "both heard everything",
     "batches.py": "1100 messages read",
     "idempotent.py": "ada paid 1500",
+    "transfer.py": "bob has 500 and heard of t-1 300, t-3 200",
 }
 
 
 @pytest.fixture(scope="module")
 def rocket() -> Iterator[Cluster]:
-    with cluster() as running:
+    with cluster(settings={"transactionCheckInterval": 200, "transactionTimeOut": 100}) as running:
         yield running
 
 

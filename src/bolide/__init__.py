@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bolide.admin.blocking import Admin
     from bolide.client.blocking import Consumer, Producer
     from bolide.client.blocking_puller import PullConsumer
+    from bolide.client.blocking_transactions import Transaction, TransactionProducer
+    from bolide.client.checker import Outcome
     from bolide.client.config import Credentials
     from bolide.client.handlers import Handler, handler, run
     from bolide.client.handlers import listening_in_background as listening
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from bolide.client.starting import StartFrom
     from bolide.client.subscriptions import Sql
     from bolide.errors import ClientError, ReplyTimeout
-    from bolide.model.message import Message
+    from bolide.model.message import Message, StoredMessage
     from bolide.model.queue import MessageQueue
     from bolide.remoting.config import ConnectConfig
 
@@ -48,6 +50,7 @@ _HOMES = {
     "Handler": "bolide.client.handlers",
     "Message": "bolide.model.message",
     "MessageQueue": "bolide.model.queue",
+    "Outcome": "bolide.client.checker",
     "Producer": "bolide.client.blocking",
     "PullConsumer": "bolide.client.blocking_puller",
     "PullRules": "bolide.client.pulling",
@@ -60,6 +63,9 @@ _HOMES = {
     "SendStatus": "bolide.client.receipt",
     "Sql": "bolide.client.subscriptions",
     "StartFrom": "bolide.client.starting",
+    "StoredMessage": "bolide.model.message",
+    "Transaction": "bolide.client.blocking_transactions",
+    "TransactionProducer": "bolide.client.blocking_transactions",
     "handler": "bolide.client.handlers",
     "run": "bolide.client.handlers",
 }
@@ -77,6 +83,7 @@ __all__ = [
     "Handler",
     "Message",
     "MessageQueue",
+    "Outcome",
     "Producer",
     "PullConsumer",
     "PullRules",
@@ -89,6 +96,9 @@ __all__ = [
     "SendStatus",
     "Sql",
     "StartFrom",
+    "StoredMessage",
+    "Transaction",
+    "TransactionProducer",
     "__version__",
     "handler",
     "listening",

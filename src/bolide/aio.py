@@ -1,6 +1,7 @@
 """The client for asyncio: producers, consumers, an administrator, and what they give and take."""
 
 from bolide.admin.admin import Admin
+from bolide.client.checker import Outcome
 from bolide.client.config import Credentials
 from bolide.client.consumer import Consumer
 from bolide.client.handlers import Handler, handler, listening, run_until_stopped
@@ -13,9 +14,10 @@ from bolide.client.receipt import Receipt, SendStatus
 from bolide.client.received import Received
 from bolide.client.starting import StartFrom
 from bolide.client.subscriptions import Sql
+from bolide.client.transactions import Transaction, TransactionProducer
 from bolide.errors import BolideError, ClientError, ReplyTimeout
 from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
-from bolide.model.message import Message
+from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.remoting.config import ConnectConfig
 
@@ -31,6 +33,7 @@ __all__ = [
     "Handler",
     "Message",
     "MessageQueue",
+    "Outcome",
     "Producer",
     "PullConsumer",
     "PullRules",
@@ -43,6 +46,9 @@ __all__ = [
     "SendStatus",
     "Sql",
     "StartFrom",
+    "StoredMessage",
+    "Transaction",
+    "TransactionProducer",
     "by_machine_room",
     "fixed",
     "handler",

@@ -20,6 +20,7 @@ NAMES = (
     "backtracking.md",
     "requests.md",
     "tracing.md",
+    "transactions.md",
 )
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [

@@ -63,11 +63,8 @@ class Producer:
         With `linger_ms` messages of a topic that were submitted wait so long for each other and leave as one batch.
         `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
         """
-        self.group = group
-        self._background = background_loop()
-        self._clock = clock or SystemClock()
-        self._is_direct = not hooks and not trace and not (connect is not None and connect.is_tls)
-        self._core = asynchronous_producer.Producer(
+        clock = clock or SystemClock()
+        core = asynchronous_producer.Producer(
             group,
             namesrv,
             timeout_s=timeout_s,
@@ -83,9 +80,19 @@ class Producer:
             connect=connect,
             hooks=hooks,
             trace=trace,
-            clock=self._clock,
+            clock=clock,
         )
-        self._direct = DirectSends(self._core, self._clock)
+        is_direct = not hooks and not trace and not (connect is not None and connect.is_tls)
+        self._stand_before(core, clock, is_direct=is_direct)
+
+    def _stand_before(self, core: asynchronous_producer.Producer, clock: Clock, *, is_direct: bool) -> None:
+        """Be the face of a producer that lives in the background loop."""
+        self.group = core.group
+        self._background = background_loop()
+        self._clock = clock
+        self._is_direct = is_direct
+        self._core = core
+        self._direct = DirectSends(core, clock)
         self._submissions = Submissions(self._background)
 
     def start(self) -> None:

@@ -1,21 +1,28 @@
 """What brokers ask of their clients, on the connections the clients opened."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from bolide.client.replies import ReplyBox
 from bolide.errors import Refusal
+from bolide.model import properties as names
+from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies import ConsumerStatus, ResetOffsets, RunningConsumer
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.headers.callbacks import (
+    CheckTransactionRequest,
     ConsumeDirectlyRequest,
     GetConsumerStateRequest,
     GetConsumerStatusRequest,
     NotifyConsumersChangedRequest,
     ResetOffsetRequest,
 )
-from bolide.remoting.session import Reply, Request
+from bolide.protocol.records import decode_record
+from bolide.remoting.session import Reply, Request, Session
+
+log = logging.getLogger(__name__)
 
 
 class AskedConsumer(Protocol):
@@ -32,11 +39,20 @@ class AskedConsumer(Protocol):
     async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes: ...
 
 
-class Callbacks:
-    """Finds the consumer that is meant."""
+class AskedProducer(Protocol):
+    """What a producer of transactions can be asked."""
 
-    def __init__(self, consumers: Mapping[str, AskedConsumer], replies: ReplyBox) -> None:
+    def asked(self, question: CheckTransactionRequest, message: StoredMessage, session: Session) -> None: ...
+
+
+class Callbacks:
+    """Finds the consumer or producer that is meant."""
+
+    def __init__(
+        self, consumers: Mapping[str, AskedConsumer], deciders: Mapping[str, AskedProducer], replies: ReplyBox
+    ) -> None:
         self._consumers = consumers
+        self._deciders = deciders
         self._replies = replies
 
     def handlers(self) -> dict[int, Callable[[Request], Reply | Awaitable[Reply]]]:
@@ -46,6 +62,7 @@ class Callbacks:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self.status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_by_hand,
+            RequestCode.CHECK_TRANSACTION_STATE: self.check_transaction,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.pushed,
         }
 
@@ -69,6 +86,18 @@ class Callbacks:
         consumer = self._consumers.get(header.group)
         if consumer is not None:
             await consumer.reset(ResetOffsets.decode(request.command.body).offset_table)
+        return None
+
+    def check_transaction(self, request: Request) -> Reply:
+        """39: how did this transaction end? The answer is a request of its own, and nobody waits for it here."""
+        question = CheckTransactionRequest.decode(request.command.fields)
+        message = decode_record(request.command.body)
+        group = message.properties.get(names.PRODUCER_GROUP, "")
+        producer = self._deciders.get(group)
+        if producer is None:
+            log.warning("asked about a transaction of group %s, which has no TransactionProducer here", group)
+        else:
+            producer.asked(question, message, request.session)
         return None
 
     def status(self, request: Request) -> Reply:

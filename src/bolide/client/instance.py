@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Protocol
 
-from bolide.client.callbacks import AskedConsumer, Callbacks
+from bolide.client.callbacks import AskedConsumer, AskedProducer, Callbacks
 from bolide.client.config import ClientConfig
 from bolide.client.nameservers import NameServers
 from bolide.client.replies import Replies, ReplyBox
@@ -79,13 +79,14 @@ class Instance:
         self.process_id = os.getpid()
         self.producers: dict[str, Member] = {}
         self.consumers: dict[str, ConsumingMember] = {}
+        self.deciders: dict[str, AskedProducer] = {}
         self.replies: dict[str, asyncio.Future[Message]] = {}  # by number, for those who asked by a message
         self.asked_topics: set[str] = set()
         self.refusals: dict[str, tuple[str, ClientError]] = {}  # groups that a broker does not take us into
         self._repliers: dict[str, Replies] = {}
         self.errands = Guests()
         self._hooks = [Signing(config.credentials)] if config.credentials else []
-        callbacks = Callbacks(self.consumers, ReplyBox(self.replies, clock.now_ms))
+        callbacks = Callbacks(self.consumers, self.deciders, ReplyBox(self.replies, clock.now_ms))
         self.client = Client(config.connect, clock, hooks=self._hooks, handlers=callbacks.handlers())
         self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
         self.user_count = 0

@@ -22,6 +22,7 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import VERSION, Command
 from bolide.protocol.compression import Compression, compress, with_compression
 from bolide.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties, join_properties
+from bolide.protocol.sysflags import PREPARED
 
 DEFAULT_QUEUE_COUNT = 4
 SHORT_SIZE_MAX = 16 * 1024
@@ -38,6 +39,11 @@ class SendRules:
     compress_over: int = 4096
     compression: Compression = Compression.ZLIB
     queue_count: int = DEFAULT_QUEUE_COUNT
+    is_prepared: bool = False  # what is sent is the first half of a transaction
+
+    @property
+    def sys_flag(self) -> int:
+        return PREPARED if self.is_prepared else 0
 
     @property
     def short_size(self) -> int:
@@ -104,7 +110,7 @@ def replace_properties(message: Message, properties: Mapping[str, str]) -> Messa
 
 def send_command(message: Message, rules: SendRules, born_ms: int) -> Command:
     """A send of one message; the queue is filled in for each attempt (`to_queue`)."""
-    body, sys_flag = message.body, 0
+    body, sys_flag = message.body, rules.sys_flag
     if len(body) >= rules.compress_over:
         body = compress(body, rules.compression)
         sys_flag = with_compression(sys_flag, rules.compression)
@@ -155,7 +161,7 @@ def to_queue(command: Command, queue: MessageQueue) -> Command:
 
 def send_head(topic: str, rules: SendRules, broker_name: str) -> bytes:
     """A send of this topic to this broker, up to the number of the queue."""
-    fields = _fields(topic, rules, 0) | {"f": "0", "m": "false", "n": broker_name}
+    fields = _fields(topic, rules, 0) | {"f": str(rules.sys_flag), "m": "false", "n": broker_name}
     del fields["e"], fields["g"]
     pairs = ",".join(f"{encode_basestring(name)}:{encode_basestring(text)}" for name, text in fields.items())
     return f'{{"code":{int(RequestCode.SEND_MESSAGE_V2)},"extFields":{{{pairs},"e":"'.encode()

@@ -1,0 +1,390 @@
+"""Messages that count only if something else has happened: sent as halves, then committed or rolled back.
+
+    async with producer.transaction("Transfers", b"...", keys="t-1") as transaction:   # the half message is stored
+        await move_money(transaction.id)                                               # raises: rolled back
+
+The end is told to the broker without waiting for an answer, as RocketMQ's own client does. It may get lost, and so may
+this process; then the broker asks any member of the group, whose `checker` looks up what really happened. So whatever
+the block does must leave a trace that the checker can find by the transaction's id or by the message's keys.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from bolide.client.checker import Check, Checker, Outcome
+from bolide.client.config import Credentials
+from bolide.client.gathering import Gathering
+from bolide.client.hooks import SendHook
+from bolide.client.outgoing import EXTRA_SIZE_MAX, SendRules, replace_properties, send_command
+from bolide.client.producer import Producer
+from bolide.client.receipt import Receipt, receipt_of
+from bolide.client.routes import MASTER_ID, Route
+from bolide.clock import Clock
+from bolide.errors import BolideError, ClientError
+from bolide.model import properties as names
+from bolide.model.message import Message, StoredMessage
+from bolide.model.queue import MessageQueue, PhysicalOffset, QueueOffset
+from bolide.model.topics import AUTO_CREATE_TOPIC
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import ONEWAY_FLAG, Command
+from bolide.protocol.headers.callbacks import CheckTransactionRequest
+from bolide.protocol.headers.send import EndTransactionRequest
+from bolide.protocol.properties import encode_properties
+from bolide.protocol.records import inflate
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.session import Session
+
+# Java takes the level off without a word; a message that comes at another time than was asked for is worse than none.
+_DELAYS = frozenset([names.DELAY, names.TIMER_DELAY_S, names.TIMER_DELAY_MS, names.TIMER_DELIVER_AT])
+log = logging.getLogger(__name__)
+
+
+class Transaction:
+    """One message whose fate is open; made by `TransactionProducer.transaction`, decided once.
+
+    Left without a decision the block commits; an exception rolls back. Cancelled or interrupted, nobody can know how
+    far it came: then the checker decides.
+    """
+
+    def __init__(self, producer: "TransactionProducer", send: Callable[[], Awaitable[Receipt]]) -> None:
+        self.outcome: Outcome | None = None
+        self._producer = producer
+        self._send = send
+        self._receipt: Receipt | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, which is the message's own."""
+        return self.receipt.msg_id
+
+    @property
+    def receipt(self) -> Receipt:
+        """Where the half message lies."""
+        if self._receipt is None:
+            raise ClientError("the transaction has not begun: use it inside its `with` block")
+        return self._receipt
+
+    async def start(self) -> None:
+        """Have the half message stored; raises ClientError when that did not succeed in full, and nothing is left."""
+        if self._receipt is not None:
+            raise ClientError(f"transaction {self.id} has begun before; ask the producer for another")
+        self._receipt = receipt = await self._send()
+        if not receipt.is_ok:
+            await self.rollback()
+            raise ClientError(
+                f"the half message was stored, but not as safely as the broker should ({receipt.status.name}); the "
+                "transaction is rolled back",
+                ResponseCode(receipt.status.value),
+            )
+
+    async def commit(self) -> None:
+        """Let consumers have the message."""
+        await self._decide(Outcome.COMMIT)
+
+    async def rollback(self) -> None:
+        """Let nobody have it."""
+        await self._decide(Outcome.ROLLBACK)
+
+    async def unknown(self) -> None:
+        """Leave it to the checker, which is asked later."""
+        await self._decide(Outcome.UNKNOWN)
+
+    async def _decide(self, outcome: Outcome) -> None:
+        receipt = self.receipt
+        if self.outcome is not None:
+            raise ClientError(f"transaction {self.id} was decided before: {self.outcome.name}")
+        self.outcome = outcome
+        if not self._producer.tell_end(receipt, outcome):
+            await self._producer.send_end(receipt, outcome)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.outcome is not None:
+            return
+        if problem is None:
+            await self.commit()
+        elif isinstance(problem, Exception):
+            await self.rollback()
+        else:
+            await self.unknown()
+
+
+class TransactionProducer(Producer):
+    """A producer that also sends transactions, and answers for those of its group."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        checker: Check,
+        check_concurrency: int = 1,
+        topics: Iterable[str] = (),
+        timeout_s: float = 3.0,
+        retry_count: int = 2,
+        compress_over: int = 4096,
+        compression: str = "zlib",
+        body_size_max: int = 4 << 20,
+        instance_name: str = "",
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        hooks: Sequence[SendHook] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        """`checker` is given a message and says how its transaction ended; it may be async, and may be asked about
+        transactions that another member of the group began.
+
+        A member is asked by the brokers it knows: those that create topics by themselves, those of the topics it has
+        sent to, and those of `topics`.
+        """
+        super().__init__(
+            group,
+            namesrv,
+            timeout_s=timeout_s,
+            retry_count=retry_count,
+            compress_over=compress_over,
+            compression=compression,
+            body_size_max=body_size_max,
+            instance_name=instance_name,
+            credentials=credentials,
+            connect=connect,
+            hooks=hooks,
+            clock=clock,
+        )
+        self._check = checker
+        self._check_concurrency = check_concurrency
+        self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
+        self._half_rules = SendRules(
+            group=group,
+            body_size_max=body_size_max,
+            compress_over=compress_over,
+            compression=self.rules.compression,
+            is_prepared=True,
+        )
+        self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group, and let brokers know that we can be asked."""
+        if self._instance is not None:
+            return
+        self._checker = Checker(self._check, self._check_concurrency)
+        self._questions: set[asyncio.Task[None]] = set()
+        await super().start()
+        instance = self.instance
+        self._half_gathering = Gathering(
+            instance,
+            self._half_rules,
+            self.ids,
+            self._clock,
+            self._guests,
+            _HalfWay(self),
+            timeout_s=self.timeout_s,
+            linger_ms=0.0,
+        )
+        instance.deciders[self.group] = self
+        for topic in self._answered_topics:
+            try:
+                await instance.refresh(topic)
+                self._topics.setdefault(topic)
+            except BolideError as problem:
+                log.warning("brokers of %s cannot ask about transactions yet problem=%s", topic, problem)
+        await instance.heartbeat()
+
+    async def close(self) -> None:
+        """Leave the group; half messages under way get their answer first, questions under way do not."""
+        instance = self._instance
+        if instance is not None:
+            for task in self._questions:
+                task.cancel()
+            instance.deciders.pop(self.group, None)
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    await self._half_gathering.flush()
+            except TimeoutError:
+                log.warning("half messages without an answer are left to the brokers group=%s", self.group)
+            self._checker.close()
+        await super().close()
+
+    # Transactions
+
+    def transaction(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        immunity_s: int | None = None,
+    ) -> Transaction:
+        """A transaction for `async with`: the half message is stored on entering, the end told on leaving.
+
+        `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
+        """
+        if immunity_s is not None:
+            properties = {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
+        send = partial(self._send_half, topic, body, tags, keys, properties, flag, shard, queue)
+        return Transaction(self, send)
+
+    async def _send_half(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        shard: str | None,
+        queue: MessageQueue | None,
+    ) -> Receipt:
+        short = self.short(topic, body, tags, keys, properties, flag, None)
+        if short is not None and len(short[1][1]) + len(self._half_mark) <= EXTRA_SIZE_MAX:
+            route, (content, extra, own_flag) = short
+            future = self._half_gathering.give(route, (content, extra + self._half_mark, own_flag), shard, queue)
+            if future is not None:
+                return await future
+        if isinstance(topic, Message) and properties:
+            topic = replace_properties(topic, {**topic.properties, **properties})
+        message = self.prepared(topic, body, tags, keys, properties, flag, None)
+        if not _DELAYS.isdisjoint(message.properties):
+            raise ClientError(
+                "a message with a delay cannot be sent in a transaction: it is delivered when it is committed",
+                ResponseCode.MESSAGE_ILLEGAL,
+            )
+        mark = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
+        half = replace_properties(message, {**message.properties, **mark})
+        return await self.send_half_slowly(half, shard, queue, self.timeout_s)
+
+    async def send_half_slowly(
+        self,
+        message: Message,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt:
+        """The same for any message; `last_broker` is one that has failed with it already."""
+        command = send_command(message, self._half_rules, self._clock.now_ms())
+
+        async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
+            return [receipt_of(await self._request(command, chosen, left_s), chosen, message.unique_id or "")]
+
+        return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
+
+    # Ends
+
+    def tell_end(self, receipt: Receipt, outcome: Outcome) -> bool:
+        """Tell a broker how a transaction ended; false where there is no connection at hand."""
+        instance = self.instance
+        address = instance.address(receipt.queue.broker_name, MASTER_ID)
+        session = None if address is None else instance.client.session_at_hand(address)
+        if session is None or address is None:
+            return False
+        command = end_command(self.group, receipt, outcome)
+        instance.sign(address, command)
+        session.send(command)
+        return True
+
+    async def send_end(self, receipt: Receipt, outcome: Outcome) -> None:
+        """The same, with a connection to be made first. What cannot be told is asked for later."""
+        try:
+            address = await self.instance.found_address(receipt.queue.topic, receipt.queue.broker_name)
+            await self.instance.client.send_oneway(address, end_command(self.group, receipt, outcome))
+        except BolideError as problem:
+            log.warning(
+                "the end of a transaction was not told, the broker will ask id=%s outcome=%s problem=%s",
+                *(receipt.msg_id, outcome.name, problem),
+            )
+
+    # Questions
+
+    def asked(self, question: CheckTransactionRequest, message: StoredMessage, session: Session) -> None:
+        """A broker asks how a transaction ended, of ours or of another member's."""
+        if self._checker.is_full:
+            log.warning("question dropped, too many wait for the checker id=%s", message.message_id)
+            return
+        task = self._guests.invite(self._answer(question, message, session), name="producer.check")
+        self._questions.add(task)
+        task.add_done_callback(self._questions.discard)
+
+    async def _answer(self, question: CheckTransactionRequest, message: StoredMessage, session: Session) -> None:
+        outcome, remark = await self._checker.outcome(inflate(message))
+        header = EndTransactionRequest(
+            topic=message.topic,
+            producer_group=self.group,
+            half_queue_offset=question.half_queue_offset,
+            physical_offset=question.physical_offset,
+            commit_or_rollback=outcome.value,
+            is_from_check=True,
+            message_id=message.message_id,
+            transaction_id=question.transaction_id or message.message_id,
+            addressed_broker=question.addressed_broker,
+        )
+        command = Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, remark=remark, fields=header.encode())
+        self.instance.sign(session.peer, command)
+        session.send(command)
+        log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
+
+
+class _HalfWay:
+    """The long way of half messages, for those that the short one gives back."""
+
+    def __init__(self, producer: TransactionProducer) -> None:
+        self._producer = producer
+
+    def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
+        return self._producer.choose(route, shard, last_broker)
+
+    def is_tried_again(self, failure: ClientError) -> bool:
+        return self._producer.is_tried_again(failure)
+
+    async def send_prepared(
+        self,
+        message: Message,
+        *,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt:
+        return await self._producer.send_half_slowly(message, shard, queue, timeout_s, last_broker)
+
+    async def send_together(
+        self,
+        prepared: Sequence[Message],
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> list[Receipt]:
+        raise AssertionError("half messages are never sent as a batch")
+
+
+def end_command(group: str, receipt: Receipt, outcome: Outcome) -> Command:
+    """37, for the half message of a receipt."""
+    header = EndTransactionRequest(
+        topic=receipt.queue.topic,
+        producer_group=group,
+        half_queue_offset=QueueOffset(receipt.queue_offset),
+        physical_offset=PhysicalOffset(int(receipt.offset_id[-16:], 16)),
+        commit_or_rollback=outcome.value,
+        is_from_check=False,
+        message_id=receipt.msg_id,
+        transaction_id=receipt.msg_id,
+        addressed_broker=receipt.queue.broker_name,
+    )
+    return Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, fields=header.encode())

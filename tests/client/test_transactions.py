@@ -1,0 +1,258 @@
+"""Transactions of our client on our broker: what consumers see, who decides, and what happens when nobody does."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import bolide
+from bolide import aio
+from bolide.errors import ClientError
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+from bolide.testing import cluster
+from tests.client.scenes import client_clock, gathering, stage
+from tests.remoting.loops import both_loops, eventually, virtual_time
+
+QUICK = {"transactionCheckInterval": "100", "transactionTimeOut": "50"}
+
+
+def never(message: aio.StoredMessage) -> aio.Outcome:
+    raise AssertionError("nobody should ask")
+
+
+def opened(namesrv: str, checker: Any = never, group: str = "transfers", **options: Any) -> aio.TransactionProducer:
+    return aio.TransactionProducer(group, namesrv, checker=checker, clock=client_clock(), **options)
+
+
+@pytest.mark.feature("F292", "F294", "F295")
+@both_loops
+async def test_what_is_committed_comes_and_what_is_rolled_back_does_not() -> None:
+    async with (
+        stage(queue_count=1) as rocket,
+        opened(rocket.namesrv) as producer,
+        gathering("g", "T", rocket.namesrv) as member,
+    ):
+        for number in range(2):  # the first the long way, the second the short one
+            with pytest.raises(LookupError):
+                async with producer.transaction("T", b"back %d" % number):
+                    raise LookupError("no such account")
+            async with producer.transaction("T", b"on %d" % number, tags="A", keys="k", properties={"own": "x"}) as one:
+                assert member.bodies == [b"on 0"][:number]
+            assert one.outcome is aio.Outcome.COMMIT
+            await eventually(lambda n=number: len(member.taken) == n + 1)  # type: ignore[misc]
+        await producer.send("T", b"plain")
+        await eventually(lambda: len(member.taken) == 3)
+        assert member.bodies == [b"on 0", b"on 1", b"plain"]
+        last = member.taken[1]
+        assert (last.tags, last.keys, last.properties["own"]) == ("A", ["k"], "x")
+        assert last.msg_id == one.id == last.properties["__transactionId__"]
+
+
+@pytest.mark.feature("F112")
+@both_loops
+async def test_a_half_message_is_marked_as_prepared_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(queue_count=1) as rocket, opened(rocket.namesrv) as producer:
+        seen: list[Command] = []
+        real = producer.instance.client.request
+
+        async def request(address: str, command: Command, timeout_s: float) -> Command:
+            seen.append(command)
+            return await real(address, command, timeout_s)
+
+        monkeypatch.setattr(producer.instance.client, "request", request)
+        async with producer.transaction("T", b"x" * 5000):  # long: compressed, which is a flag too
+            pass
+        (sent,) = [each for each in seen if each.code == RequestCode.SEND_MESSAGE_V2]
+        assert int(sent.fields["f"]) & 4
+        assert int(sent.fields["f"]) & 1
+        assert "TRAN_MSG\x01true\x02PGROUP\x01transfers\x02" in sent.fields["i"]
+
+
+@both_loops
+async def test_a_transaction_is_decided_once_and_by_hand_if_one_likes() -> None:
+    async with stage(queue_count=1) as rocket, opened(rocket.namesrv) as producer:
+        async with producer.transaction("T", b"1") as one:
+            await one.rollback()
+            with pytest.raises(ClientError, match="was decided before: ROLLBACK"):
+                await one.commit()
+        async with producer.transaction("T", b"2") as two:
+            await two.commit()
+        three = producer.transaction("T", b"3")
+        await three.start()
+        await three.commit()
+        await three.__aexit__(LookupError, LookupError(), None)
+        async with gathering("g", "T", rocket.namesrv) as member:
+            await eventually(lambda: len(member.taken) == 2)
+        assert member.bodies == [b"2", b"3"]
+        with pytest.raises(ClientError, match="has not begun"):
+            await producer.transaction("T", b"4").commit()
+
+
+@pytest.mark.feature("F293", "F297")
+@virtual_time
+async def test_what_nobody_decided_is_asked_about_after_half_a_minute() -> None:
+    asked: list[tuple[float, aio.StoredMessage]] = []
+
+    async def checker(message: aio.StoredMessage) -> aio.Outcome:
+        asked.append((asyncio.get_running_loop().time(), message))
+        return (aio.Outcome.UNKNOWN, aio.Outcome.COMMIT)[len(asked) - 1]
+
+    async with stage(queue_count=1) as rocket, opened(rocket.namesrv, checker) as producer:
+        async with producer.transaction("T", b"x" * 5000, keys="t-1") as one:
+            await one.unknown()
+        began_s = asyncio.get_running_loop().time()
+        async with gathering("g", "T", rocket.namesrv) as member:
+            await eventually(lambda: len(member.taken) == 1, 90)
+        assert 20 < asked[0][0] - began_s <= 31
+        assert 29 < asked[1][0] - asked[0][0] < 31
+        message = asked[1][1]
+        assert (message.topic, message.body, message.keys) == ("T", b"x" * 5000, ["t-1"])
+        assert message.unique_id == one.id == member.taken[0].msg_id
+
+
+@pytest.mark.feature("F298")
+@both_loops
+async def test_a_mate_answers_for_a_sender_that_was_killed() -> None:
+    def committed(message: aio.StoredMessage) -> aio.Outcome:
+        return aio.Outcome.COMMIT if message.keys == ["done"] else aio.Outcome.ROLLBACK
+
+    async with stage(queue_count=1, settings=QUICK) as rocket, opened(rocket.namesrv, committed, topics=["T"]):
+        async with opened(rocket.namesrv) as sender:
+            for keys in ("done", "not done", "done"):
+                await sender.transaction("T", keys.encode(), keys=keys).start()
+            for session in list(sender.instance.client._lines.values()):
+                assert session.session is not None
+                session.session.abort("killed")
+            sender._instance = None  # it is gone: it says no goodbye and answers nothing
+        async with gathering("g", "T", rocket.namesrv) as member:
+            await eventually(lambda: len(member.taken) == 2, 20)
+        assert member.bodies == [b"done", b"done"]
+
+
+@both_loops
+async def test_a_checker_that_fails_or_says_nothing_leaves_it_open_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said: list[Any] = [LookupError("no database"), None, aio.Outcome.COMMIT]
+
+    def checker(message: aio.StoredMessage) -> aio.Outcome:
+        assert threading.current_thread().name.startswith("bolide.checker")
+        answer = said.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    with caplog.at_level(logging.ERROR, "bolide.client.checker"):
+        async with stage(queue_count=1, settings=QUICK) as rocket, opened(rocket.namesrv, checker) as producer:
+            async with producer.transaction("T", b"x") as one:
+                await one.unknown()
+            async with gathering("g", "T", rocket.namesrv) as member:
+                await eventually(lambda: len(member.taken) == 1, 20)
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text.partition(": ")[2] for text in texts] == [
+        "the checker failed",
+        "the checker returned None and no Outcome",
+    ]
+
+
+@both_loops
+async def test_a_cancelled_block_leaves_the_decision_to_the_checker() -> None:
+    async with stage(queue_count=1) as rocket, opened(rocket.namesrv) as producer:
+        found: list[aio.Transaction] = []
+
+        async def work() -> None:
+            async with producer.transaction("T", b"x") as one:
+                found.append(one)
+                await asyncio.Event().wait()
+
+        task = asyncio.get_running_loop().create_task(work())
+        await eventually(lambda: bool(found))
+        task.cancel()
+        await asyncio.wait([task])
+        assert found[0].outcome is aio.Outcome.UNKNOWN
+
+
+@both_loops
+async def test_a_message_with_a_delay_is_refused_before_anything_leaves() -> None:
+    async with stage(queue_count=1) as rocket, opened(rocket.namesrv) as producer:
+        with pytest.raises(ClientError, match="cannot be sent in a transaction"):
+            await producer.transaction(aio.Message("T", b"x", delay_level=3)).start()
+
+
+@both_loops
+async def test_a_half_message_that_a_broker_refuses_raises_and_the_block_is_not_run() -> None:
+    settings = {"rejectTransactionMessage": "true"}
+    async with stage(queue_count=1, settings=settings) as rocket, opened(rocket.namesrv, retry_count=0) as producer:
+        for _ in range(2):
+            with pytest.raises(ClientError, match="takes no transactions") as refused:
+                async with producer.transaction("T", b"x"):
+                    pytest.fail("the block ran")
+            assert refused.value.code == 16
+
+
+@both_loops
+async def test_an_end_that_finds_no_connection_makes_one() -> None:
+    async with stage(queue_count=1) as rocket, opened(rocket.namesrv) as producer:
+        async with producer.transaction("T", b"x"):
+            for line in list(producer.instance.client._lines.values()):
+                if line.session is not None:
+                    line.session.close("cut")
+            await eventually(lambda: not any(line.session for line in producer.instance.client._lines.values()))
+        async with gathering("g", "T", rocket.namesrv) as member:
+            await eventually(lambda: len(member.taken) == 1)
+
+
+@both_loops
+async def test_many_transactions_at_once_end_each_for_itself() -> None:
+    async with (
+        stage(queue_count=4) as rocket,
+        opened(rocket.namesrv) as producer,
+        gathering("g", "T", rocket.namesrv) as member,
+    ):
+
+        async def one(number: int) -> None:
+            async with producer.transaction("T", b"%d" % number, shard=str(number)) as transaction:
+                if number % 3 == 0:
+                    await transaction.rollback()
+
+        await asyncio.gather(*(one(number) for number in range(300)))
+        await eventually(lambda: len(member.taken) == 200)
+        assert sorted(map(int, member.bodies)) == [number for number in range(300) if number % 3]
+
+
+def test_the_blocking_face_does_the_same() -> None:
+    with cluster(settings=QUICK) as rocket:
+        rocket.create_topic("T", 1)
+        checked: list[str] = []
+
+        def checker(message: bolide.StoredMessage) -> bolide.Outcome:
+            checked.extend(message.keys)
+            return bolide.Outcome.COMMIT
+
+        with bolide.TransactionProducer("transfers", rocket.namesrv, checker=checker) as producer:
+            with producer.transaction("T", b"one") as one:
+                assert one.outcome is None
+            assert (str(one.outcome), one.id) == ("Outcome.COMMIT", one.receipt.msg_id)
+            with pytest.raises(LookupError), producer.transaction("T", b"two"):
+                raise LookupError
+            with producer.transaction("T", b"three") as three:
+                three.rollback()
+            with producer.transaction("T", b"four") as four:
+                four.commit()
+            with producer.transaction("T", b"five", keys="t-5") as five:
+                five.unknown()
+            with pytest.raises(KeyboardInterrupt), producer.transaction("T", b"six", keys="t-6"):
+                raise KeyboardInterrupt
+            producer.send("T", b"plain")
+            got = []
+            oldest = bolide.StartFrom.oldest()
+            with bolide.Consumer("g", "T", rocket.namesrv, start_from=oldest) as consumer:
+                for message in consumer:
+                    got.append(message.body)
+                    if len(got) == 5:
+                        break
+        assert got == [b"one", b"four", b"plain", b"five", b"six"]
+        assert checked == ["t-5", "t-6"]
