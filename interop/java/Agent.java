@@ -10,10 +10,12 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public final class Agent {
     private final Sending sending;
     private final Consuming consuming;
+    private final Asking asking;
 
     private Agent(Options options) throws Exception {
         sending = new Sending(options);
         consuming = new Consuming(options);
+        asking = new Asking(options);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -63,6 +65,16 @@ public final class Agent {
                 return consuming.pull(options);
             case "stop":
                 return consuming.stop(options);
+            case "ask":
+                return asking.ask(options);
+            case "answer":
+                return asking.answer(options);
+            case "tracedSend":
+                return asking.tracedSend(options);
+            case "tracedPush":
+                return asking.tracedPush(options);
+            case "quit":
+                return asking.quit(options);
             default:
                 throw new IllegalArgumentException("no such verb: " + verb);
         }
