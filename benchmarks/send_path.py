@@ -69,6 +69,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     from bolide.broker.groups import Groups
     from bolide.broker.hotpath import HotPath
     from bolide.broker.keeping import Keeper
+    from bolide.broker.locks import Locks
     from bolide.broker.processors.send import Sends
     from bolide.broker.stats import Stats
     from bolide.broker.topics import Topics
@@ -91,7 +92,8 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
         keeper = Keeper(aside)
         topics, groups, stats = Topics(current, keeper, clock), Groups(current, keeper, clock), Stats(clock)
         topics.update(TopicConfig(topic_name="BenchmarkTopic", read_queue_nums=8, write_queue_nums=8))
-        sends = Sends(topics, groups, store, current, stats, clock, keeper, Waiting(store.config.delay_levels))
+        waiting, locks = Waiting(store.config.delay_levels), Locks(clock)
+        sends = Sends(topics, groups, store, current, stats, clock, keeper, waiting, locks)
         hot = HotPath(sends, store, current, stats, clock)
         peer: Any = Peer()
 

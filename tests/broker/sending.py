@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bolide.broker.locks import Locks
 from bolide.broker.processors.send import Sends
+from bolide.broker.processors.sendbacks import SendBacks
 from bolide.broker.stats import Stats
 from bolide.broker.waiting import Waiting
 from bolide.clock import Clock, SystemClock
@@ -49,12 +51,14 @@ class Sending:
     store: Store
     stats: Stats
     sends: Sends
+    send_backs: SendBacks
+    locks: Locks
     clock: Clock
 
     def ask(self, command: Command, peer: str = Peer.peer, waited_s: float = 0.0) -> Any:
         session: Any = Peer(peer)
         request = Request(command, session, self.clock.monotonic_s() - waited_s)
-        return Handlers(self.sends.handlers()).serve(request)
+        return Handlers(self.sends.handlers() | self.send_backs.handlers()).serve(request)
 
     def answer(self, command: Command, **how: Any) -> Command:
         """The answer of a send that needs no wait."""
@@ -85,10 +89,10 @@ async def sending(
         open_store(kept.current.config.store, clock, host, disk) as store,
     ):
         stats = Stats(clock)
-        sends = Sends(
-            kept.topics, kept.groups, store, kept.current, stats, clock, kept.keeper, Waiting(store.config.delay_levels)
-        )
-        yield Sending(kept, store, stats, sends, clock)
+        waiting, locks = Waiting(store.config.delay_levels), Locks(clock)
+        sends = Sends(kept.topics, kept.groups, store, kept.current, stats, clock, kept.keeper, waiting, locks)
+        taking = (kept.topics, kept.groups, store, kept.current, stats, clock, sends.open_topics, waiting)
+        yield Sending(kept, store, stats, sends, SendBacks(*taking), locks, clock)
 
 
 def header(topic: str = "Orders", **changes: Any) -> SendMessageRequest:

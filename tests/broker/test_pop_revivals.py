@@ -5,7 +5,10 @@ import random
 
 import pytest
 
+from bolide.model.queue import QueueKey
+from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.codes import ResponseCode
+from bolide.store.record import decode
 from bolide.testing import VirtualClock
 from tests.broker.poppers import RETRY_TOPIC, REVIVE_TOPIC, Popped, Popper, Rig, popping
 from tests.broker.pullers import GROUP, TOPIC
@@ -507,4 +510,28 @@ async def test_the_heap_of_due_times_does_not_keep_what_is_settled(tmp_path, mon
             (popped,) = await popper.pop(invisible_ms=3_600_000)
             await popper.ack(popped)
         assert len(rig.room.revivals._due) <= 51
+        popper.peer.leave()
+
+
+@pytest.mark.feature("X01", "X31")
+@virtual_time
+async def test_one_that_failed_more_often_than_its_group_retries_lies_with_the_dead(tmp_path) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        rig.kept.groups.update(GroupConfig(group_name=GROUP, retry_max_times=2))
+        rig.put(b"bad", UNIQ_KEY="U1")
+        popper = await Popper.connect(rig)
+        for times in range(3):
+            (popped,) = await popper.pop()
+            assert popped.message.reconsume_times == times
+            await pass_by(INVISIBLE_S)
+        assert await popper.pop() == []
+        assert rig.room.revivals.out_count == 0
+        (view,) = rig.store.read(QueueKey(f"%DLQ%{GROUP}", 0), 0, 10).views
+        dead = decode(view)
+        assert (dead.body, dead.reconsume_times, dead.unique_id) == (b"bad", 3, "U1")
+        assert (dead.properties["DLQ_ORIGIN_TOPIC"], dead.properties["DLQ_ORIGIN_MESSAGE_ID"]) == (TOPIC, "U1")
+        assert rig.kept.topics.find(f"%DLQ%{GROUP}") is not None
+        await pass_by(INVISIBLE_S)
+        assert len(rig.store.read(QueueKey(f"%DLQ%{GROUP}", 0), 0, 10).views) == 1
         popper.peer.leave()

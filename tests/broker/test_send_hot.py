@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 import bolide.kernel
 from bolide.broker.hotpath import HotPath
+from bolide.broker.locks import Locks
 from bolide.broker.processors.send import Sends, pack_peer
 from bolide.broker.stats import Stats
 from bolide.broker.waiting import Waiting
@@ -116,6 +117,7 @@ def room(root: Path, disk: Disk | None = None, **changes: str) -> Iterator[Room]
                 clock,
                 tables.keeper,
                 Waiting(store.config.delay_levels),
+                Locks(clock),
             )
             sends._unique_ids = UniqueIds(bytes([10, 0, 0, 1]), 1, 1, clock)
             yield Room(store, sends, HotPath(sends, store, tables.current, stats, clock), stats, tables, clock)

@@ -12,7 +12,7 @@ QUEUE = MessageQueue("T", "a", 0)
 
 
 def queue_of(offsets: list[int], *, is_serial: bool = False) -> InFlight:
-    inflight = InFlight(QUEUE, offsets[0], lambda *_: None, is_serial=is_serial)
+    inflight = InFlight(QUEUE, offsets[0], lambda *_: None, out_count_max=1 if is_serial else None)
     messages = [Received(inflight, (0, offset, b"12345"), b"") for offset in offsets]
     inflight.add(messages, offsets[-1] + 1)
     return inflight

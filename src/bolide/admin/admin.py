@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
+from bolide.admin.deadletters import DeadLetterCalls
+from bolide.admin.groupsettings import GroupSettings
 from bolide.admin.membership import MemberRow, member_row, with_differences
 from bolide.admin.traces import MessageTrace, Told, is_about, traces
 from bolide.client.config import Credentials, client_config
@@ -113,9 +115,11 @@ class GroupRow:
     member_count: int
     behind: int
     has_conflict: bool = False  # its members do not all want the same
+    retry_behind: int = 0  # of it, failed messages that are due again
+    dead_count: int = 0
 
 
-class Admin:
+class Admin(DeadLetterCalls, GroupSettings):
     """An administrator of one cluster. Open while its `async with` block runs."""
 
     def __init__(
@@ -271,6 +275,9 @@ class Admin:
                 rows.append(TopicQueueRow(queue, span.min_offset, span.max_offset, span.last_update_timestamp))
         return sorted(rows, key=lambda row: row.queue)
 
+    async def _spans(self, topic: str) -> list[tuple[int, int, int]]:
+        return [(row.min_offset, row.max_offset, row.last_update_ms) for row in await self.topic_queues(topic)]
+
     # Messages
 
     async def messages_by_key(
@@ -348,14 +355,21 @@ class Admin:
     async def group_rows(self) -> list[GroupRow]:
         """All consumer groups with their members and how far they are behind."""
         rows = []
+        dead = {row.group: row.count for row in await self.dead_letter_groups()}
         for group in await self.groups():
             progress = await self.group_progress(group)
             members = await self.members(group)
-            behind = sum(row.behind for row in progress)
-            if members is None:
-                rows.append(GroupRow(group, 0, behind))
-            else:
-                rows.append(GroupRow(group, len(members.connection_set), behind, bool(members.bolide_conflicts)))
+            known = (0, False) if members is None else (len(members.connection_set), bool(members.bolide_conflicts))
+            rows.append(
+                GroupRow(
+                    group,
+                    known[0],
+                    sum(row.behind for row in progress),
+                    known[1],
+                    sum(row.behind for row in progress if row.queue.topic.startswith(RETRY_PREFIX)),
+                    dead.get(group, 0),
+                )
+            )
         return rows
 
     async def members(self, group: str) -> ConsumerConnections | None:

@@ -1,11 +1,13 @@
 """The administrator for callers without a loop; every method does what its namesake in `bolide.aio` does."""
 
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Self
 
 from bolide.admin import admin
 from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
 from bolide.admin.backtracking import LATEST_MS, Move
+from bolide.admin.deadletters import DeadGroupRow, DeadLetter, DeadLetterFilter, Resent
 from bolide.admin.membership import MemberRow
 from bolide.admin.traces import MessageTrace
 from bolide.client.background import background_loop
@@ -14,8 +16,10 @@ from bolide.clock import Clock
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import TRACE_TOPIC
-from bolide.protocol.bodies import Clusters, ConsumerConnections, TopicRoute
+from bolide.protocol.bodies import Clusters, ConsumerConnections, GroupConfig, TopicRoute
 from bolide.remoting.config import ConnectConfig
+
+_PAGE_COUNT = 64
 
 
 class Admin:
@@ -180,3 +184,56 @@ class Admin:
     def delete_group(self, group: str, *, with_offsets: bool = True) -> None:
         """Delete a group on every master, with its retry topic."""
         self._background.run(self._core.delete_group(group, with_offsets=with_offsets))
+
+    def group_config(self, group: str) -> GroupConfig:
+        """What a group is set to, as the first broker that has it says."""
+        return self._background.run(self._core.group_config(group))
+
+    def set_group(self, config: GroupConfig) -> list[str]:
+        """Create or change a group on every master; returns their addresses."""
+        return self._background.run(self._core.set_group(config))
+
+    # Dead letters
+
+    def dead_letter_groups(self) -> list[DeadGroupRow]:
+        """The groups that have dead letters, with how many."""
+        return self._background.run(self._core.dead_letter_groups())
+
+    def dead_letters(self, group: str, wanted: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
+        """The dead letters of a group that are there now, oldest first; nothing is consumed by looking."""
+        letters = self._core.dead_letters(group, wanted)
+        try:
+            while page := self._background.run(_page(letters)):
+                yield from page
+        finally:
+            self._background.run(_closed(letters))
+
+    def resend_dead_letters(
+        self,
+        group: str,
+        wanted: DeadLetterFilter | None = None,
+        *,
+        is_dry: bool = False,
+        is_for_group: bool = False,
+        on_progress: Callable[[Resent], None] = lambda _: None,
+    ) -> Resent:
+        """Send dead letters to the topics they came from, or with `is_for_group` to their own group alone."""
+        resending = self._core.resend_dead_letters(
+            group, wanted, is_dry=is_dry, is_for_group=is_for_group, on_progress=on_progress
+        )
+        return self._background.run(resending)
+
+
+async def _page(letters: AsyncIterator[DeadLetter]) -> list[DeadLetter]:
+    """The next few, so that not each of them costs a switch between threads; an empty list at the end."""
+    found: list[DeadLetter] = []
+    async for letter in letters:
+        found.append(letter)
+        if len(found) == _PAGE_COUNT:
+            break
+    return found
+
+
+async def _closed(letters: AsyncIterator[DeadLetter]) -> None:
+    if isinstance(letters, AsyncGenerator):
+        await letters.aclose()

@@ -37,6 +37,7 @@ from bolide.broker.processors.refusals import refusals
 from bolide.broker.processors.replies import Replies
 from bolide.broker.processors.resets import Resets
 from bolide.broker.processors.send import Sends
+from bolide.broker.processors.sendbacks import SendBacks
 from bolide.broker.processors.status import Status
 from bolide.broker.processors.topics import TopicCalls
 from bolide.broker.pull_access import PullAccess
@@ -96,7 +97,9 @@ class Broker:
         self.registration: Registration | None = None  # while name servers are told
         self.delays = Delays(config.directory, store, self.stats, keeper, clock)
         waiting = Waiting(config.store.delay_levels)
-        sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting)
+        sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting, self.locks)
+        taking = (self.topics, self.groups, store, self.current, self.stats, clock, sends.open_topics, waiting)
+        send_backs = SendBacks(*taking)
         access = PullAccess(self.topics, self.groups, self.members, store, self.current, self.filters)
         pulls = Pulls(access, self.offsets, store, self.parked, self.current, self.stats, clock, sieve_time)
         clients = Clients(self.current, self.members, self.locks, self.topics, self.groups, self.filters)
@@ -131,6 +134,7 @@ class Broker:
         replies = Replies(sends, self.members, store, self.current, self.stats, clock)
         parts = (
             sends,
+            send_backs,
             replies,
             self.transactions,
             *reading,

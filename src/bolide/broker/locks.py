@@ -57,6 +57,11 @@ class Locks:
         lock = self.table.get(group, {}).get(queue)
         return None if lock is None or self._is_expired(lock, self._clock.monotonic_s()) else lock.client_id
 
+    def has_live(self, group: str) -> bool:
+        """Whether any member of the group holds a queue: it consumes in order then."""
+        now_s = self._clock.monotonic_s()
+        return any(not self._is_expired(lock, now_s) for lock in self.table.get(group, {}).values())
+
     def _is_expired(self, lock: Lock, now_s: float) -> bool:
         return now_s - lock.renewed_s > self._life_s
 

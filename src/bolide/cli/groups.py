@@ -1,8 +1,10 @@
-"""`bolide group`: who consumes, how far they are, and moving them."""
+"""`bolide group`: who consumes, how far they are, how failures are retried, and moving them."""
 
+import re
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from bolide.admin.admin import Admin, ProgressRow
@@ -11,20 +13,24 @@ from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.cli.start import fail
 from bolide.cli.topics import moment
 from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
 
-app = typer.Typer(help="Consumer groups: who, how far, and moving them.", no_args_is_help=True)
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+app = typer.Typer(help="Consumer groups: who, how far, how retried, and moving them.", no_args_is_help=True)
 Group = Annotated[str, typer.Argument(help="the consumer group")]
 
 
 @app.command("list")
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """All groups: how many members each has, and how far it is behind."""
+    """All groups: how many members each has, how far it is behind, what failed and what it gave up."""
     rows = ask(namesrv, lambda admin: admin.group_rows())
     table = [
         {
             "group": row.group,
             "members": row.member_count,
             "behind": row.behind,
+            "of it retries": row.retry_behind,
+            "dead letters": row.dead_count,
             "subscriptions": "conflict" if row.has_conflict else "alike" if row.member_count else "",
         }
         for row in rows
@@ -80,6 +86,95 @@ def _progress_table(rows: list[ProgressRow]) -> list[dict[str, object]]:
 
 Topic = Annotated[str, typer.Option("-t", "--topic", help="the topic to move it in")]
 IsDry = Annotated[bool, typer.Option("--dry-run", help="only show what would be done")]
+
+
+@app.command()
+def settings(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+    """What a group is set to: may it consume, how often and after how long it is retried."""
+    config = ask(namesrv, lambda admin: admin.group_config(group))
+    show([_config_row(config)], output, empty="")
+
+
+@app.command("set")
+def set_(
+    group: Group,
+    retry_max: Annotated[int | None, typer.Option(help="retries before a message is dead; 16 by default")] = None,
+    retry_queues: Annotated[int | None, typer.Option(help="queues of the retry topic; 0 switches retries off")] = None,
+    retry_delays: Annotated[
+        str | None, typer.Option(help="a delay before each retry, the last for all after it: 1s,10s,5m")
+    ] = None,
+    backoff: Annotated[
+        str | None, typer.Option(help="delays that grow: first:longest:factor, as 5s:2h:2; `levels` for RocketMQ's own")
+    ] = None,
+    consume: Annotated[bool | None, typer.Option(help="whether the group may consume at all")] = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Create a group or change how its failures are retried, on every broker."""
+    if retry_delays is not None and backoff is not None:
+        fail("give --retry-delays or --backoff, not both")
+    changes: dict[str, Any] = {}
+    if retry_max is not None:
+        changes["retry_max_times"] = retry_max
+    if retry_queues is not None:
+        changes["retry_queue_nums"] = retry_queues
+    if consume is not None:
+        changes["consume_enable"] = consume
+    if retry_delays is not None or backoff is not None:
+        changes["group_retry_policy"] = _policy(retry_delays, backoff or "")
+
+    async def change(admin: Admin) -> GroupConfig:
+        known = await admin.groups()
+        before = await admin.group_config(group) if group in known else GroupConfig(group_name=group)
+        await admin.set_group(msgspec.structs.replace(before, **changes))
+        return await admin.group_config(group)
+
+    show([_config_row(ask(namesrv, change))], output, empty="")
+
+
+def _policy(listed: str | None, growing: str) -> RetryPolicy:
+    if listed is not None:
+        delays = [_span_ms("--retry-delays", word) for word in listed.split(",")]
+        return RetryPolicy(type=RetryKind.CUSTOMIZED, customized_retry_policy=ListedDelays(next=delays))
+    if growing == "levels":
+        return RetryPolicy()
+    words = growing.split(":")
+    if len(words) != 3 or not words[2].isdecimal():
+        fail(f"--backoff {growing}: must be first:longest:factor, as 5s:2h:2, or levels")
+    first, longest = (_span_ms("--backoff", word) for word in words[:2])
+    delays_ms = GrowingDelays(initial=first, max=longest, multiplier=int(words[2]))
+    return RetryPolicy(type=RetryKind.EXPONENTIAL, exponential_retry_policy=delays_ms)
+
+
+def _span_ms(option: str, word: str) -> int:
+    """`500ms`, `10s`, `5m`, `2h`."""
+    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", word.strip())
+    if found is None:
+        fail(f"{option}: {word!r} is no time; write 500ms, 10s, 5m, 2h or 1d")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _config_row(config: GroupConfig) -> dict[str, object]:
+    return {
+        "group": config.group_name,
+        "may consume": config.consume_enable,
+        "retries": config.retry_max_times if config.retry_queue_nums > 0 else 0,
+        "retry queues": config.retry_queue_nums,
+        "delays": _said(config.group_retry_policy),
+    }
+
+
+def _said(policy: RetryPolicy) -> str:
+    if policy.type is RetryKind.EXPONENTIAL:
+        growing = policy.exponential_retry_policy or GrowingDelays()
+        return f"{_span(growing.initial)}, × {growing.multiplier} each time, at most {_span(growing.max)}"
+    listed = policy.customized_retry_policy
+    return ", ".join(map(_span, listed.next)) if listed is not None and listed.next else "levels (10s to 2h)"
+
+
+def _span(span_ms: int) -> str:
+    unit = next((unit for unit in ("d", "h", "m", "s") if span_ms and span_ms % _UNITS_MS[unit] == 0), "ms")
+    return f"{span_ms // _UNITS_MS[unit]}{unit}"
 
 
 @app.command()

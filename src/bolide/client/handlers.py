@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials, client_config
-from bolide.client.listener import CONSUME_TIMEOUT_S, ConsumeHook, Function, Listener
+from bolide.client.listener import CONSUME_TIMEOUT_S, ConsumeHook, Function, Listener, PageFunction
 from bolide.client.rules import LOCAL_DIRECTORY, SubscriberRules
 from bolide.client.starting import StartFrom
 from bolide.client.subscriber import Subscriber
@@ -38,10 +38,11 @@ log = logging.getLogger(__name__)
 class Handler:
     """A function and what it wants to be called for."""
 
-    function: Function
+    function: Function | PageFunction
     group: str
     topics: Mapping[str, Expression]
     concurrency: int = CONCURRENCY
+    batch_max: int | None = None
     ordered: bool = False
     broadcasting: bool = False
     start_from: StartFrom | None = None
@@ -60,6 +61,7 @@ def handler(
     *,
     group: str,
     concurrency: int = CONCURRENCY,
+    batch_max: int | None = None,
     ordered: bool = False,
     broadcasting: bool = False,
     start_from: StartFrom | None = None,
@@ -69,7 +71,10 @@ def handler(
     offsets_directory: Path = LOCAL_DIRECTORY,
     trace: bool | str = False,
 ) -> Callable[[F], F]:
-    """Have a function called for each message of these topics, once `run` has begun; it may be async."""
+    """Have a function called for each message of these topics, once `run` has begun; it may be async.
+
+    With `batch_max` it is called with a list of up to so many messages of one queue (see `listener.py`).
+    """
 
     def register(function: F) -> F:
         registered.append(
@@ -78,6 +83,7 @@ def handler(
                 group=group,
                 topics=parse_topics(topics),
                 concurrency=concurrency,
+                batch_max=batch_max,
                 ordered=ordered,
                 broadcasting=broadcasting,
                 start_from=start_from,
@@ -117,6 +123,7 @@ async def listening(
                     subscriber,
                     item.function,
                     concurrency=item.concurrency,
+                    batch_max=item.batch_max,
                     timeout_s=item.timeout_s,
                     hooks=item.hooks,
                 )
@@ -167,6 +174,7 @@ def _subscriber(item: Handler, namesrv: str | None, credentials: Credentials | N
         is_ordered=item.ordered,
         start_from=item.start_from or StartFrom.newest(),
         retry_count_max=item.retry_count_max,
+        page_count_max=item.batch_max or 1,
         local_directory=item.offsets_directory,
         trace=item.trace,
     )

@@ -6,8 +6,10 @@ is handed out any more, and what is settled late counts for nothing.
 """
 
 import asyncio
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from bolide.client.received import Decide, Received
 from bolide.client.replies import Replies
@@ -17,7 +19,10 @@ from bolide.model.queue import MessageQueue
 class InFlight:
     """One owned queue. `next_offset` is where the next pull begins."""
 
-    def __init__(self, queue: MessageQueue, next_offset: int, decide: Decide, *, is_serial: bool = False) -> None:
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, decide: Decide, *, out_count_max: int | None = None
+    ) -> None:
+        """With `out_count_max` its messages are ordered: so many are out at once, and the next when all are settled."""
         self.queue = queue
         self.next_offset = next_offset
         self.decide = decide
@@ -31,7 +36,7 @@ class InFlight:
         self.taken_s = 0.0
         self.replier: Replies | None = None  # sends replies to requests of this queue
         self.on_drop: Callable[[], object] | None = None
-        self._is_serial = is_serial
+        self._out_count_max = out_count_max
         self._out_count = 0
         self._waiting: deque[Received] = deque()
         self._order: deque[int] = deque()  # offsets from the lowest unsettled on, settled ones among them
@@ -66,7 +71,7 @@ class InFlight:
             and self.is_locked
             and not self.is_dropped
             and not self.is_paused
-            and not (self._is_serial and self._out_count)
+            and not (self._out_count and self._out_count_max is not None)
         )
 
     def add(self, messages: Sequence[Received], next_offset: int) -> None:
@@ -77,8 +82,10 @@ class InFlight:
         self.next_offset = next_offset
 
     def take(self, count_max: int) -> list[Received]:
-        """The next messages to hand out, at most so many; one if each has to wait for the one before."""
-        count = min(count_max, 1 if self._is_serial else len(self._waiting)) if self.has_ready else 0
+        """The next messages to hand out, at most so many; fewer if the others have to wait for them."""
+        if not self.has_ready:
+            return []
+        count = min(count_max, len(self._waiting), self._out_count_max or count_max)
         self._out_count += count
         waiting = self._waiting
         return [waiting.popleft() for _ in range(count)]
@@ -95,7 +102,7 @@ class InFlight:
             self._out_count -= 1
             message.verdict = None
             message.local_retry_count += 1
-            self._waiting.appendleft(message)
+            insort(self._waiting, message, key=attrgetter("queue_offset"))
 
     def settle(self, message: Received) -> None:
         """A message is done with, for good or by having been sent back."""

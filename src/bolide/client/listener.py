@@ -1,8 +1,12 @@
-"""Push style: a function of the user's is called for each message, so many at a time.
+"""Push style: a function of the user's is called for each message, or for a page of them, so many calls at a time.
 
 A function that returns has done its work; one that raises has not, and its message comes again. An ordinary function
 runs in a thread, an async one in the loop. In an ordered group one message of a queue is out at a time, and one that
 fails is tried again before the next; otherwise calls of one queue overlap up to `concurrency`.
+
+With `batch_max` the function is called with a list: up to so many messages of one queue, in its order (RocketMQ's
+consumeMessageBatchMaxSize). All are done when it returns, none when it raises, but for those with a verdict of their
+own. It may return the index of the last that is done (RocketMQ's ackIndex): those after it come again.
 
 A call that takes longer than `timeout_s` counts as failed, so that one message cannot hold up the progress of its queue
 for ever. An async function is cancelled; an ordinary one cannot be, its thread is lost until it returns, and the log
@@ -32,7 +36,9 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.records import decode_records, inflate
 
 Function = Callable[[Received], Any]
+PageFunction = Callable[[list[Received]], Any]
 CONSUME_TIMEOUT_S = 900.0
+BATCH_MAX = 1024
 log = logging.getLogger(__name__)
 
 
@@ -64,21 +70,25 @@ class Listener:
     def __init__(
         self,
         subscriber: Subscriber,
-        function: Function,
+        function: Function | PageFunction,
         *,
         concurrency: int = 20,
+        batch_max: int | None = None,
         timeout_s: float = CONSUME_TIMEOUT_S,
         hooks: Sequence[ConsumeHook] = (),
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        if batch_max is not None and not 1 <= batch_max <= BATCH_MAX:
+            raise ValueError(f"batch_max must be 1 to {BATCH_MAX}, not {batch_max}")
         self._subscriber = subscriber
         self._concurrency = concurrency
+        self._batch_max = batch_max
         self._timeout_s = timeout_s
         self._hooks = list(hooks)
         self._threads: ThreadPoolExecutor | None = None
         if inspect.iscoroutinefunction(function):
-            self._call: Callable[[Received], Awaitable[Any]] = function
+            self._call: Callable[[Any], Awaitable[Any]] = function
         else:
             self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"consumer.{subscriber.group}")
             self._call = partial(self._call_in_thread, function)
@@ -96,35 +106,56 @@ class Listener:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
-        while received := await self._subscriber.receive(1):
-            await self._consume(received[0])
+        while received := await self._subscriber.receive(self._batch_max or 1, is_page=True):
+            await self._consume(received)
 
-    async def _consume(self, message: Received) -> None:
-        if message.home.is_dropped:
+    async def _consume(self, page: list[Received]) -> None:
+        page = [message for message in page if not message.home.is_dropped]
+        if not page:
             return
-        self._subscriber.begun(message)
+        self._subscriber.begun(*page)
         if self._hooks:
-            tell(partial(hook.before_consume, message) for hook in self._hooks)
+            tell(partial(hook.before_consume, message) for hook in self._hooks for message in page)
         problem: Exception | None = None
+        last_done = len(page) - 1
         limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
-                _answer(message, await self._call(message))
+                told = await self._call(self._argument(page))
+                last_done = self._ack_index(told, last_done)
+                if self._batch_max is None:
+                    _answer(page[0], told)
         except Exception as failure:
-            problem = failure
-            if limit.expired():
-                log.error("consuming took more than %g s, the message comes again: %r", self._timeout_s, message)
-            else:
-                log.exception("consuming failed, the message comes again: %r", message)
+            problem, last_done = failure, -1
+            self._log_failure(page, is_late=limit.expired())
         if self._hooks:
-            tell(partial(hook.after_consume, message, problem) for hook in self._hooks)
+            tell(partial(hook.after_consume, message, problem) for hook in self._hooks for message in page)
         if self._subscriber.tracing is not None and problem is not None:
-            self._subscriber.tracing.ended(message, TIMEOUT if limit.expired() else EXCEPTION)
-        if message.verdict is None:
-            if problem is None:
-                message.ack()
-            else:
-                message.nack()
+            for message in page:
+                self._subscriber.tracing.ended(message, TIMEOUT if limit.expired() else EXCEPTION)
+        for index, message in enumerate(page):
+            if message.verdict is None:
+                if index <= last_done:
+                    message.ack()
+                else:
+                    message.nack(reason=None if problem is None else _said(problem))
+
+    def _argument(self, page: list[Received]) -> Received | list[Received]:
+        """A function that asked for pages gets a list, also of one message."""
+        return page[0] if self._batch_max is None else page
+
+    def _ack_index(self, told: object, last: int) -> int:
+        """How far a page is done; what a function for single messages returns says nothing."""
+        if self._batch_max is None or not isinstance(told, int) or isinstance(told, bool):
+            return last
+        return min(told, last)
+
+    def _log_failure(self, page: list[Received], *, is_late: bool) -> None:
+        what = repr(page[0]) if len(page) == 1 else f"{page[0]!r} and {len(page) - 1} more"
+        if is_late:
+            log.error("consuming took more than %g s, it comes again: %s", self._timeout_s, what)
+        else:
+            log.exception("consuming failed, it comes again: %s", what)
 
     async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes:
         """An administrator gives one stored message (309): call the function and tell how it went; nothing moves."""
@@ -135,10 +166,10 @@ class Listener:
         begun_s = self._subscriber.clock.monotonic_s()
         remark = None
         try:
-            await self._call(Received.of(stored, home))
+            await self._call(self._argument([Received.of(stored, home)]))
             result = ConsumeResult.CR_SUCCESS if home.verdict in (None, Verdict.ACK) else ConsumeResult.CR_LATER
         except Exception as problem:
-            result, remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
+            result, remark = ConsumeResult.CR_THROW_EXCEPTION, _said(problem)
         return DirectConsumption(
             consume_result=result,
             order=self._subscriber.rules.is_ordered,
@@ -146,8 +177,12 @@ class Listener:
             spent_time_mills=int((self._subscriber.clock.monotonic_s() - begun_s) * 1000),
         ).encode()
 
-    async def _call_in_thread(self, function: Function, message: Received) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, message)
+    async def _call_in_thread(self, function: Callable[[Any], Any], argument: Received | list[Received]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, argument)
+
+
+def _said(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"
 
 
 def _answer(message: Received, result: object) -> None:

@@ -200,12 +200,16 @@ class Received:
         else:
             self._decide(_ACK, None, None)
 
-    def nack(self, delay: float | None = None) -> None:
-        """Not done: deliver it again, after `delay` seconds or as the broker's retry plan says."""
-        self._decide(Verdict.NACK, delay, None)
+    def nack(self, delay: float | None = None, reason: str | None = None) -> None:
+        """Not done: deliver it again, after `delay` seconds or as the broker's retry plan says.
+
+        A delay becomes the first of RocketMQ's levels that is not shorter (1 s to 2 h). `reason` is kept if this was
+        the last attempt.
+        """
+        self._decide(Verdict.NACK, delay, reason)
 
     def dead_letter(self, reason: str | None = None) -> None:
-        """Cannot be done: move it to the group's dead letters, where people look."""
+        """Cannot be done: move it to the group's dead letters, where people look; `reason` goes with it."""
         self._decide(Verdict.DEAD, None, reason)
 
     def _decide(self, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:

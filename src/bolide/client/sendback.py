@@ -2,7 +2,8 @@
 
 Three ways, each when the one before fails: the broker that stored it takes it back (request 36); it is sent anew to the
 group's retry topic; it stays here and is handed out again after a pause. The last keeps it unsettled, so that a crash
-cannot lose it.
+cannot lose it. A dead letter with a reason goes the second way first, for a record can bring it along, and request 36
+can to our own brokers only. RocketMQ's limit of retries does the rest: sent with a limit of 0, it has failed too often.
 """
 
 import logging
@@ -14,10 +15,11 @@ from bolide.client.selection import Selection
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
 from bolide.model.message import Message
+from bolide.model.queue import MessageQueue
 from bolide.model.topics import retry_topic
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import SendBackRequest
+from bolide.protocol.headers.consume import REASON_FIELD, SendBackRequest
 
 DEAD_LEVEL = -1
 BROKER_DECIDES = 0
@@ -25,6 +27,8 @@ BROKER_DECIDES = 0
 LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 _FIRST_RETRY_LEVEL = 3
 _TIMEOUT_S = 5.0
+_REASON_LENGTH_MAX = 1000
+_LEFT_OUT = frozenset((names.TRANSACTION_PREPARED, names.DELAY, names.REAL_TOPIC, names.REAL_QUEUE_ID))
 log = logging.getLogger(__name__)
 
 
@@ -47,21 +51,22 @@ class SendBack:
         self._retry_count_max = retry_count_max
         self._selection = Selection(instance.chance)
 
-    async def send(self, message: Received, level: int) -> bool:
+    async def send(self, message: Received, level: int, reason: str = "") -> bool:
         """True when the broker has it; false when it must be kept here."""
-        try:
-            await self._to_broker(message, level)
-            return True
-        except BolideError as problem:
-            log.debug("message not taken back id=%s problem=%s", message.msg_id, problem)
-        try:
-            await self._to_retry_topic(message, level)
-            return True
-        except BolideError as problem:
-            log.warning("message neither taken back nor sent anew id=%s problem=%s", message.msg_id, problem)
-            return False
+        ways = [self._to_broker, self._to_retry_topic]
+        if reason and level == DEAD_LEVEL:
+            ways.reverse()  # only a message that is sent anew can bring its reason along to any broker
+        for way in ways:
+            try:
+                await way(message, level, reason)
+                return True
+            except BolideError as problem:
+                log.debug("message not taken back id=%s problem=%s", message.msg_id, problem)
+                last = problem
+        log.warning("message neither taken back nor sent anew id=%s problem=%s", message.msg_id, last)
+        return False
 
-    async def _to_broker(self, message: Received, level: int) -> None:
+    async def _to_broker(self, message: Received, level: int, reason: str) -> None:
         stored = message.stored
         header = SendBackRequest(
             physical_offset=stored.physical_offset,
@@ -71,32 +76,46 @@ class SendBack:
             origin_topic=stored.topic,
             reconsume_times_max=self._retry_count_max,
         )
+        fields = header.encode()
+        if reason:
+            fields[REASON_FIELD] = reason[:_REASON_LENGTH_MAX]
         address = await self._instance.found_address(message.queue.topic, message.queue.broker_name)
-        command = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields=header.encode())
+        command = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields=fields)
         await self._instance.ask(address, command, _TIMEOUT_S)
 
-    async def _to_retry_topic(self, message: Received, level: int) -> None:
-        stored, topic = message.stored, retry_topic(self._group)
-        retry_level = level if level != BROKER_DECIDES else _FIRST_RETRY_LEVEL + stored.reconsume_times
-        if level == DEAD_LEVEL:
-            raise ClientError("only a broker puts a message among the dead letters")
-        properties = {
-            **stored.properties,
-            names.RETRY_TOPIC: message.topic,
-            names.ORIGIN_MESSAGE_ID: stored.properties.get(names.ORIGIN_MESSAGE_ID, stored.offset_id),
-            names.RECONSUME_TIMES: str(stored.reconsume_times + 1),
-            names.DELAY: str(retry_level),
-        }
-        if self._retry_count_max is not None:
-            properties[names.RECONSUME_TIMES_MAX] = str(self._retry_count_max)
+    async def _to_retry_topic(self, message: Received, level: int, reason: str) -> None:
+        topic, stored = retry_topic(self._group), message.stored
+        retried = Message(topic, stored.body, properties=_sent_anew(message, level, reason), flag=stored.flag)
+        command = send_command(retried, SendRules(group=self._group), stored.born_at)
+        command.fields["j"] = str(stored.reconsume_times + 1)
+        # A broker puts what failed more often than its limit among the dead letters.
+        limit = 0 if level == DEAD_LEVEL else self._retry_count_max
+        if limit is not None:
+            command.fields["l"] = str(limit)
+        queue = await self._retry_queue(topic, message.queue.broker_name)
+        address = await self._instance.found_address(topic, queue.broker_name)
+        await self._instance.ask(address, to_queue(command, queue), _TIMEOUT_S)
+
+    async def _retry_queue(self, topic: str, broker_name: str) -> MessageQueue:
+        """One of the broker that has the message, else of any."""
         route = await self._instance.route(topic)
         if not route.publish:
             raise ClientError(f"{topic} has no queue that takes messages")
-        queue = self._selection.choose(topic, route.publish, self._instance.clock.monotonic_s())
-        retried = Message(topic, stored.body, properties=properties, flag=stored.flag)
-        command = send_command(retried, SendRules(group=self._group), self._instance.clock.now_ms())
-        command.fields["j"] = str(stored.reconsume_times + 1)
-        if self._retry_count_max is not None:
-            command.fields["l"] = str(self._retry_count_max)
-        address = await self._instance.found_address(topic, queue.broker_name)
-        await self._instance.ask(address, to_queue(command, queue), _TIMEOUT_S)
+        near = tuple(queue for queue in route.publish if queue.broker_name == broker_name)
+        return self._selection.choose(topic, near or route.publish, self._instance.clock.monotonic_s())
+
+
+def _sent_anew(message: Received, level: int, reason: str) -> dict[str, str]:
+    """The properties of a failed message that is sent once more: what belonged to its first sending is left out."""
+    stored = message.stored
+    properties = {name: value for name, value in stored.properties.items() if name not in _LEFT_OUT}
+    properties[names.RETRY_TOPIC] = message.topic
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, stored.offset_id)
+    if level == DEAD_LEVEL:
+        if reason:
+            properties[names.DEAD_LETTER_REASON] = "".join(
+                character if character.isprintable() else " " for character in reason[:_REASON_LENGTH_MAX]
+            )
+    else:
+        properties[names.DELAY] = str(level if level != BROKER_DECIDES else _FIRST_RETRY_LEVEL + stored.reconsume_times)
+    return properties

@@ -23,8 +23,9 @@ from bolide.client.membership import members_of
 from bolide.client.positions import BrokerPositions, FilePositions
 from bolide.client.pulling import QueuePull
 from bolide.client.received import Decide, Home, Received, Verdict
+from bolide.client.returns import Returns
 from bolide.client.rules import SubscriberRules
-from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
+from bolide.client.sendback import SendBack
 from bolide.client.starting import start_offset
 from bolide.client.state import queues_at_work, running_state
 from bolide.client.subscriptions import EVERYTHING, Expression, check_sql, subscription_of
@@ -41,8 +42,6 @@ from bolide.remoting.guests import Guests
 
 REBALANCE_INTERVAL_S = 20.0
 UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message may change, or a queue is not given free
-SUSPEND_S = 1.0
-LOCAL_RETRY_S = 5.0
 HAND_OVER_S = 0.5
 _SPACING_S = 0.3
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
@@ -125,7 +124,14 @@ class Subscriber:
             else BrokerPositions(instance, self.group, is_zero_if_young=not self.rules.start_from.is_time)
         )
         self._locks = QueueLocks(instance, self.group)
-        self._send_back = SendBack(instance, self.group, self.rules.retry_count_max)
+        self._returns = Returns(
+            SendBack(instance, self.group, self.rules.retry_count_max),
+            self._guests,
+            self._found,
+            is_ordered=self.rules.is_ordered,
+            is_broadcasting=self.rules.is_broadcasting,
+            retry_count_max=self.rules.retry_count_max,
+        )
         instance.consumers[self.group] = self
         await instance.heartbeat()
         if self.group in instance.refusals:
@@ -161,6 +167,8 @@ class Subscriber:
             task.cancel()
         instance = self._instance
         if instance is not None:
+            self.collect()
+            await self._returns.finish(self._config.request_timeout_s)
             await self._give_up(list(self.owned.values()))
             del instance.consumers[self.group]
             await instance.leave(consumer_group=self.group)
@@ -268,7 +276,9 @@ class Subscriber:
     def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Own a queue from an offset on."""
         instance = self.instance
-        inflight = InFlight(queue, offset, self.on_verdict, is_serial=self.rules.is_ordered)
+        inflight = InFlight(
+            queue, offset, self.on_verdict, out_count_max=self.rules.page_count_max if self.rules.is_ordered else None
+        )
         inflight.locked_s = self.clock.monotonic_s()
         self.owned[queue] = inflight
         pull = QueuePull(
@@ -346,8 +356,8 @@ class Subscriber:
         self._ready.append(inflight)
         self._arrival.set()
 
-    def take_ready(self, count_max: int) -> list[Received]:
-        """Messages at hand, at most so many; of several queues in turn, of each in order."""
+    def take_ready(self, count_max: int, *, is_page: bool = False) -> list[Received]:
+        """Messages at hand, at most so many; of several queues in turn, of each in order. A page is of one queue."""
         taken: list[Received] = []
         now_s = self.clock.monotonic_s()
         for _ in range(len(self._ready)):
@@ -358,6 +368,8 @@ class Subscriber:
             inflight.taken_s = now_s
             if inflight.has_ready:
                 self._ready.append(inflight)
+            if taken and is_page:
+                break
         return taken
 
     def begun(self, *messages: Received) -> None:
@@ -372,10 +384,10 @@ class Subscriber:
         if inflight is home and inflight is not None:
             inflight.untake(messages)
 
-    async def receive(self, count_max: int = 1) -> list[Received]:
+    async def receive(self, count_max: int = 1, *, is_page: bool = False) -> list[Received]:
         """Wait for messages; an empty list once the consumer is closed."""
         while not self.is_stopping:
-            taken = self.take_ready(count_max)
+            taken = self.take_ready(count_max, is_page=is_page)
             if taken:
                 return taken
             self._arrival.clear()
@@ -408,38 +420,8 @@ class Subscriber:
             home.settle(message)
             if self._is_ordered and home.has_ready:
                 self._found(home)
-        elif self.rules.is_broadcasting:
-            log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
-            self._settle(home, message)
-        elif self.rules.is_ordered and verdict is Verdict.NACK and not self._is_given_up(message):
-            self._hand_out_later(home, message, SUSPEND_S if delay_s is None else delay_s)
         else:
-            is_dead = verdict is Verdict.DEAD or self.rules.is_ordered
-            level = DEAD_LEVEL if is_dead else delay_level(delay_s)
-            self._guests.invite(self._return(home, message, level, delay_s), name="consumer.sendback")
-
-    def _is_given_up(self, message: Received) -> bool:
-        """In an ordered group a message is tried again here, without an end unless one was asked for."""
-        return self.rules.retry_count_max is not None and message.attempt > self.rules.retry_count_max
-
-    def _settle(self, home: InFlight, message: Received) -> None:
-        home.settle(message)
-        if self.rules.is_ordered and home.has_ready:
-            self._found(home)
-
-    async def _return(self, home: InFlight, message: Received, level: int, delay_s: float | None) -> None:
-        if await self._send_back.send(message, level):
-            self._settle(home, message)
-        else:
-            self._hand_out_later(home, message, LOCAL_RETRY_S if delay_s is None else delay_s)
-
-    def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
-        asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
-
-    def _hand_out_again(self, home: InFlight, message: Received) -> None:
-        if not home.is_dropped:  # at the end all are dropped
-            home.put_back(message)
-            self._found(home)
+            self._returns.take(home, message, verdict, delay_s, reason)
 
     # Progress
 

@@ -1,9 +1,14 @@
-"""A message given again: a new record in the retry topic, the same but for its count and where it came from."""
+"""A message given again: a new record in the retry topic, the same but for its count and where it came from.
 
+One that failed too often is such a record too, among the dead letters.
+"""
+
+from bolide.broker.deadletters import dead_properties
 from bolide.broker.pop.checkpoints import Checkpoint
 from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
+from bolide.model.topics import DEAD_LETTER_PREFIX
 from bolide.protocol.properties import encode_properties
 from bolide.store.record import Draft
 
@@ -15,6 +20,8 @@ def retry_draft(message: StoredMessage, checkpoint: Checkpoint, topic: str, host
     if message.reconsume_times == 0 or names.FIRST_POP_AT not in properties:
         properties[names.FIRST_POP_AT] = str(checkpoint.key.popped_ms)
     properties[names.ORIGIN_GROUP] = checkpoint.key.lane.group
+    if topic.startswith(DEAD_LETTER_PREFIX):
+        properties = dead_properties(properties, message.topic, message.message_id)
     try:
         text = encode_properties(properties)
     except Refusal:

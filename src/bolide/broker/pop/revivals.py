@@ -40,6 +40,7 @@ from bolide.clock import Clock
 from bolide.errors import Refusal, StoreError
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
+from bolide.model.topics import dead_letter_topic
 from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft, decode
 from bolide.store.store import Store
@@ -260,15 +261,26 @@ class Revivals:
 
     def _give_again(self, checkpoint: Checkpoint, message: StoredMessage) -> None:
         group = checkpoint.key.lane.group
-        topic = retry_topic_for(group, checkpoint.key.lane.topic, self._current.config.makes_retry_topics_v2)
-        self._topics.ensure(topic, 1)
-        if self._offsets.get(group, topic, 0) is None:
-            self._offsets.put(group, topic, 0, 0)  # so that the group's progress shows what failed
+        if self._is_given_up(checkpoint, message):
+            topic = dead_letter_topic(group)
+            self._topics.ensure(topic, 1)
+        else:
+            topic = retry_topic_for(group, checkpoint.key.lane.topic, self._current.config.makes_retry_topics_v2)
+            self._topics.ensure(topic, 1)
+            if self._offsets.get(group, topic, 0) is None:
+                self._offsets.put(group, topic, 0, 0)  # so that the group's progress shows what failed
         drafts: list[Draft] = [
             retry_draft(message, checkpoint, topic, self._store.store_host),
             self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms()),
         ]
         self._store.append(drafts)
+
+    def _is_given_up(self, checkpoint: Checkpoint, message: StoredMessage) -> bool:
+        """It failed once more than the group retries. RocketMQ's proxy sorts such messages out when it pops them."""
+        config = self._groups.get(checkpoint.key.lane.group)
+        if config is None or checkpoint.is_suspended:
+            return False
+        return message.reconsume_times >= config.retry_max_times
 
     # Before a start and after
 

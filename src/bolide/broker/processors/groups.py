@@ -8,6 +8,7 @@ import logging
 import msgspec
 
 from bolide.broker.attributes import GROUP_ATTRIBUTES, altered
+from bolide.broker.backoff import policy_problem
 from bolide.broker.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.keeping import Keeper
 from bolide.broker.offsets import Offsets
@@ -73,7 +74,7 @@ class GroupCalls:
     def _checked(self, wanted: GroupConfig) -> GroupConfig:
         """The group as it will be kept; raises Refusal for what cannot be."""
         group = wanted.group_name
-        problem = group_problem(group) or _size_problem(wanted)
+        problem = group_problem(group) or _size_problem(wanted) or policy_problem(wanted.group_retry_policy)
         if problem is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         known = self._groups.get(group)

@@ -5,8 +5,8 @@ read at once, by the same rules; a test holds the two to the same bytes. The mes
 awaited, so that sends of one connection are stored in the order in which they came.
 
 What is answered: the place of the message, and region and trace switch, which Java looks for in every answer, refusals
-too. Refused until their time comes, and never mistaken for something else: timed messages (13), messages sent back
-and recalls (3). Half messages are kept aside until their transaction ends (`transactions/`).
+too. Refused until their time comes, and never mistaken for something else: timed messages (13) and recalls (3). Half
+messages are kept aside until their transaction ends (`transactions/`), and what comes back is in `sendbacks.py`.
 """
 
 import os
@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 
 from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.deadletters import dead_properties
 from bolide.broker.groups import Groups
 from bolide.broker.keeping import Keeper
+from bolide.broker.locks import Locks
 from bolide.broker.open_topics import OpenTopics, queue_count
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_WRITE, Topics
@@ -46,11 +48,10 @@ from bolide.store.store import Store
 # A message that brings one of these is rewritten: our values count, and a pop handle belongs to another message.
 REWRITTEN_NAMES = frozenset([names.REGION, names.TRACE_ON, names.CLUSTER, names.POP_HANDLE])
 _SUSPECT_NAMES = (TIMER_PREFIX.encode(), names.DELAY.encode(), names.INNER_COUNT.encode())
-_UNIT_FLAG, _UNIT_SUBSCRIBED_FLAG = 1, 2
-_RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of retries counts
+_UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
+RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of retries counts
 
 _LATER: dict[int, str] = {
-    RequestCode.CONSUMER_SEND_MSG_BACK: "messages sent back for a retry are not taken yet; consume again locally",
     RequestCode.RECALL_MESSAGE: "timed messages are not kept yet, so there is none to recall",
 }
 
@@ -68,9 +69,11 @@ class Sends:
         clock: Clock,
         keeper: Keeper,
         waiting: Waiting,
+        locks: Locks,
     ) -> None:
         self._topics = topics
         self._groups = groups
+        self._locks = locks
         self._store = store
         self._waiting = waiting
         self._current = current
@@ -100,7 +103,8 @@ class Sends:
         except Refusal as refusal:
             return self.refused(command, refusal)
         if config.topic_name != header.topic:
-            self._stats.died(header.topic.removeprefix(RETRY_PREFIX), header.topic)
+            origin = properties.get(names.RETRY_TOPIC, header.topic)
+            self._stats.died(header.topic.removeprefix(RETRY_PREFIX), origin)
         # Counted where it is stored: a message that waits counts for its own topic when it is due.
         self._stats.put(drafts[0].topic, len(drafts), appended.end - appended.physical_offsets[0])
         ids = [self._store.store_host + place.to_bytes(8, "big") for place in appended.physical_offsets]
@@ -158,16 +162,10 @@ class Sends:
     def _check_ready(self, request: Request) -> None:
         """Whether this broker takes messages at all, now, and this one is not too old."""
         config = self._current.config
-        if self._store.config.role == "SLAVE":
-            remark = "[REJECTREQUEST]this broker is a slave and takes no messages; send to its master"
-            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+        check_ready(request, config, self._store, self._clock)
         if self._clock.now_ms() < config.accepts_sends_from_ms:
             remark = f"messages are taken from {config.accepts_sends_from_ms} on (startAcceptSendRequestTimeStamp)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        waited_ms = (self._clock.monotonic_s() - request.arrived_s) * 1000
-        if config.fails_fast and waited_ms > config.send_wait_max_ms:
-            remark = f"[TIMEOUT_CLEAN_QUEUE]broker busy, the message waited {waited_ms:.0f} ms; send it again later"
-            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
 
     def _topic_for(self, header: SendMessageRequest) -> TopicConfig:
         topic, settings = header.topic, self._current.config
@@ -191,7 +189,7 @@ class Sends:
     def _created(self, header: SendMessageRequest) -> TopicConfig:
         sys_flag = 0
         if header.is_unit_mode:
-            sys_flag = _UNIT_SUBSCRIBED_FLAG if header.topic.startswith(RETRY_PREFIX) else _UNIT_FLAG
+            sys_flag = UNIT_SUBSCRIBED_FLAG if header.topic.startswith(RETRY_PREFIX) else _UNIT_FLAG
         config = self._topics.for_send(header.topic, header.default_topic, header.default_topic_queue_count, sys_flag)
         if config is None:
             remark = (
@@ -218,7 +216,10 @@ class Sends:
         queue_id: int,
         properties: dict[str, str],
     ) -> tuple[TopicConfig, int, dict[str, str]]:
-        """Where a message for a retry topic goes: there, or to the group's dead letters after too many attempts."""
+        """Where a message for a retry topic goes: there, or to the group's dead letters after too many attempts.
+
+        A group that holds locks is ordered and retries at home: what it sends here it has given up (5.x).
+        """
         if not header.topic.startswith(RETRY_PREFIX):
             return config, queue_id, properties
         name = header.topic.removeprefix(RETRY_PREFIX)
@@ -227,11 +228,13 @@ class Sends:
             remark = f"group {name!r} is not here and may not be made by use (autoCreateSubscriptionGroup); create it"
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         limit = group.retry_max_times
-        if header.reconsume_times_max is not None and command.version >= _RETRY_LIMIT_VERSION:
+        if header.reconsume_times_max is not None and command.version >= RETRY_LIMIT_VERSION:
             limit = header.reconsume_times_max
-        if (header.reconsume_times or 0) <= limit:
+        if (header.reconsume_times or 0) <= limit and not self._locks.has_live(name):
             return config, queue_id, properties
         left = {key: value for key, value in properties.items() if key != names.DELAY}
+        message_id = left.get(names.UNIQUE_KEY) or left.get(names.ORIGIN_MESSAGE_ID, "")
+        left = dead_properties(left, header.topic, message_id)
         return self._topics.ensure(dead_letter_topic(name), 1), 0, left
 
     def _check_kind(self, header: SendMessageRequest, properties: Mapping[str, str]) -> None:
@@ -307,6 +310,17 @@ class Sends:
         return text.encode() + encode_properties(added)
 
 
+def check_ready(request: Request, config: BrokerConfig, store: Store, clock: Clock) -> None:
+    """Whether this broker writes at all, and the request has not waited too long; for all that stores messages."""
+    if store.config.role == "SLAVE":
+        remark = "[REJECTREQUEST]this broker is a slave and takes no messages; send to its master"
+        raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+    waited_ms = (clock.monotonic_s() - request.arrived_s) * 1000
+    if config.fails_fast and waited_ms > config.send_wait_max_ms:
+        remark = f"[TIMEOUT_CLEAN_QUEUE]broker busy, the message waited {waited_ms:.0f} ms; send it again later"
+        raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+
+
 def broker_properties(config: BrokerConfig) -> dict[str, str]:
     """What a broker writes into every message, as 5.x does."""
     return {
@@ -326,7 +340,7 @@ def pack_peer(peer: str) -> bytes:
 
 
 def refuse_for_now(request: Request) -> Command:
-    """36, 370: not yet."""
+    """370: not yet."""
     code = request.command.code
     raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {code} not supported: {_LATER[code]}")
 

@@ -126,6 +126,10 @@ class UnregisterClientRequest(RequestHeader):
     consumer_group: str | None = wire("consumerGroup", default=None)
 
 
+# Our own, beside the header: why a message failed, which our brokers keep with a dead letter and others overlook.
+REASON_FIELD = "bolideReason"
+
+
 @header
 class SendBackRequest(RequestHeader):
     """A message that could not be consumed: again later, or to the dead letters when `delay_level` is negative."""

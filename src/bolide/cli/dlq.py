@@ -1,0 +1,192 @@
+"""`bolide dlq`: the messages that groups gave up: look at them, send them again, take them elsewhere."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TextIO, TypeVar
+
+import typer
+
+from bolide.admin.admin import Admin
+from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
+from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
+from bolide.cli.start import fail, plain_errors
+from bolide.cli.topics import moment
+
+T = TypeVar("T")
+_SHOWN_SIZE = 200
+app = typer.Typer(help="Dead letters: list, show, resend, export.", no_args_is_help=True)
+Group = Annotated[str, typer.Argument(help="the consumer group that gave them up")]
+Ids = Annotated[list[str] | None, typer.Argument(help="ids of messages; without any, all that the options leave")]
+OfTopic = Annotated[str | None, typer.Option("--topic", help="only those that were sent to this topic")]
+Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
+Since = Annotated[str | None, typer.Option(help="only those that died at this time or later, like 2026-05-01T12:00")]
+Until = Annotated[str | None, typer.Option(help="only those that died before this time")]
+
+
+@app.command("list")
+def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+    """The groups that have dead letters, how many, and when the newest died."""
+    rows = ask(namesrv, lambda admin: admin.dead_letter_groups())
+    table = [{"group": row.group, "dead letters": row.count, "newest": moment(row.last_ms)} for row in rows]
+    show(table, output, empty="no dead letters: every message was consumed, or is still being tried")
+
+
+@app.command("show")
+def show_(
+    group: Group,
+    ids: Ids = None,
+    topic: OfTopic = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(help="at most so many")] = 50,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """The dead letters of a group, oldest first: why, where from, when."""
+    wanted = _filter(ids, topic, reason, since, until)
+
+    async def look(admin: Admin) -> list[DeadLetter]:
+        return await _first(admin.dead_letters(group, wanted), limit)
+
+    letters = _run(namesrv, look)
+    if output is Output.JSON:
+        for letter in letters:
+            typer.echo(json.dumps(as_row(letter), ensure_ascii=False))
+        return
+    table = [
+        {
+            "id": letter.id,
+            "topic": letter.origin_topic,
+            "failures": letter.failure_count,
+            "sent": moment(letter.message.born_at),
+            "died": moment(letter.died_ms),
+            "reason": letter.reason,
+            "body": letter.message.body[:_SHOWN_SIZE].decode("utf-8", "backslashreplace"),
+        }
+        for letter in letters
+    ]
+    show(table, output, empty=f"no such dead letters of {group}; `bolide dlq list` shows the groups that have some")
+
+
+async def _first(letters: AsyncIterator[DeadLetter], limit: int) -> list[DeadLetter]:
+    found: list[DeadLetter] = []
+    async for letter in letters:
+        if len(found) >= limit:
+            break
+        found.append(letter)
+    return found
+
+
+@app.command()
+def resend(
+    group: Group,
+    ids: Ids = None,
+    topic: OfTopic = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    is_all: Annotated[bool, typer.Option("--all", help="all dead letters of the group")] = False,
+    is_for_group: Annotated[
+        bool, typer.Option("--only-group", help="deliver them to this group alone, not to every group of the topic")
+    ] = False,
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="only say how many would be sent")] = False,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Send dead letters again to the topics they came from. They stay where they are, too."""
+    if not (ids or topic or reason or since or until or is_all):
+        fail("say which: ids, --topic, --reason, --since, --until, or --all for all of them; --dry-run counts only")
+    wanted = _filter(ids, topic, reason, since, until)
+
+    def progress(told: Resent) -> None:
+        if output is Output.TABLE and sys.stderr.isatty():
+            typer.echo(f"\r{told.sent_count} sent, {told.failed_count} failed", nl=False, err=True)
+
+    async def send(admin: Admin) -> Resent:
+        return await admin.resend_dead_letters(
+            group, wanted, is_dry=is_dry, is_for_group=is_for_group, on_progress=progress
+        )
+
+    told = _run(namesrv, send)
+    if output is Output.JSON:
+        row = {"sent": told.sent_count, "failed": told.failed_count, "dry_run": is_dry, "failures": told.failures}
+        typer.echo(json.dumps(row, ensure_ascii=False))
+    else:
+        typer.echo(f"{told.sent_count} {'would be sent' if is_dry else 'sent again'}, {told.failed_count} failed")
+        for letter_id, why in told.failures.items():
+            typer.echo(f"{letter_id}: {why}", err=True)
+    missing = ids and not told.examined_count
+    if told.failed_count or missing:
+        if missing:
+            typer.echo(f"no dead letter of {group} has such an id; `bolide dlq show {group}` lists them", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    group: Group,
+    file: Annotated[Path | None, typer.Argument(help="the file to write; without one, standard output")] = None,
+    topic: OfTopic = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Write dead letters as JSON lines, whole and with everything they say."""
+    wanted = _filter(None, topic, reason, since, until)
+
+    async def write(admin: Admin) -> int:
+        count = 0
+        with _writing(file) as lines:
+            async for letter in admin.dead_letters(group, wanted):
+                lines.write(json.dumps(as_row(letter), ensure_ascii=False) + "\n")
+                count += 1
+        return count
+
+    count = _run(namesrv, write)
+    if file is not None:
+        typer.echo(f"{count} dead letters of {group} written to {file}")
+
+
+def _writing(file: Path | None) -> Any:
+    stream: TextIO = sys.stdout
+    try:
+        return nullcontext(stream) if file is None else file.open("w", encoding="utf-8")
+    except OSError as problem:
+        fail(f"{file} cannot be written: {problem.strerror}")
+
+
+def _run(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Ask without a time limit for the whole: there may be millions."""
+
+    async def asking() -> T:
+        async with Admin(namesrv or DEFAULT_NAMESRV) as admin:
+            return await question(admin)
+
+    with plain_errors():
+        return asyncio.run(asking())
+
+
+def _filter(
+    ids: list[str] | None, topic: str | None, reason: str | None, since: str | None, until: str | None
+) -> DeadLetterFilter:
+    return DeadLetterFilter(
+        ids=frozenset(ids or ()),
+        topic=topic,
+        reason=reason,
+        since_ms=0 if since is None else _time_ms("--since", since),
+        until_ms=EVER_MS if until is None else _time_ms("--until", until),
+    )
+
+
+def _time_ms(option: str, text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        fail(f"{option} {text}: must be a time like 2026-05-01T12:00")
