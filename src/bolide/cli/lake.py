@@ -153,3 +153,26 @@ def audit(
         show(rows, output, empty="everything fits")
         typer.echo(f"{found.record_count:,} records, {found.queue_count} queues, {len(rows)} findings")
     raise typer.Exit(1 if rows else 0)
+
+
+@app.command()
+def rebuild(
+    directory: Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
+    config: ConfigFile = None,
+    to: Annotated[Path | None, typer.Option("--to", help="write there instead of into the store")] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    settings: Settings = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Make the consume queues and the index of a stopped store again from its log."""
+    with job("rebuild", master, settings) as (spark, tell):
+        from bolide.spark.jobs.rebuild import rebuild as run
+
+        done = run(spark, config_for(directory, config), to=to, is_dry=dry_run, tell=tell)
+    rows = [{"topic": topic, "queue": queue_id, "entries": count} for (topic, queue_id), count in done.queues.items()]
+    show(rows, output, empty="the log holds no message")
+    if output is Output.TABLE:
+        verb = "would be made" if dry_run else "made"
+        keys = f"{sum(done.index.values()):,} keys in {len(done.index)} index files"
+        typer.echo(f"{done.entry_count:,} entries in {len(done.queues)} queues and {keys} {verb}")
