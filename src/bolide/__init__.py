@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bolide.client.receipt import Receipt, SendStatus
     from bolide.client.received import Received
     from bolide.client.starting import StartFrom
-    from bolide.client.subscriptions import Sql
+    from bolide.client.subscriptions import ClassFilter, Sql
     from bolide.errors import ClientError, ReplyTimeout
     from bolide.model.message import Message, StoredMessage
     from bolide.model.queue import MessageQueue
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "bolide.admin.blocking",
+    "ClassFilter": "bolide.client.subscriptions",
     "ClientError": "bolide.errors",
     "ConnectConfig": "bolide.remoting.config",
     "ConsumeHook": "bolide.client.listener",
@@ -75,6 +76,7 @@ _RENAMED = {"listening": ("bolide.client.handlers", "listening_in_background")}
 __all__ = [
     "Admin",
     "BolideError",
+    "ClassFilter",
     "ClientError",
     "ConnectConfig",
     "ConsumeHook",

@@ -13,7 +13,7 @@ from bolide.client.pulling import PullRules
 from bolide.client.receipt import Receipt, SendStatus
 from bolide.client.received import Received
 from bolide.client.starting import StartFrom
-from bolide.client.subscriptions import Sql
+from bolide.client.subscriptions import ClassFilter, Sql
 from bolide.client.transactions import Transaction, TransactionProducer
 from bolide.errors import BolideError, ClientError, ReplyTimeout
 from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
@@ -25,6 +25,7 @@ __all__ = [
     "STRATEGIES",
     "Admin",
     "BolideError",
+    "ClassFilter",
     "ClientError",
     "ConnectConfig",
     "ConsumeHook",

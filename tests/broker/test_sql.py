@@ -141,19 +141,22 @@ async def test_a_waiting_pull_is_woken_by_a_message_that_passes_and_by_no_other(
         peer.leave()
 
 
+class Ticking(VirtualClock):
+    """Each look at it takes a tenth of a millisecond."""
+
+    looks = 0
+
+    def monotonic_s(self) -> float:
+        self.looks += 1
+        return super().monotonic_s() + self.looks * 1e-4
+
+
+STEP, STEPS_A_TURN = 128, sieving.TURN_S / 1e-4 + 1
+
+
 @virtual_time
 async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> None:
-    class Ticking(VirtualClock):
-        """Each look at it takes a tenth of a millisecond."""
-
-        looks = 0
-
-        def monotonic_s(self) -> float:
-            self.looks += 1
-            return super().monotonic_s() + self.looks * 1e-4
-
-    settings = ON | {"mappedFileSizeConsumeQueue": "200000"}
-    async with pulling(tmp_path, Ticking(), **settings) as rig:
+    async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
         rig.put(*[b"x"] * 5000)
         rig.put(b"needle", a="1")
         peer = await connected(rig, expression="a = 1", version=1, **SQL)
@@ -161,7 +164,7 @@ async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> Non
         answers: list[Command] = []
         while not answers or answers[-1].code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             answers.append(await peer.ask(pull_of(offset, sys_flag=PUSH, subscription_version=1)))
-            assert offset < place_of(answers[-1]).next_offset <= offset + 128 * (sieving.TURN_S / 1e-4 + 1)
+            assert offset < place_of(answers[-1]).next_offset <= offset + STEP * STEPS_A_TURN
             offset = place_of(answers[-1]).next_offset
         assert bodies_of(answers[-1]) == [b"needle"]
         assert 2 <= len(answers) < 30
@@ -169,18 +172,14 @@ async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> Non
 
 
 @virtual_time
-async def test_many_searches_in_one_turn_share_its_time(tmp_path) -> None:
-    settings = ON | {"mappedFileSizeConsumeQueue": "200000"}
-    async with pulling(tmp_path, **settings) as rig:
+async def test_many_searches_that_come_together_share_the_time_of_one(tmp_path) -> None:
+    async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
         rig.put(*[b"x"] * 5000)
         peer = await connected(rig, expression="a = 1", version=1, **SQL)
-        times = rig.pulls._sieve_time
-        times.begin()
-        times._until_s = 0.0  # it is over; the next turn begins anew
-        answer = await peer.ask(pull_of(0, sys_flag=PUSH, subscription_version=1))
-        assert place_of(answer).next_offset in (128, 5000)
-        answer = await peer.ask(pull_of(0, sys_flag=PUSH, subscription_version=1))
-        assert place_of(answer).next_offset > 128
+        peer.send(*(pull_of(0, opaque=i, sys_flag=PUSH, subscription_version=1) for i in range(10)))
+        scanned = [place_of(answer).next_offset for answer in await peer.answers(10)]
+        assert min(scanned) == STEP, "who comes late gets a step and may ask again"
+        assert sum(scanned) <= STEP * (STEPS_A_TURN + 10)
         peer.leave()
 
 

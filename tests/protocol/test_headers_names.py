@@ -86,6 +86,8 @@ liteTopic:s suspend:b | popTime:l* invisibleTime:l* reviveQid:i*
 103 REGISTER_BROKER | brokerName:s* brokerAddr:s* clusterName:s* haServerAddr:s* brokerId:l* compressed:b bodyCrc32:i \
 heartbeatTimeoutMillis:l enableActingMaster:b | haServerAddr:s masterAddr:s
 104 UNREGISTER_BROKER | {BROKER} |
+301 REGISTER_FILTER_SERVER | filterServerAddr:s* | brokerName:s* brokerId:l*
+302 REGISTER_MESSAGE_FILTER_CLASS | consumerGroup:s* topic:s* className:s* classCRC:i* |
 322 QUERY_DATA_VERSION | {BROKER} | changed:b*
 217 REGISTER_TOPIC_IN_NAMESRV | topic:s* |
 904 BROKER_HEARTBEAT | clusterName:s* brokerAddr:s* brokerName:s* brokerId:l epoch:i maxOffset:l confirmOffset:l \

@@ -12,7 +12,7 @@ FLOORS: list[set[str]] = [
     {"filter", "metrics", "protocol"},
     {"store", "remoting"},
     {"ha"},
-    {"broker", "namesrv", "client"},
+    {"broker", "namesrv", "client", "filtersrv"},
     {"admin", "spark", "proxy"},
     {"dashboard"},
     {"cli", "testing"},
@@ -21,7 +21,7 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # What a room may use of its own floor: the faces of the package, and values that raise errors.
 NEIGHBOURS = {("model", "errors"), ("files", "errors"), ("settings", "errors"), ("cli", "testing")}
 # The two towers: the name server and the client stand on the wire alone.
-NO_DISK = {"remoting", "namesrv", "client", "protocol"}
+NO_DISK = {"remoting", "namesrv", "client", "filtersrv", "protocol"}
 # The faces of the package show what lies behind them.
 FACES = {"__init__", "aio"}
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig, shown
 from bolide.broker.delay import Delays
+from bolide.broker.filter_servers import FilterServers
 from bolide.broker.filters import Filters
 from bolide.broker.groups import Groups
 from bolide.broker.hotpath import HotPath
@@ -92,6 +93,7 @@ class Broker:
         self.members.on_subscribed.append(self.filters.heard)
         self.members.on_empty.append(self.filters.left)
         sieve_time = SieveTime(clock)
+        self.filter_servers = FilterServers(self.current, clock)
         self.locks = Locks(clock, config.lock_life_ms / 1000)
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
@@ -137,6 +139,7 @@ class Broker:
             send_backs,
             replies,
             self.transactions,
+            self.filter_servers,
             *reading,
             self.pop,
             clients,
@@ -164,6 +167,7 @@ class Broker:
         self._hot_path.left(session)
         self.parked.left(session)
         self.members.disconnected(session)
+        self.filter_servers.left(session)
 
     async def announced(self) -> None:
         """Wait a moment until the name servers know the topics as they are now."""
@@ -217,6 +221,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             group.create_task(broker.pop.run_forever(), name="broker.pop"),
             group.create_task(broker.transactions.run_forever(), name="broker.transactions"),
             group.create_task(broker.filters.save_forever(), name="broker.filters"),
+            group.create_task(broker.filter_servers.scan_forever(), name="broker.filter_servers"),
             group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
             group.create_task(broker.delays.deliver_forever(), name="broker.delays"),
             group.create_task(broker.delays.save_forever(lambda: _save_delays_every_s(broker)), name="broker.delayed"),
@@ -261,15 +266,21 @@ async def _registered(
         return address
 
     broker.pop.queues.client = client
-    registration = Registration(broker.current, broker.topics, client, clock, aside, found)
+    filter_servers = broker.filter_servers
+    told = filter_servers.addresses
+    registration = Registration(broker.current, broker.topics, client, clock, aside, found, told)
+    filter_servers.on_change = registration.tell_again
     async with asyncio.TaskGroup() as group:
         task = group.create_task(registration.run_forever(), name="broker.registration")
+        starting = group.create_task(filter_servers.start_forever(server.port), name="broker.filter_servers.start")
         await registration.told(REGISTRATION_LIMIT_S)
         broker.registration = registration
         try:
             yield
         finally:
             broker.registration = None
+            filter_servers.on_change = lambda: None
+            starting.cancel()
             task.cancel()
             await asyncio.wait([task])
             await registration.unregister()

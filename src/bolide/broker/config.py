@@ -73,6 +73,8 @@ class BrokerConfig:
     filter_life_ms: int = conf("filterDataCleanTimeSpan", 86_400_000)
     filter_error_percent: int = conf("maxErrorRateOfBloomFilter", 20)
     filter_group_count: int = conf("expectConsumerNumUseFilter", 32)
+    filter_server_count: int = conf("filterServerNums", 0)
+    filter_server_file: str = conf("bolideFilterServerConfig", "")  # our own: the settings of those that are started
     resets_at_server: bool = conf("useServerSideResetOffset", True)
     accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)
     stores_replies: bool = conf("storeReplyMessageEnable", True)
@@ -116,6 +118,8 @@ class BrokerConfig:
             raise ConfigError("maxErrorRateOfBloomFilter", self.filter_error_percent, "must be 1 to 99")
         if not 1 <= self.filter_group_count <= 1_000_000:
             raise ConfigError("expectConsumerNumUseFilter", self.filter_group_count, "must be 1 to 1000000")
+        if not 0 <= self.filter_server_count <= 64:
+            raise ConfigError("filterServerNums", self.filter_server_count, "must be 0 to 64")
         if self.broker_id < 0:
             raise ConfigError("brokerId", self.broker_id, "must be 0 for a master and more for a slave")
         if self.store.role == "SLAVE" and self.broker_id <= 0:

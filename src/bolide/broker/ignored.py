@@ -402,7 +402,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "commercialEnable": "true",
     "commercialTimerCount": "1",
     "commercialTransCount": "1",
-    "filterServerNums": "0",
     "haSlaveFallbehindMax": "268435456",
     "isEnableBatchPush": "false",
     "maxDelayTime": "40",

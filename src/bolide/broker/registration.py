@@ -13,7 +13,7 @@ servers himself, as RocketMQ's tools do.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 import msgspec
@@ -85,6 +85,7 @@ class Registration:
         clock: Clock,
         aside: Executor,
         own_address: Callable[[str], str],
+        filter_servers: Callable[[], list[str]] = list,
     ) -> None:
         self._current = current
         self._topics = topics
@@ -92,6 +93,7 @@ class Registration:
         self._clock = clock
         self._aside = aside
         self._own_address = own_address
+        self._filter_servers = filter_servers
         self._desks = [_Desk(namesrv) for namesrv in name_servers(current.config.namesrv)]
         self._whole: tuple[object, asyncio.Future[Body]] | None = None
         self._progress = asyncio.Event()
@@ -120,6 +122,12 @@ class Registration:
             for desk in self._desks:
                 if desk.is_known:
                     group.create_task(self._leave(desk), name=f"registration.leave.{desk.namesrv}")
+
+    def tell_again(self) -> None:
+        """Something other than topics changed: let every name server hear everything now."""
+        for desk in self._desks:
+            desk.due_s = 0.0
+            desk.woken.set()
 
     def _touch(self, topics: list[str]) -> None:
         for desk in self._desks:
@@ -280,12 +288,18 @@ class Registration:
     async def _whole_body(self) -> Body:
         """The registration of all topics as they are now; made once for all name servers, and kept for the next."""
         config = self._current.config
-        key = (self._topics.version, config.permission, config.register_compressed)
+        filter_servers = self._filter_servers()
+        key = (self._topics.version, config.permission, config.register_compressed, filter_servers)
         if self._whole is None or self._whole[0] != key:
             self._whole = (
                 key,
                 asyncio.get_running_loop().run_in_executor(
-                    self._aside, encoded, self._topics.snapshot(), config.permission, config.register_compressed
+                    self._aside,
+                    encoded,
+                    self._topics.snapshot(),
+                    config.permission,
+                    config.register_compressed,
+                    filter_servers,
                 ),
             )
         return await asyncio.shield(self._whole[1])
@@ -293,13 +307,13 @@ class Registration:
     async def _body(self, table: bodies.TopicTable) -> Body:
         config = self._current.config
         if len(table.topic_config_table) <= SMALL_COUNT:
-            return encoded(table, config.permission, False)
+            return encoded(table, config.permission, False, self._filter_servers())
         return await asyncio.get_running_loop().run_in_executor(
-            self._aside, encoded, table, config.permission, config.register_compressed
+            self._aside, encoded, table, config.permission, config.register_compressed, self._filter_servers()
         )
 
 
-def encoded(table: bodies.TopicTable, permission: int, is_compressed: bool) -> Body:
+def encoded(table: bodies.TopicTable, permission: int, is_compressed: bool, filter_servers: Sequence[str] = ()) -> Body:
     """The body of a registration; no topic is told to allow what the broker does not."""
     if permission & PERM_READ_WRITE != PERM_READ_WRITE:
         masked = {
@@ -307,7 +321,7 @@ def encoded(table: bodies.TopicTable, permission: int, is_compressed: bool) -> B
             for topic, config in table.topic_config_table.items()
         }
         table = msgspec.structs.replace(table, topic_config_table=masked)
-    registration = bodies.Registration(topic_config_serialize_wrapper=table)
+    registration = bodies.Registration(topic_config_serialize_wrapper=table, filter_server_list=list(filter_servers))
     if not is_compressed:
         body = encode_registration(registration, False, VERSION)
         if len(body) <= PLAIN_SIZE_MAX:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bolide import kernel
+from bolide.client.class_filters import ClassFilters
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
 from bolide.client.received import Home, Received
@@ -23,7 +24,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import PullMessageAnswer, PullMessageRequest
 from bolide.protocol.records import decode_records, inflate
 
-_COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+_COMMIT, _SUSPEND, _SUBSCRIPTION, _CLASS_FILTER = 1, 2, 4, 8
 _COMMITTING = str(_COMMIT | _SUSPEND | _SUBSCRIPTION)
 _FLOW_CONTROL_PAUSE_S = 0.02
 _GOES_ON = frozenset((ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
@@ -57,6 +58,7 @@ class QueuePull:
         *,
         commits: bool,
         needs_lock: bool,
+        filters: ClassFilters,
         on_found: Callable[[InFlight], None],
         on_moved: Callable[[InFlight, int], None],
     ) -> None:
@@ -66,7 +68,9 @@ class QueuePull:
         self._inflight = inflight
         self._is_wanted = tag_test(subscription) if subscription.tags_set else None
         self._rules = rules
-        self._commits = commits
+        self._filters = filters if subscription.class_filter_mode else None
+        # A filter server asks its broker in its own name: what we settled is told otherwise.
+        self._commits = commits and self._filters is None
         self._needs_lock = needs_lock
         self._on_found = on_found
         self._on_moved = on_moved
@@ -104,6 +108,8 @@ class QueuePull:
         inflight = self._inflight
         address = await self._address()
         await self._instance.introduce(address)
+        if self._filters is not None:
+            address = await self._filters.server_for(inflight.queue.topic, address)
         answer = await self._instance.request(address, self._command(), self._rules.timeout_s)
         if inflight.is_dropped:
             return
@@ -149,7 +155,7 @@ def _unchanging_fields(group: str, queue: MessageQueue, subscription: Subscripti
         queue_id=queue.queue_id,
         queue_offset=QueueOffset(0),
         message_count_max=rules.batch_count,
-        sys_flag=_SUSPEND | _SUBSCRIPTION,
+        sys_flag=_SUSPEND | (_CLASS_FILTER if subscription.class_filter_mode else _SUBSCRIPTION),
         commit_offset=QueueOffset(0),
         suspend_timeout_ms=int(rules.suspend_s * 1000),
         # With the expression in it a request is right also while the broker has not heard our heartbeat yet.

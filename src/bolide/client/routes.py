@@ -6,7 +6,7 @@ an allocation that shares them rely on the place in the list.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies import QueueRoute, TopicRoute
@@ -17,12 +17,16 @@ _READ, _WRITE = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One topic: the queues to send to, the queues to read, and the addresses of the brokers by name and id."""
+    """One topic: the queues to send to, the queues to read, and the addresses of the brokers by name and id.
+
+    `filter_servers` has the addresses of those beside a broker, by the broker's address.
+    """
 
     topic: str
     publish: tuple[MessageQueue, ...]
     subscribe: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, str]]
+    filter_servers: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def route_of(topic: str, answer: TopicRoute) -> Route:
@@ -35,7 +39,7 @@ def route_of(topic: str, answer: TopicRoute) -> Route:
         writable = (row for row in rows if row.perm & _WRITE and MASTER_ID in addresses.get(row.broker_name, {}))
         publish = _queues(topic, {row.broker_name: row.write_queue_nums for row in writable})
     readable = {row.broker_name: row.read_queue_nums for row in rows if row.perm & _READ}
-    return Route(topic, publish, _queues(topic, readable), addresses)
+    return Route(topic, publish, _queues(topic, readable), addresses, dict(answer.filter_server_table))
 
 
 def route_to_create(topic: str, default: TopicRoute, queue_count: int) -> Route:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from bolide.client.class_filters import ClassFilters
 from bolide.client.config import ClientConfig
 from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance, open_instance
@@ -28,7 +29,7 @@ from bolide.client.rules import SubscriberRules
 from bolide.client.sendback import SendBack
 from bolide.client.starting import start_offset
 from bolide.client.state import queues_at_work, running_state
-from bolide.client.subscriptions import EVERYTHING, Expression, check_sql, subscription_of
+from bolide.client.subscriptions import EVERYTHING, Expression, subscription_of
 from bolide.client.tracing import FAILED, SUCCESS, tracing_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
@@ -72,6 +73,7 @@ class Subscriber:
         subscribed = dict(topics)
         if not rules.is_broadcasting:
             subscribed.setdefault(retry_topic(group), EVERYTHING)
+        self._filters = ClassFilters(group, topics)
         self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
         self._absent: set[str] = set()
         self._has_company = False
@@ -85,8 +87,7 @@ class Subscriber:
         self._instance: Instance | None = None
         self._sharing = asyncio.Lock()
         self._started_ms = 0
-        self.is_stopping = False
-        self.is_closed = False
+        self.is_stopping = self.is_closed = False
         # Where a function of the user's is called: how many times at once, and how to do it once by hand.
         self.concurrency = 1
         self.consume_once: Callable[[bytes, str], Awaitable[bytes]] | None = None
@@ -115,7 +116,7 @@ class Subscriber:
             )
         for topic in self.subscriptions:
             await instance.refresh(topic)  # a topic that is not there yet may come; no name server at all is an error
-        await check_sql(instance, self.group, self.subscriptions.values())
+        await self._filters.start(instance, self.subscriptions.values())
         self._instance = instance
         self._started_ms = self.clock.now_ms()
         self._positions = (
@@ -142,6 +143,7 @@ class Subscriber:
         await self._rebalance()
         self._start_task(self._rebalance_forever(), "rebalance")
         self._start_task(self._tell_forever(), "progress")
+        self._start_task(self._filters.upload_forever(), "filters")
         if self._needs_lock:
             self._start_task(renew_forever(self._locks, self.owned, self._regain), "locks")
 
@@ -181,6 +183,7 @@ class Subscriber:
 
     def route_changed(self, topic: str) -> None:
         self._change.set()
+        self._filters.route_changed()
 
     def members_changed(self) -> None:
         """Somebody joined or left: share anew."""
@@ -289,6 +292,7 @@ class Subscriber:
             self.rules.pull,
             commits=not self.rules.is_broadcasting,
             needs_lock=self._needs_lock,
+            filters=self._filters,
             on_found=self._found,
             on_moved=self._moved,
         )

@@ -4,6 +4,8 @@ A broker compares hashes of tags, and two tags may share one: the tag itself is 
 lets through is decided by the broker alone, so it is asked before the start whether it will (`check_sql`).
 """
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,14 +33,38 @@ class Sql:
     expression: str
 
 
-Expression = str | Sql
+@dataclass(frozen=True, slots=True)
+class ClassFilter:
+    """Messages that a function of yours lets through, run by filter servers beside the brokers (`bolide filtersrv`).
+
+    `source` is Python with a function `match(message, context) -> bool`, or a class `name` with such a method. It runs
+    there, so it has to import what it needs itself. Filter servers take it only if it is signed: give `credentials`.
+    """
+
+    source: str
+    name: str = "Filter"
+
+    @classmethod
+    def of(cls, filtering: Callable[..., bool]) -> "ClassFilter":
+        """The filter in a function `match` of yours: its source, without anything around it."""
+        if filtering.__name__ != "match":
+            raise ClientError(f"the function of a filter is called match, not {filtering.__name__}")
+        try:
+            return cls(textwrap.dedent(inspect.getsource(filtering)))
+        except (OSError, TypeError):
+            raise ClientError("the source of the filter is not to be found; give it as a text") from None
+
+
+Expression = str | Sql | ClassFilter
 Topics = str | Mapping[str, Expression] | Mapping[str, str] | list[str]
 
 
 def subscription_of(topic: str, expression: Expression, version_ms: int) -> Subscription:
-    """A subscription by tags, or by SQL."""
+    """A subscription by tags, by SQL, or by a filter of one's own."""
     if problem := topic_problem(topic):
         raise ClientError(problem)
+    if isinstance(expression, ClassFilter):
+        return Subscription(topic=topic, sub_string=expression.name, class_filter_mode=True, sub_version=version_ms)
     try:
         if isinstance(expression, Sql):
             compile_sql(expression.expression)

@@ -91,8 +91,7 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         RequestCode.ADD_BROKER,
         RequestCode.REMOVE_BROKER,
     ),
-    "class filters are not here: ask for tags": (
-        RequestCode.REGISTER_FILTER_SERVER,
+    "a filter server takes filters (`bolide filtersrv`), a broker does not": (
         RequestCode.REGISTER_MESSAGE_FILTER_CLASS,
     ),
     _RESERVED: (

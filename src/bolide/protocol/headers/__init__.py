@@ -43,6 +43,11 @@ from bolide.protocol.headers.consume import (
     UpdateConsumerOffsetRequest,
     ViewMessageRequest,
 )
+from bolide.protocol.headers.filters import (
+    RegisterFilterClassRequest,
+    RegisterFilterServerAnswer,
+    RegisterFilterServerRequest,
+)
 from bolide.protocol.headers.groups import (
     CloneGroupOffsetRequest,
     DeleteGroupRequest,
@@ -243,6 +248,9 @@ __all__ = [
     "RefusedSendAnswer",
     "RegisterBrokerAnswer",
     "RegisterBrokerRequest",
+    "RegisterFilterClassRequest",
+    "RegisterFilterServerAnswer",
+    "RegisterFilterServerRequest",
     "RegisterTopicRequest",
     "RemoveBrokerRequest",
     "RequestHeader",

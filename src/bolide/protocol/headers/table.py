@@ -10,6 +10,7 @@ from bolide.protocol.headers import (
     access,
     callbacks,
     consume,
+    filters,
     groups,
     operating,
     pop,
@@ -75,6 +76,11 @@ _TABLE: dict[int, Headers] = {
     RequestCode.ADD_WRITE_PERM_OF_BROKER: Headers(routes.AddWritePermissionRequest, routes.AddWritePermissionAnswer),
     RequestCode.DELETE_TOPIC_IN_NAMESRV: Headers(routes.DeleteTopicInNamesrvRequest),
     RequestCode.GET_TOPICS_BY_CLUSTER: Headers(routes.GetTopicsByClusterRequest),
+    # filter servers of 4.x
+    RequestCode.REGISTER_FILTER_SERVER: Headers(
+        filters.RegisterFilterServerRequest, filters.RegisterFilterServerAnswer
+    ),
+    RequestCode.REGISTER_MESSAGE_FILTER_CLASS: Headers(filters.RegisterFilterClassRequest),
     # broker to name server, and back
     RequestCode.REGISTER_BROKER: Headers(registration.RegisterBrokerRequest, registration.RegisterBrokerAnswer),
     RequestCode.UNREGISTER_BROKER: Headers(registration.UnregisterBrokerRequest),

@@ -1,0 +1,28 @@
+"""Filter servers of RocketMQ 4.x: how one registers with its broker, and how a consumer gives it a filter."""
+
+from bolide.protocol.headers.header import Header, Int32, Int64, RequestHeader, header, wire
+
+
+@header
+class RegisterFilterServerRequest(RequestHeader):
+    """I stand beside you; consumers find me there."""
+
+    address: str = wire("filterServerAddr")
+
+
+@header
+class RegisterFilterServerAnswer(Header):
+    """Whom it stands beside."""
+
+    broker_name: str = wire("brokerName")
+    broker_id: Int64 = wire("brokerId")
+
+
+@header
+class RegisterFilterClassRequest(RequestHeader):
+    """The filter of a group for a topic; the body is its source, `crc` its CRC-32 cut to 31 bits."""
+
+    consumer_group: str = wire("consumerGroup")
+    topic: str = wire("topic")
+    class_name: str = wire("className")
+    crc: Int32 = wire("classCRC")
