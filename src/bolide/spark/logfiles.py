@@ -117,10 +117,12 @@ def _end_of(file: LogFile, mode: str) -> int:
             )
             if reason in (AT_END, AT_BLANK):
                 return at
+            # A live segment is mostly reserved zeros: they are compared in a moment, but searched in seconds.
+            if not has_bytes(view, at):
+                return at
             behind = next_record(view, at + 1, file.base)
             if behind < 0:
-                if has_bytes(view, at):
-                    _complain(f"{file.path} ends in half a record at byte {at}: it was left out", mode)
+                _complain(f"{file.path} ends in half a record at byte {at}: it was left out", mode)
                 return at
             at = behind
 
@@ -129,7 +131,7 @@ def has_bytes(view: memoryview, at: int) -> bool:
     """Whether anything but zeros follows; preallocated files are long, so it is looked at in steps."""
     zeros = bytes(_STEP)
     for start in range(at, len(view), _STEP):
-        part = view[start : start + _STEP]
+        part = view[start : start + _STEP].tobytes()  # a view would be compared byte by byte
         if part != zeros[: len(part)]:
             return True
     return False
