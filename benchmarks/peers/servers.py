@@ -18,7 +18,8 @@ from benchmarks.measured_brokers import CLOCK_TICKS, bolide_up, java_up
 from interop.process import Program, await_that, free_port, running
 from interop.release import COPY_GOAL, MissingJava, cache_directory, require_java
 
-KAFKA_POM = Path(__file__).parent / "jars" / "kafka-3.9.1.xml"
+JARS = Path(__file__).parent / "jars"
+KAFKA_POM = JARS / "kafka-3.9.1.xml"
 START_TIMEOUT_S = 60.0
 KAFKA_HEAP = ("-Xms512m", "-Xmx512m")
 
@@ -95,9 +96,9 @@ def nats_server(directory: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def kafka_server(directory: Path) -> Iterator[Server]:
+def kafka_server(directory: Path, pom: Path = KAFKA_POM) -> Iterator[Server]:
     """One node that is broker and controller."""
-    classes = _kafka_classes()
+    classes = os.pathsep.join(str(jar) for jar in sorted(resolved(pom).glob("*.jar")))
     port, controller_port = free_port(), free_port()
     settings = directory / "server.properties"
     settings.write_text(
@@ -132,18 +133,19 @@ def kafka_server(directory: Path) -> Iterator[Server]:
         yield Server("kafka", f"127.0.0.1:{port}", program.pid)
 
 
-def _kafka_classes() -> str:
-    directory = cache_directory().parent / KAFKA_POM.stem
+def resolved(pom: Path, *options: str) -> Path:
+    """The directory of the user's cache with the jars that a pom names; Absent where they cannot be had."""
+    directory = cache_directory().parent / pom.stem
     if not directory.is_dir():
         try:
             require_java()
             unfinished = directory.with_suffix(".unfinished")
-            command = ["mvn", "-q", "-B", "-f", str(KAFKA_POM), COPY_GOAL, "-DincludeScope=runtime"]
+            command = ["mvn", "-q", "-B", "-f", str(pom), COPY_GOAL, "-DincludeScope=runtime", *options]
             subprocess.run([*command, f"-DoutputDirectory={unfinished}"], check=True, timeout=600)
             unfinished.rename(directory)
         except (MissingJava, subprocess.SubprocessError, OSError) as problem:
-            raise Absent(f"no Kafka: {problem}") from None
-    return os.pathsep.join(str(jar) for jar in sorted(directory.glob("*.jar")))
+            raise Absent(f"no {pom.stem}: {problem}") from None
+    return directory
 
 
 SERVERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
