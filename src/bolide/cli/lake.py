@@ -7,6 +7,7 @@ what it would do. What Spark is imported for is imported when a command runs.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,18 +16,22 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, show
+from bolide.admin.admin import Admin
+from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
 from bolide.cli.spark import Master, Settings, settings_of
 from bolide.cli.start import fail, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
+from bolide.model.topics import dead_letter_topic
 from bolide.spark.session import begun, demand_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bolide.spark.jobs.frames import Where
     from bolide.spark.jobs.sources import Source
 
+_ROWS_SHOWN = 50
 app = typer.Typer(help="Work on whole topics and whole stores, on Spark.", no_args_is_help=True)
 
 Topics = Annotated[list[str] | None, typer.Argument(help="topics; without any, all of the user's own")]
@@ -83,7 +88,7 @@ def source_of(
             [str(path) for path in stores],
             Wanted(chosen, None, first, EVERYTHING.until_ms if until_ms is None else until_ms),
         )
-    options = {"bolide.bootstrap.servers": namesrv or DEFAULT_NAMESRV}
+    options = cluster_of(namesrv)
     if from_ms is not None:
         options["startingTimestamp"] = str(from_ms)
     if until_ms is not None:
@@ -176,3 +181,119 @@ def rebuild(
         verb = "would be made" if dry_run else "made"
         keys = f"{sum(done.index.values()):,} keys in {len(done.index)} index files"
         typer.echo(f"{done.entry_count:,} entries in {len(done.queues)} queues and {keys} {verb}")
+
+
+Lake = Annotated[Path | None, typer.Option("--lake", help="a directory that bolide lake export has filled")]
+
+
+def where_of(
+    namesrv: str | None,
+    stores: list[Path] | None,
+    lake: Path | None,
+    topics: list[str] | None,
+    since: str | None,
+    until: str | None,
+) -> "Where":
+    """A lake or store files where they are named, else the brokers of a cluster."""
+    from bolide.spark.jobs.frames import Where
+
+    return Where(
+        stores=[str(path) for path in stores or []],
+        lake=lake,
+        cluster={} if stores or lake else cluster_of(namesrv),
+        topics=topics or [],
+        from_ms=moment_ms(since, "--since"),
+        until_ms=moment_ms(until, "--until"),
+    )
+
+
+def cluster_of(namesrv: str | None) -> dict[str, str]:
+    return {"bolide.bootstrap.servers": namesrv or DEFAULT_NAMESRV}
+
+
+@app.command()
+def replay(
+    topics: Annotated[list[str] | None, typer.Argument(help="which topics; without any, all that are there")] = None,
+    lake: Lake = None,
+    stores: Stores = None,
+    dead_letters: Annotated[str | None, typer.Option(help="the dead letters of this consumer group")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="where to; dead letters know where they came from")] = None,
+    since: Since = None,
+    until: Until = None,
+    rate: Annotated[float | None, typer.Option(help="messages a second at most")] = None,
+    exactly_once: Annotated[bool, typer.Option(help="none twice, whatever fails; needs Bolide's brokers")] = False,
+    namesrv: Namesrv = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    settings: Settings = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Send messages of a lake, of store files or dead letters to a topic again."""
+    if dead_letters:
+        topics = [dead_letter_topic(dead_letters)]
+    with job("replay", master, settings) as (spark, tell):
+        from bolide.spark.jobs.replay import replay as run
+
+        sink = cluster_of(namesrv) | ({"deliveryGuarantee": "exactly-once"} if exactly_once else {})
+        where = where_of(namesrv, stores, lake, topics, since, until)
+        done = run(spark, where, sink, to=to, rate=rate, is_dry=dry_run, tell=tell)
+    rows = [{"from": origin, "to": target, "messages": count} for (origin, target), count in done.routes.items()]
+    show(rows, output, empty="no message fits")
+    if output is Output.TABLE:
+        typer.echo(f"{done.message_count:,} messages {'would be sent' if dry_run else 'sent'}")
+
+
+@app.command()
+def stats(
+    topics: Annotated[list[str] | None, typer.Argument(help="which topics; without any, all that are there")] = None,
+    stores: Stores = None,
+    lake: Lake = None,
+    namesrv: Namesrv = None,
+    since: Since = None,
+    until: Until = None,
+    html: Annotated[Path | None, typer.Option("--html", help="write a page with tables and charts there")] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    settings: Settings = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Traffic by topic, tag and minute, sizes, delays, lag, retries and dead letters."""
+    with job("stats", master, settings) as (spark, tell):
+        from bolide.spark.jobs.frames import messages
+        from bolide.spark.jobs.page import page_of
+        from bolide.spark.jobs.stats import statistics
+
+        where = where_of(namesrv, stores, lake, topics, since, until)
+        if dry_run:
+            tasks = messages(spark, where, ("topic",)).rdd.getNumPartitions()
+        else:
+            lag = _lag(namesrv) if where.cluster else None
+            found = statistics(spark, where, lag=lag, tell=tell)
+    if dry_run:
+        typer.echo(f"{tasks} tasks would read these messages twice")
+        return
+    if html is not None:
+        html.write_text(page_of(found, "Bolide: what went through"), "utf-8")
+    if output is Output.JSON:
+        typer.echo(json.dumps(asdict(found), ensure_ascii=False))
+        return
+    for name, rows in asdict(found).items():
+        if rows and name != "minutes":
+            typer.echo(f"\n{name.replace('_', ' ')}")
+            show(rows[:_ROWS_SHOWN], output, empty="")
+    if not found.topics:
+        typer.echo("no message fits")
+
+
+def _lag(namesrv: str | None) -> list[dict[str, object]]:
+    """What the brokers say of every group."""
+
+    async def asked(admin: Admin) -> list[dict[str, object]]:
+        rows: dict[tuple[str, str], int] = {}
+        for group in await admin.groups():
+            for progress in await admin.group_progress(group):
+                key = (group, progress.queue.topic)
+                rows[key] = rows.get(key, 0) + progress.behind
+        return [{"group": group, "topic": topic, "behind": behind} for (group, topic), behind in sorted(rows.items())]
+
+    return ask(namesrv, asked)

@@ -1,0 +1,31 @@
+"""The session that `bolide.spark.session` gives, and the shell on top of it."""
+
+import pytest
+from typer.testing import CliRunner
+
+from bolide.cli.app import app
+from bolide.spark.session import begun
+
+
+@pytest.mark.feature("D01")
+def test_a_session_is_tuned_and_knows_the_formats(spark, tmp_path):
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    (tmp_path / "commitlog").mkdir()
+    assert spark.read.format("bolide-store").load(str(tmp_path)).count() == 0
+
+
+def test_a_job_leaves_a_session_that_was_there(spark):
+    with begun("a job") as given:
+        assert given.range(3).count() == 3
+    assert spark.range(3).count() == 3
+
+
+def test_the_shell_runs_a_command_and_a_script(spark, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text("import sys\nprint(spark.range(int(sys.argv[1])).count() * 2)\n")
+    ran = CliRunner().invoke(app, ["spark-shell", "-c", "print(spark.range(5).count() + 1)"])
+    assert (ran.exit_code, ran.stdout.strip()) == (0, "6"), ran.output
+    ran = CliRunner().invoke(app, ["spark-shell", str(script), "7"])
+    assert (ran.exit_code, ran.stdout.strip()) == (0, "14"), ran.output
