@@ -23,7 +23,9 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import REASON_FIELD, SendBackRequest
 from bolide.protocol.properties import join_properties
 from bolide.store.config import delays_ms_of
+from bolide.testing import run as virtually
 from tests.broker.sending import Sending, message, sending
+from tests.broker.test_delay import delaying
 
 SCHEDULE, RETRY, DEAD = "SCHEDULE_TOPIC_XXXX", "%RETRY%cg", "%DLQ%cg"
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -132,6 +134,30 @@ def test_the_levels_are_3_to_18_and_the_17th_failure_is_dead(tmp_path: Path) -> 
         assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
 
     scenario(tmp_path, check)
+
+
+@pytest.mark.feature("F243", "F251", "F088")
+def test_each_retry_comes_after_10_s_30_s_1_min_and_so_on_to_two_hours(tmp_path: Path) -> None:
+    plan_s = [10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]
+    assert len(plan_s) == 16
+
+    async def play() -> None:
+        async with delaying(tmp_path) as room:
+            room.sending.tables.topics.ensure("Orders", 4)
+            assert (await room.sending.sent(message(b"hello"))).code == 0
+            (last,) = room.come()
+            for number, planned_s in enumerate(plan_s):
+                assert (await room.sending.sent(back(last))).code == 0
+                room.clock.set_wall(room.clock.now_ms() + planned_s * 1000 - 3_000)  # nobody waits for hours
+                await asyncio.sleep(1.9)  # virtual
+                assert len(room.come(RETRY)) == number
+                await asyncio.sleep(1.2)  # virtual
+                last = room.come(RETRY)[-1]
+                assert (len(room.come(RETRY)), last.reconsume_times) == (number + 1, number + 1)
+            assert (await room.sending.sent(back(last))).code == 0
+            assert len(room.come(DEAD)) == 1
+
+    virtually(play())
 
 
 def test_a_delay_that_is_asked_for_counts_and_one_below_zero_gives_up(tmp_path: Path) -> None:
