@@ -18,6 +18,7 @@ NAMES = (
     "sending.md",
     "consuming.md",
     "backtracking.md",
+    "filtering.md",
     "requests.md",
     "tracing.md",
     "transactions.md",
@@ -33,7 +34,8 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def rockets() -> Iterator[dict[str, Cluster]]:
     with ExitStack() as stack:
-        yield {name: stack.enter_context(cluster()) for name in NAMES}
+        settings = {"enablePropertyFilter": "true"}
+        yield {name: stack.enter_context(cluster(settings=settings)) for name in NAMES}
 
 
 @pytest.mark.feature("F118")
