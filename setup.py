@@ -18,6 +18,7 @@ compiled = [
         "compiled_client",
         "compiled_columns",
         "compiled_filter",
+        "compiled_ends",
         "compiled_waits",
     )
 ]

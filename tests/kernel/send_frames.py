@@ -18,6 +18,7 @@ VALUES_APART = ["", "false", "3", "0", 'a"b\\c', "a\nb", "x\0y"]
 USUAL_PAIRS = st.lists(st.tuples(st.sampled_from(USUAL_NAMES), st.sampled_from(USUAL_VALUES)), max_size=5)
 ALL_NAMES, ALL_VALUES = ["", *USUAL_NAMES, *NAMES_APART], USUAL_VALUES + VALUES_APART
 PAIRS = st.lists(st.tuples(st.sampled_from(ALL_NAMES), st.sampled_from(ALL_VALUES)), max_size=5)
+HALF_TEXT = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02"
 USUAL_TEXT = "UNIQ_KEY\x017F0000010001\x02WAIT\x01true\x02"
 
 
@@ -62,16 +63,22 @@ def sends(draw: st.DrawFn) -> bytes:
         return draw(st.sampled_from(usual if is_usual else usual + odd))
 
     is_batch = one([False, False, True], [])
+    is_half = not is_batch and one([False, False, True], [])
+    half = (
+        one([HALF_TEXT], ["TRAN_MSG\x01TRUE\x02", "TRAN_MSG\x01no\x02", "REAL_QID\x011\x02" + HALF_TEXT])
+        if is_half
+        else ""
+    )
     values: list[Any] = [
         "pg",
         one(["Orders", "Other"], TOPICS),
         "Absent",
         4,
         one([0, 1], [2, 3, 4, -1]),
-        one([0, 0x301, 0x10], [4, 8, 0x80]),
+        one([0, 0x301, 0x10], [4, 8, 0x80]) | (4 if is_half else 0),
         one([1_700_000_000_000, 0, -5], []),
         draw(INT32),
-        draw(USUAL_PROPERTIES if is_usual else PROPERTIES),
+        half + draw(USUAL_PROPERTIES if is_usual else PROPERTIES),
         one([None, 0, 3], []),
         one([None, False], []),
         one([None, 16], []),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bolide.kernel import plain, plain_sends
 from bolide.kernel.plain_records import scan_records
 from bolide.kernel.plain_sends import SendRules
+from bolide.protocol.records import decode_records
 from tests.kernel.send_frames import READS, bounds_of, encoded, sends
 
 compiled_sends: Any
@@ -35,6 +36,7 @@ RULES = SendRules(
     version=479,
     body_size_max=4096,
     is_sync=False,
+    half=("RMQ_SYS_TRANS_HALF_TOPIC", 1),
 )
 TOPICS = {b"Orders": ("Orders", 4), b"Other": ("Other", 2)}
 NEXT = {("Orders", 1): 7, ("Other", 0): 2**40}
@@ -109,6 +111,39 @@ def test_a_plain_send_of_any_client_is_taken(kernel: Any, way: str, code: int) -
     assert tallies == [("Orders", 2, len(records))]
     opaques = [header[4] for header in plain.read_headers(answers, bounds_of(answers)) if header is not None]
     assert opaques == [1, -2]
+
+
+@kernels
+def test_a_half_message_waits_aside_and_says_where_it_belongs(kernel: Any) -> None:
+    text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01u\x02"
+    stream = frame(queue=3, f="4", i=text) + frame(queue=3, opaque=2)
+    records, runs, _, (answers, left, tallies) = lay(kernel, stream)
+    assert left == []
+    half, _ = decode_records(records)
+    assert (half.topic, half.queue_id, half.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    place = {"__transactionId__": "u", "REAL_TOPIC": "Orders", "REAL_QID": "3", "MSG_REGION": "R", "CLUSTER": "C"}
+    assert half.properties == {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "u", **place}
+    assert [run[:3] for run in runs] == [("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0), ("Orders", 3, 0)]
+    assert [tally[:2] for tally in tallies] == [("RMQ_SYS_TRANS_HALF_TOPIC", 1), ("Orders", 1)]
+    told = [header[7] for header in plain.read_headers(answers, bounds_of(answers)) if header is not None]
+    assert [(each["queueId"], each["queueOffset"]) for each in told] == [("3", "0"), ("3", "0")]
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("4", "UNIQ_KEY\x01u\x02"),
+        ("8", "TRAN_MSG\x01true\x02UNIQ_KEY\x01u\x02"),
+        ("4", "TRAN_MSG\x01true\x02UNIQ_KEY\x01u\x02REAL_TOPIC\x01Secret\x02"),
+        ("4", "TRAN_MSG\x01true\x02UNIQ_KEY\x01u\x02DELAY\x013\x02"),
+        ("4", "TRAN_MSG\x01true\x02"),
+        ("0", "TRAN_MSG\x01maybe\x02UNIQ_KEY\x01u\x02"),
+    ],
+)
+def test_a_half_message_that_needs_thought_is_left(kernel: Any, flag: str, text: str) -> None:
+    records, _, _, (_, left, _) = lay(kernel, frame(f=flag, i=text))
+    assert (records, len(left)) == (b"", 2)
 
 
 @kernels

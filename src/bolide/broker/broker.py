@@ -150,7 +150,8 @@ class Broker:
         )
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
-        self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take)
+        ends = self.transactions.processor.take
+        self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take, ends=ends)
         self.take = self._hot_path.take
         store.listen(self._arrived)
         self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]

@@ -22,6 +22,7 @@ from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.kernel.plain_sends import Read, SendRules
+from bolide.model.topics import HALF_TOPIC
 from bolide.protocol.command import BINARY_CODEC, VERSION, Command
 from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
@@ -47,9 +48,14 @@ class HotPath:
         stats: Stats,
         clock: Clock,
         behind: Behind | None = None,
+        ends: Callable[[memoryview, list[int]], list[int]] | None = None,
     ) -> None:
-        """`behind` is given what is left of a read after the sends: the pulls, where they have such a path."""
+        """`behind` is given what is left of a read after the sends: the pulls, where they have such a path.
+
+        `ends` is asked before it: senders end transactions, and nobody else does so in numbers.
+        """
         self._behind = behind
+        self._ends = ends
         self._topics = sends.open_topics
         self._store = store
         self._current = current
@@ -79,6 +85,7 @@ class HotPath:
             version=VERSION,
             body_size_max=store.config.body_size_max,
             is_sync=self._is_sync,
+            half=None if config.refuses_transactions else (HALF_TOPIC, 1),
         )
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> Taken:
@@ -160,11 +167,14 @@ class HotPath:
         self, sessions: list[Session], reads: list[Read], answered: list[tuple[bytes, list[int]]]
     ) -> list[tuple[bytes, list[int]]]:
         """Give what is left to the path behind, where there is one."""
-        if self._behind is not None:
-            for i, (answers, left) in enumerate(answered):
-                if left:
-                    more, left = self._behind(sessions[i], cast(memoryview, reads[i][0]), left)
-                    answered[i] = answers + more, left
+        for i, (answers, left) in enumerate(answered):
+            stream = cast(memoryview, reads[i][0])
+            if left and self._ends is not None:
+                left = self._ends(stream, left)
+            if left and self._behind is not None:
+                more, left = self._behind(sessions[i], stream, left)
+                answers += more
+            answered[i] = answers, left
         return answered
 
 

@@ -10,8 +10,10 @@ the block does must leave a trace that the checker can find by the transaction's
 
 import asyncio
 import logging
+import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from json.encoder import encode_basestring
 from types import TracebackType
 from typing import Self
 
@@ -19,7 +21,7 @@ from bolide.client.checker import Check, Checker, Outcome
 from bolide.client.config import Credentials
 from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook
-from bolide.client.outgoing import EXTRA_SIZE_MAX, SendRules, replace_properties, send_command
+from bolide.client.outgoing import EXTRA_SIZE_MAX, SEND_TAIL, SendRules, replace_properties, send_command
 from bolide.client.producer import Producer
 from bolide.client.receipt import Receipt, receipt_of
 from bolide.client.routes import MASTER_ID, Route
@@ -40,6 +42,11 @@ from bolide.remoting.session import Session
 
 # Java takes the level off without a word; a message that comes at another time than was asked for is worse than none.
 _DELAYS = frozenset([names.DELAY, names.TIMER_DELAY_S, names.TIMER_DELAY_MS, names.TIMER_DELIVER_AT])
+_END = (
+    b'%b"commitOrRollback":"%d","tranStateTableOffset":"%d","commitLogOffset":"%d","msgId":"%b","transactionId":"%b"},'
+    b'"flag":%d,"language":"PYTHON","opaque":%d%b'
+)
+_SIZES = struct.Struct(">ii")
 log = logging.getLogger(__name__)
 
 
@@ -108,14 +115,12 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.outcome is not None:
-            return
-        if problem is None:
-            await self.commit()
-        elif isinstance(problem, Exception):
-            await self.rollback()
-        else:
-            await self.unknown()
+        if self.outcome is None:
+            if problem is None:
+                outcome = Outcome.COMMIT
+            else:
+                outcome = Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN
+            await self._decide(outcome)
 
 
 class TransactionProducer(Producer):
@@ -170,6 +175,7 @@ class TransactionProducer(Producer):
             compression=self.rules.compression,
             is_prepared=True,
         )
+        self._end_heads: dict[tuple[str, str], bytes] = {}
         self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
 
     # Life
@@ -294,9 +300,16 @@ class TransactionProducer(Producer):
         session = None if address is None else instance.client.session_at_hand(address)
         if session is None or address is None:
             return False
-        command = end_command(self.group, receipt, outcome)
-        instance.sign(address, command)
-        session.send(command)
+        if not self._is_plain:
+            command = end_command(self.group, receipt, outcome)
+            instance.sign(address, command)
+            session.send(command)
+            return True
+        queue = receipt.queue
+        head = self._end_heads.get((queue.topic, queue.broker_name))
+        if head is None:
+            head = self._end_heads[queue.topic, queue.broker_name] = end_head(self.group, queue)
+        session.push(end_frame(head, receipt, outcome, session.asked.number()))
         return True
 
     async def send_end(self, receipt: Receipt, outcome: Outcome) -> None:
@@ -388,3 +401,27 @@ def end_command(group: str, receipt: Receipt, outcome: Outcome) -> Command:
         addressed_broker=receipt.queue.broker_name,
     )
     return Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, fields=header.encode())
+
+
+def end_head(group: str, queue: MessageQueue) -> bytes:
+    """The same as bytes, up to what differs between the transactions of one topic at one broker."""
+    fields = {"producerGroup": group, "topic": queue.topic, "bname": queue.broker_name, "fromTransactionCheck": "false"}
+    pairs = ",".join(f"{encode_basestring(name)}:{encode_basestring(text)}" for name, text in fields.items())
+    return f'{{"code":{int(RequestCode.END_TRANSACTION)},"extFields":{{{pairs},'.encode()
+
+
+def end_frame(head: bytes, receipt: Receipt, outcome: Outcome, opaque: int) -> bytes:
+    """A whole frame: `end_command` without its steps, for every transaction ends with one."""
+    unique_id = receipt.msg_id.encode()
+    header = _END % (
+        head,
+        outcome.value,
+        receipt.queue_offset,
+        int(receipt.offset_id[-16:], 16),
+        unique_id,
+        unique_id,
+        ONEWAY_FLAG,
+        opaque,
+        SEND_TAIL,
+    )
+    return _SIZES.pack(4 + len(header), len(header)) + header

@@ -2,9 +2,9 @@
 
 The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
 the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
-`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, that of filters
-`plain_filter.py` and `compiled_filter.pyx`, that of what waits `plain_waits.py` and `compiled_waits.pyx`, the client's
-`plain_client.py` and `compiled_client.pyx`, that of data
+`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, that of transactions
+`plain_ends.py` and `compiled_ends.pyx`, that of filters `plain_filter.py` and `compiled_filter.pyx`, that of what waits
+`plain_waits.py` and `compiled_waits.pyx`, the client's `plain_client.py` and `compiled_client.pyx`, that of data
 pipelines `plain_columns.py` and `compiled_columns.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
 taken where it was built.
 """
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     # the pipeline's
     from bolide.kernel.plain_columns import spread_records as spread_records
+
+    # the broker's, for ends of transactions
+    from bolide.kernel.plain_ends import commit_drafts as commit_drafts
+    from bolide.kernel.plain_ends import read_ends as read_ends
 
     # the filters'
     from bolide.kernel.plain_filter import match_entries as match_entries
@@ -58,6 +62,7 @@ else:
     from bolide.kernel import plain as active
     from bolide.kernel import plain_client as client
     from bolide.kernel import plain_columns as columns
+    from bolide.kernel import plain_ends as transactions
     from bolide.kernel import plain_filter as filters
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
@@ -73,6 +78,7 @@ else:
                 compiled,
                 compiled_client,
                 compiled_columns,
+                compiled_ends,
                 compiled_filter,
                 compiled_pulls,
                 compiled_records,
@@ -84,6 +90,7 @@ else:
                 raise  # asked for by name: falling back would hide the answer
         else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
+            transactions = compiled_ends
             client, columns, filters, waits = compiled_client, compiled_columns, compiled_filter, compiled_waits
 
     NAME = active.__name__.rpartition(".")[2]
@@ -102,6 +109,10 @@ else:
 
     # the pipeline's
     spread_records = columns.spread_records
+
+    # the broker's, for ends of transactions
+    commit_drafts = transactions.commit_drafts
+    read_ends = transactions.read_ends
 
     # the filters'
     match_entries = filters.match_entries
@@ -132,6 +143,7 @@ __all__ = [
     "answer_pull",
     "answer_routes",
     "body_crc",
+    "commit_drafts",
     "count_entries",
     "cut_frames",
     "cut_records",
@@ -142,6 +154,7 @@ __all__ = [
     "lay_sends",
     "match_entries",
     "put_keys",
+    "read_ends",
     "read_headers",
     "read_pulls",
     "read_receipts",

@@ -38,7 +38,9 @@ cdef enum:
     MAGIC_V1 = 0xDAA320A7
     IPV6_BORN = 0x10
     IPV6_STORE = 0x20
-    NEEDS_THOUGHT = 0x8C  # system flag: a transaction or an inner batch
+    NEEDS_THOUGHT = 0x88  # system flag: the end of a transaction or an inner batch
+    PREPARED = 0x4
+    TRANSACTION = 0xC
     PROPERTIES_SIZE_MAX = 0x7FFF
     ITEM_SIZE_MIN = 22
     LEFT_TOPICS_MAX = 16
@@ -74,7 +76,9 @@ cdef struct Send:
 cdef struct Judged:  # what the properties of a message say
     Wanted wanted
     bint is_apart
+    bint has_half_mark
     bint is_half
+    bint has_place
     bint is_rewritten
     bint is_unwaited
 
@@ -348,7 +352,10 @@ cdef void judge_name(const uint8_t* name, Py_ssize_t size, Span value, Judged* j
         if memcmp(name, b"UNIQ_KEY", 8) == 0:
             judged.wanted.unique_key = value
         elif memcmp(name, b"TRAN_MSG", 8) == 0:
-            judged.is_half = True
+            judged.has_half_mark = True
+            judged.is_half = is_true(<const char*>value.at, value.size)
+        elif memcmp(name, b"REAL_QID", 8) == 0:
+            judged.has_place = True
         elif memcmp(name, b"TRACE_ON", 8) == 0:
             judged.is_rewritten = True
     elif size == 5:
@@ -361,6 +368,9 @@ cdef void judge_name(const uint8_t* name, Py_ssize_t size, Span value, Judged* j
         judged.is_apart |= memcmp(name, b"INNER_NUM", 9) == 0
     elif size == 10:
         judged.is_rewritten |= memcmp(name, b"MSG_REGION", 10) == 0
+        judged.has_place |= memcmp(name, b"REAL_TOPIC", 10) == 0
+    elif size == 17:
+        judged.has_place |= memcmp(name, b"__transactionId__", 17) == 0
     if size >= 6 and memcmp(name, b"TIMER_", 6) == 0:
         judged.is_apart = True
 
@@ -371,7 +381,7 @@ cdef void judge(const uint8_t* at, Py_ssize_t size, Judged* judged) noexcept nog
     cdef Py_ssize_t name_size
     cdef Span value
     judged.wanted.tags.size = judged.wanted.keys.size = judged.wanted.unique_key.size = 0
-    judged.is_half = judged.is_rewritten = judged.is_unwaited = False
+    judged.has_half_mark = judged.is_half = judged.has_place = judged.is_rewritten = judged.is_unwaited = False
     # Recovery takes a zero at the end of a text for a lost one, so none is let in.
     judged.is_apart = size > 0 and memchr(at, 0, size) != NULL
     while at < end:
@@ -492,6 +502,8 @@ cdef class _Batch:
     cdef bytes store_host, born_host, added, json_head, binary_head
     cdef object next_offsets
     cdef PyObject* known
+    cdef tuple half_entry  # of the topic of half messages
+    cdef PyObject* half
     cdef Text known_as  # the topic text that `known` was found by
 
     def __dealloc__(self):
@@ -583,7 +595,11 @@ cdef class _Batch:
         if not self.read_given(send, base + PROPERTIES, &item.properties):
             return 0
         judge(item.properties.at, item.properties.size, &judged)
-        if judged.is_apart or judged.is_half or (judged.is_unwaited and self.is_sync):
+        if judged.is_apart or (judged.is_unwaited and self.is_sync):
+            return 0
+        if judged.has_half_mark and (not judged.is_half or judged.has_place or is_batch or self.half == NULL):
+            return 0
+        if sys_flag & PREPARED and not judged.is_half:
             return 0
         if not is_writable_text(judged.wanted.unique_key):
             return 0
@@ -595,7 +611,17 @@ cdef class _Batch:
             > PROPERTIES_SIZE_MAX
         ):
             return 0
-        cdef int32_t run = self.queue_for(<int32_t>queue_id)
+        cdef PyObject* known = self.known
+        cdef bytes added = self.added
+        cdef int64_t place = queue_id
+        if judged.is_half:
+            added = self.place_of(judged.wanted.unique_key, queue_id)
+            if item.properties.size + 1 + PyBytes_GET_SIZE(added) > PROPERTIES_SIZE_MAX:
+                return 0
+            sys_flag &= ~<int64_t>TRANSACTION
+            place = 0
+            self.known = self.half
+        cdef int32_t run = self.queue_for(<int32_t>place)
         cdef int64_t queue_offset = (<Queue*>self.queues.data)[run].first + (<Queue*>self.queues.data)[run].count
         cdef Py_ssize_t first = self.placed.size
         if is_batch:
@@ -608,10 +634,32 @@ cdef class _Batch:
             item.body.at = body
             item.body.size = body_size
             item.flag = <int32_t>flag
-            self.put_record(run, &item, &judged.wanted, self.added, sys_flag, born_ms, times)
+            self.put_record(run, &item, &judged.wanted, added, sys_flag, born_ms, times)
+        self.known = known
         if not send.flag & ONEWAY_FLAG:
             self.put_answer(codec, send.opaque, first, queue_id, queue_offset, judged.wanted.unique_key)
         return 1
+
+    cdef bytes place_of(self, Span unique_key, int64_t queue_id):
+        """What is added to a half message: where it belongs, and what every message gets."""
+        cdef Span topic
+        cdef uint8_t digits[20]
+        cdef Py_ssize_t digit_count = put_decimal(digits, queue_id) - digits
+        cdef bytes added
+        cdef uint8_t* at
+        topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize((<tuple>self.known)[0], &topic.size)
+        added = PyBytes_FromStringAndSize(
+            NULL, 41 + unique_key.size + topic.size + digit_count + PyBytes_GET_SIZE(self.added)
+        )
+        at = put_text(<uint8_t*>PyBytes_AS_STRING(added), b"__transactionId__\x01", 18)
+        at = put_text(at, <const char*>unique_key.at, unique_key.size)
+        at = put_text(at, b"\x02REAL_TOPIC\x01", 12)
+        at = put_text(at, <const char*>topic.at, topic.size)
+        at = put_text(at, b"\x02REAL_QID\x01", 10)
+        at = put_text(at, <const char*>digits, digit_count)
+        at[0] = 2
+        put_text(at + 1, PyBytes_AS_STRING(self.added), PyBytes_GET_SIZE(self.added))
+        return added
 
     cdef int read_given(self, const Send* send, int slot, Span* properties) except -1:
         """The properties as they will lie in the record; 0 for escapes beyond ASCII."""
@@ -823,6 +871,10 @@ cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, di
     batch.version = rules[4]
     batch.body_size_max = rules[5]
     batch.is_sync = rules[6]
+    batch.half_entry = rules[7]
+    batch.half = NULL
+    if batch.half_entry is not None:
+        batch.half = <PyObject*>batch.half_entry
     batch.physical_offset = physical_offset
     batch.store_ms = store_ms
     batch.next_offsets = next_offsets
@@ -880,8 +932,8 @@ def lay_sends(reads, topics, rules, physical_offset, store_ms, next_offsets):
     cdef dict known = <dict?>topics
     cdef list answered = []
     cdef tuple read
-    if not isinstance(rules, tuple) or len(rules) != 7:
-        raise TypeError("the rules are a tuple of seven")
+    if not isinstance(rules, tuple) or len(rules) != 8:
+        raise TypeError("the rules are a tuple of eight")
     cdef _Batch batch = new_batch(<tuple>rules, physical_offset, store_ms, <dict?>next_offsets)
     for read in <list?>reads:
         if len(read) != 3:

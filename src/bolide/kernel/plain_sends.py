@@ -5,9 +5,11 @@ nothing that the broker treats apart, its numbers are plain, its body has a lega
 bounds, for the broker's plain path, which knows all rules and every sentence. Order holds all the same: once a send was
 left, later ones of its read and topic are left too, and all of them after a frame that could not be read.
 
-What is stored of a message is what came, with `added` behind its properties; of a batch, each message as it came. An
-answer is what `write_frames` would write with these ext fields: region and trace switch (ready in the rules), then
-msgId, queueId, queueOffset and, where there is one, the unique key as transactionId.
+What is stored of a message is what came, with `added` behind its properties; of a batch, each message as it came. A
+half message (TRAN_MSG=true) goes to the topic of the rules' `half`, queue 0, and says in its properties where it
+belongs. An answer is what `write_frames` would write with these ext fields: region and trace switch (ready in the
+rules), then msgId, queueId (the one that was asked for), queueOffset and, where there is one, the unique key as
+transactionId.
 
 The compiled twin makes no object for a message. It may leave more (text with escapes beyond ASCII, odd JSON), but what
 both take becomes the same bytes.
@@ -52,7 +54,9 @@ _ITEM = struct.Struct(">iiiii")  # of a batch: total size, magic, CRC, flag, bod
 _ITEM_SIZE_MIN = 22
 # A message with one of these is not what it seems; in a single one the second kind has to be rewritten.
 _APART = frozenset([b"DELAY", b"INNER_NUM"])
-_APART_ALONE = frozenset([b"TRAN_MSG"])
+_HALF = b"TRAN_MSG"
+_PLACE = frozenset([b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"])  # what only the broker says of a half message
+_PREPARED = 0x4
 _REWRITTEN = frozenset([b"CLUSTER", b"MSG_REGION", b"POP_CK", b"TRACE_ON"])
 _is_plain_number = re.compile("-?[0-9]{1,18}").fullmatch
 _needs_escape = re.compile(rb'[\x00-\x1f"\\]').search
@@ -71,6 +75,7 @@ class SendRules(NamedTuple):
     version: int
     body_size_max: int
     is_sync: bool
+    half: tuple[str, int] | None = None  # the topic of half messages and its queues; without one they are left
 
 
 # codec, opaque, is answered, queue id, how many messages, unique key
@@ -151,21 +156,27 @@ def _read_send(
     if known is None or None in numbers or None in limits or times == "" or times_max == "":
         return None
     _, queue_id, sys_flag, born_ms, user_flag = (number or 0 for number in numbers)
-    if not 0 <= queue_id < known[1] or sys_flag & (_TRANSACTION | _INNER_BATCH):
+    if not 0 <= queue_id < known[1] or sys_flag & _INNER_BATCH or sys_flag & _TRANSACTION not in (0, _PREPARED):
         return None
     if not 0 < len(body) <= rules.body_size_max:
         return None
     is_batch = (batch or "").lower() == "true"
     judged = _judge(given, rules, is_batch)
-    if judged is None:
+    if judged is None or (sys_flag & _PREPARED and not judged[2]):
         return None
-    stored, unique_key = judged
+    stored, unique_key, is_half = judged
+    name, place = known[0], queue_id
+    if is_half and rules.half is not None and unique_key is not None:
+        stored = _prepared(given, unique_key, known[0], queue_id) + rules.added
+        if len(stored) > PROPERTIES_SIZE_MAX:
+            return None
+        name, place, sys_flag = rules.half[0], 0, sys_flag & ~_TRANSACTION
     items = _split(body) if is_batch else [(user_flag, body, stored)]
     if items is None:
         return None
-    name, reconsume_times = known[0], limits[0] or 0
+    reconsume_times = limits[0] or 0
     drafts: list[Draft] = [
-        (name, queue_id, content, text, item_flag, sys_flag, born_ms, born_host, reconsume_times, 0)
+        (name, place, content, text, item_flag, sys_flag, born_ms, born_host, reconsume_times, 0)
         for item_flag, content, text in items
     ]
     return drafts, (codec, opaque, not flag & _ONEWAY_FLAG, queue_id, len(drafts), unique_key)
@@ -178,10 +189,13 @@ def _number(text: str | None, bits: int) -> int | None:
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
 
 
-def _judge(given: bytes, rules: SendRules, is_batch: bool) -> tuple[bytes, bytes | None] | None:
-    """The properties to store and the unique key; None if one of them needs thought."""
+def _judge(given: bytes, rules: SendRules, is_batch: bool) -> tuple[bytes, bytes | None, bool] | None:
+    """The properties to store, the unique key, whether it is a half message; None if one of them needs thought."""
     found = _properties(given)
-    if found is None or not found.keys().isdisjoint(_APART_ALONE):
+    if found is None:
+        return None
+    is_half = _HALF in found
+    if is_half and not _is_plain_half(found, rules, is_batch):
         return None
     if rules.is_sync and found.get(b"WAIT", b"true").lower() != b"true":
         return None
@@ -189,11 +203,23 @@ def _judge(given: bytes, rules: SendRules, is_batch: bool) -> tuple[bytes, bytes
     if unique_key is not None and _needs_escape(unique_key):
         return None
     if is_batch:
-        return b"", unique_key
+        return b"", unique_key, False
     if unique_key is None or not found.keys().isdisjoint(_REWRITTEN):
         return None
     stored = given + (b"" if given.endswith(b"\x02") else b"\x02") + rules.added
-    return (stored, unique_key) if len(stored) <= PROPERTIES_SIZE_MAX else None
+    return (stored, unique_key, is_half) if len(stored) <= PROPERTIES_SIZE_MAX else None
+
+
+def _is_plain_half(found: dict[bytes, bytes], rules: SendRules, is_batch: bool) -> bool:
+    is_marked = found[_HALF].lower() == b"true"
+    return is_marked and rules.half is not None and not is_batch and found.keys().isdisjoint(_PLACE)
+
+
+def _prepared(given: bytes, unique_key: bytes, topic: str, queue_id: int) -> bytes:
+    """The properties of a half message, up to what the broker adds to every one."""
+    end = b"" if given.endswith(b"\x02") else b"\x02"
+    place = b"__transactionId__\x01%s\x02REAL_TOPIC\x01%s\x02REAL_QID\x01%d\x02"
+    return given + end + place % (unique_key, topic.encode(), queue_id)
 
 
 def _properties(given: bytes) -> dict[bytes, bytes] | None:

@@ -300,14 +300,16 @@ class Sends:
         added = broker_properties(self._current.config)
         if names.UNIQUE_KEY not in properties:
             added = {names.UNIQUE_KEY: unique_id, **added}
-        has_changed = properties != parse_properties(text)
-        if has_changed or not REWRITTEN_NAMES.isdisjoint(properties):
+        given = parse_properties(text)
+        is_rewritten = not REWRITTEN_NAMES.isdisjoint(properties)
+        if is_rewritten or any(properties.get(name) != value for name, value in given.items()):
             return encode_properties(
                 {key: value for key, value in properties.items() if key not in REWRITTEN_NAMES} | added
             )
         if text and not text.endswith(PAIR_END):
             text += PAIR_END
-        return text.encode() + encode_properties(added)
+        own = {name: value for name, value in properties.items() if name not in given}
+        return text.encode() + encode_properties(own | added)
 
 
 def check_ready(request: Request, config: BrokerConfig, store: Store, clock: Clock) -> None:

@@ -1,7 +1,8 @@
 """How transactions end (37), and one that was given up is taken up again (323).
 
 Producers end transactions one-way: nobody waits for an answer, so the ends of one turn of the loop are carried out
-together at its end, with one write to the log. Who does ask for an answer is served at once and hears what is wrong.
+together at its end, with one write to the log, and those that need no thought come as rows from the kernel (`take`).
+Who does ask for an answer is served at once and hears what is wrong.
 
 A commit is stored before its half message counts as decided; a crash between the two has somebody asked who answers
 the same again. An end that comes twice is carried out once.
@@ -10,15 +11,18 @@ the same again. An end that comes twice is carried out once.
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from typing import cast
 
+from bolide import kernel
 from bolide.broker.config import CurrentConfig
 from bolide.broker.stats import Stats
-from bolide.broker.transactions.ended import UNDECIDED, Ended
+from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import Half, again, committed, immunity_ms, read_half, real_place
 from bolide.broker.transactions.operations import Operations
-from bolide.broker.waiting import Waiting
+from bolide.broker.waiting import Destination, Waiting
 from bolide.clock import Clock
 from bolide.errors import BolideError, Refusal
+from bolide.kernel.plain_ends import End
 from bolide.model import properties as names
 from bolide.model.message import parse_offset_id
 from bolide.protocol import sysflags
@@ -31,6 +35,7 @@ from bolide.remoting.session import Request
 from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 
+_BATCH_COUNT_MAX = 256
 _BATCH_SIZE_MAX = 32 << 10  # of bodies and properties: a batch lies in one segment of the log
 _DECISIONS = {sysflags.COMMITTED: "committed", sysflags.ROLLED_BACK: "rolled back"}
 log = logging.getLogger(__name__)
@@ -56,13 +61,27 @@ class Transactions:
         self._ended = ended
         self._operations = operations
         self._clock = clock
-        self._due: list[EndTransactionRequest] = []
+        self._due: list[End] = []
 
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
         }
+
+    def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
+        """Take the one-way ends out of a read; returns the bounds of what is left."""
+        if self._store.config.role == "SLAVE":
+            return bounds
+        ends, left = kernel.read_ends(stream, bounds)
+        if ends:
+            self._add(ends)
+        return left
+
+    def _add(self, ends: list[End]) -> None:
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self.finish)
+        self._due += ends
 
     def end(self, request: Request) -> Command | Awaitable[Command] | None:
         """37: commit, roll back, or nothing while the producer does not know."""
@@ -74,18 +93,23 @@ class Transactions:
         if header.commit_or_rollback not in _DECISIONS:
             log.debug("transaction not decided yet group=%s id=%s", header.producer_group, header.message_id)
             return command.answer(ResponseCode.SUCCESS, remark="not decided: the producer will be asked again")
+        end = (
+            header.physical_offset,
+            header.half_queue_offset,
+            header.commit_or_rollback,
+            header.is_from_check,
+            header.producer_group.encode(),
+        )
         if command.is_oneway:
-            if not self._due:
-                asyncio.get_running_loop().call_soon(self.finish)
-            self._due.append(header)
+            self._add([end])
             return None
         self.finish()
-        draft = self._draft(header)
+        draft = self._draft(end)
         how = self._ended.how(self._ended.newest(header.half_queue_offset))
         if how in _DECISIONS and how != header.commit_or_rollback:
             remark = f"the transaction was {_DECISIONS[how]} before; nothing has changed"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        self._carry_out([(header, draft)])
+        self._carry_out([end], [draft])
         if self._store.config.is_sync:
             return self._durable(command.answer(ResponseCode.SUCCESS))
         return command.answer(ResponseCode.SUCCESS)
@@ -97,60 +121,80 @@ class Transactions:
     def finish(self) -> None:
         """Carry out the ends nobody waits for."""
         due, self._due = self._due, []
-        ends: list[tuple[EndTransactionRequest, Draft | None]] = []
-        size = 0
-        for header in due:
-            try:
-                draft = self._draft(header)
-            except BolideError as problem:
-                log.warning(
-                    "transaction not ended group=%s id=%s problem=%s",
-                    *(header.producer_group, header.message_id, problem),
-                )
-                continue
-            ends.append((header, draft))
-            size += 0 if draft is None else len(draft.body) + len(draft.properties)
-            if size > _BATCH_SIZE_MAX:
-                self._carry_out_silently(ends)
-                ends, size = [], 0
-        self._carry_out_silently(ends)
+        for at in range(0, len(due), _BATCH_COUNT_MAX):
+            self._finish_some(due[at : at + _BATCH_COUNT_MAX])
 
-    def _carry_out_silently(self, ends: Sequence[tuple[EndTransactionRequest, Draft | None]]) -> None:
+    def _finish_some(self, due: list[End]) -> None:
+        ends: list[End] = []
+        drafts: list[Draft] = []
+        size = 0
+        for end, draft in zip(due, self._plain_drafts(due), strict=True):
+            try:
+                draft = draft or self._draft(end)
+            except BolideError as problem:
+                log.warning("transaction not ended group=%s offset=%d problem=%s", end[4].decode(), end[1], problem)
+                continue
+            ends.append(end)
+            drafts.append(draft)
+            size += len(draft[2]) + len(draft[3])
+            if size > _BATCH_SIZE_MAX:
+                self._carry_out_silently(ends, drafts)
+                ends, drafts, size = [], [], 0
+        self._carry_out_silently(ends, drafts)
+
+    def _plain_drafts(self, ends: list[End]) -> Sequence[Draft | None]:
+        """What the kernel makes of half messages that need no thought; all of a batch lie in one segment as a rule."""
+        segment = self._store.commitlog.segments.find(ends[0][0]) if ends else None
+        if segment is None:
+            return [None] * len(ends)
+        made = kernel.commit_drafts(segment.view, segment.base, self._store.progress.visible, ends)
+        return cast(Sequence[Draft | None], made)
+
+    def _carry_out_silently(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
         try:
-            self._carry_out(ends)
+            self._carry_out(ends, drafts)
         except Refusal as refusal:
             # Their producers will be asked about them.
             log.warning("transactions not ended count=%d problem=%s", len(ends), refusal.remark)
 
-    def _carry_out(self, ends: Sequence[tuple[EndTransactionRequest, Draft | None]]) -> None:
+    def _carry_out(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
         """Store what is committed, then note all of them as decided."""
+        ended = self._ended
         decided: dict[int, int] = {}
-        drafts: list[Draft] = []
-        for header, draft in ends:
-            offset = self._ended.newest(header.half_queue_offset)
-            if offset in decided or self._ended.how(offset) not in (UNDECIDED, None):
+        stored: list[Draft] = []
+        for (_, half_offset, decision, _, _), draft in zip(ends, drafts, strict=True):
+            offset = ended.newest(half_offset)
+            if offset in decided or ended.how(offset):
                 continue  # it was ended already: nothing is stored twice
-            decided[offset] = header.commit_or_rollback
-            if draft is not None:
-                drafts.append(draft)
-        if drafts:
-            appended = self._store.append(drafts)
-            sizes = zip(appended.physical_offsets, [*appended.physical_offsets[1:], appended.end], strict=True)
-            for draft, (start, end) in zip(drafts, sizes, strict=True):
-                self._stats.put(draft.topic, 1, end - start)
-        for offset, how in decided.items():
-            self._ended.mark(offset, how)
-        self._operations.add(decided)
+            decided[offset] = decision
+            if decision == sysflags.COMMITTED:
+                stored.append(draft)
+        if stored:
+            self._store_all(stored)
+        for offset, decision in decided.items():
+            ended.mark(offset, decision)
+        if decided:
+            self._operations.add(decided)
 
-    def _draft(self, header: EndTransactionRequest) -> Draft | None:
-        """What a commit stores, None for a rollback; raises Refusal if this end is not one of that half message."""
-        half = self._half_at(header.physical_offset)
-        self._check(header, half)
-        if header.commit_or_rollback == sysflags.ROLLED_BACK:
-            return None
+    def _store_all(self, drafts: list[Draft]) -> None:
+        appended = self._store.append(drafts)
+        places = [*appended.places, appended.end]
+        tallies: dict[str, tuple[int, int]] = {}
+        for i, draft in enumerate(drafts):
+            count, size = tallies.get(draft[0], (0, 0))
+            tallies[draft[0]] = count + 1, size + places[i + 1] - places[i]
+        for topic, (count, size) in tallies.items():
+            self._stats.put(topic, count, size)
+
+    def _draft(self, end: End) -> Draft:
+        """What a commit stores; raises Refusal if this end is not one of that half message."""
+        half = self._half_at(end[0])
+        self._check(end, half)
         place = real_place(half.properties)
         if place is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message at {half.physical_offset} has no real topic")
+        if end[2] == sysflags.ROLLED_BACK:
+            return committed(half, Destination(*place, half.properties))
         return committed(half, self._waiting.divert(*place, half.properties))
 
     def _half_at(self, physical_offset: int) -> Half:
@@ -161,18 +205,19 @@ class Transactions:
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return half
 
-    def _check(self, header: EndTransactionRequest, half: Half) -> None:
+    def _check(self, end: End, half: Half) -> None:
+        _, half_offset, _, was_asked, group = end
         immune_ms = immunity_ms(half.properties, self._current.config.transaction_timeout_ms)
         age_ms = self._clock.now_ms() - half.born_ms
-        if immune_ms is not None and not header.is_from_check and age_ms > immune_ms:
+        if immune_ms is not None and not was_asked and age_ms > immune_ms:
             remark = f"the transaction had {immune_ms} ms of its own and ends after {age_ms}; its producer is asked now"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
-        group = half.properties.get(names.PRODUCER_GROUP)
-        if group != header.producer_group:
-            remark = f"the half message is of producer group {group!r}, not of {header.producer_group!r}"
+        own = half.properties.get(names.PRODUCER_GROUP)
+        if own is None or own.encode() != group:
+            remark = f"the half message is of producer group {own!r}, not of {group.decode()!r}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        if half.queue_offset != header.half_queue_offset:
-            remark = f"the half message has queue offset {half.queue_offset}, not {header.half_queue_offset}"
+        if half.queue_offset != half_offset:
+            remark = f"the half message has queue offset {half.queue_offset}, not {half_offset}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def resume(self, request: Request) -> Command:
