@@ -57,11 +57,24 @@ def test_a_member_that_goes_on_committing_does_not_undo_it(tmp_path: Path) -> No
     async def scenario() -> None:
         async with meeting(tmp_path, VirtualClock(START_MS)) as broker, broker.guest() as guest:
             await prepare(broker)
+            await guest.beat("c1", consumer("g", "T"))
             await reset(guest, START_MS + 2_000)
             answer = await guest.ask(15, queue_fields("g", "T", 0, commitOffset=6))
             assert answer.code == 0
             assert "reset" in (answer.remark or "")
             assert broker.offsets.get("g", "T", 0) == 2
+
+    run(scenario())
+
+
+def test_where_nobody_is_in_the_group_who_commits_moves_it_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with meeting(tmp_path, VirtualClock(START_MS)) as broker, broker.guest() as admin:
+            await prepare(broker)
+            await reset(admin, START_MS + 2_000)
+            assert (await admin.ask(15, queue_fields("g", "T", 0, commitOffset=6))).code == 0
+            assert broker.offsets.get("g", "T", 0) == 6
+            assert broker.offsets.take_reset("g", "T", 0) == 6, "whoever comes is told the last word"
 
     run(scenario())
 

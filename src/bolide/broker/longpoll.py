@@ -124,7 +124,8 @@ class ParkedPulls:
 
     def on_reset(self, group: str, topic: str, queue_id: int) -> None:
         """Have a group that was put elsewhere in a queue hear of it, as soon as the caller is done."""
-        for parked in list(self._by_queue.get((topic, queue_id), ())):
+        # The newest first: one takes the news, and a client that gave up waiting may have left older ones behind.
+        for parked in reversed(list(self._by_queue.get((topic, queue_id), ()))):
             if parked.group == group:
                 self._wake(parked)
 

@@ -137,6 +137,7 @@ class Offsets:
         queues = self.queues_of(source, topic)
         if queues:
             self.table[f"{topic}@{destination}"] = queues
+            self._resets.pop(f"{topic}@{destination}", None)  # of a reset before it nobody need hear
             self._is_changed = True
 
     def _remove(self, is_meant: Callable[[str], bool]) -> None:

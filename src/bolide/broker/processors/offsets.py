@@ -84,6 +84,10 @@ class GroupOffsets:
         if header.commit_offset < 0:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"offset {header.commit_offset} is before the first, 0")
         if self._offsets.has_reset(group, topic, queue_id):
+            if self._members.consumers(group) is None:
+                # Nobody is in the group who could commit where he was: this is an administrator who moves it on.
+                self._offsets.reset(group, topic, queue_id, header.commit_offset)
+                return request.command.answer(ResponseCode.SUCCESS)
             remark = "not noted: the offset was reset, and the next pull will say to where"
             return request.command.answer(ResponseCode.SUCCESS, remark=remark)
         self._offsets.put(group, topic, queue_id, header.commit_offset)
