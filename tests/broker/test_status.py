@@ -249,7 +249,7 @@ def test_a_master_without_slaves_says_so(tmp_path: Path) -> None:
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, "name server"),
         (RequestCode.AUTH_CREATE_USER, "access control"),
         (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, "access control"),
-        (RequestCode.GET_ALL_DELAY_OFFSET, "replication"),
+        (RequestCode.EXCHANGE_BROKER_HA_INFO, "replication"),
         (RequestCode.CONTROLLER_ELECT_MASTER, "controller"),
         (RequestCode.SUSPEND_CONSUMER, "reserves"),
     ],
@@ -266,6 +266,6 @@ def test_a_refusal_names_the_request_and_what_is_missing(tmp_path: Path, code: R
 
 
 def test_a_code_that_somebody_answers_is_not_refused() -> None:
-    answered = RequestCode.GET_ALL_DELAY_OFFSET
+    answered = RequestCode.EXCHANGE_BROKER_HA_INFO
     assert answered in refusals([])
     assert refusals([answered]).keys() == REASONS.keys() - {answered}

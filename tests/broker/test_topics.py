@@ -34,6 +34,7 @@ BORN = {
     "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
     "rmq_sys_REVIVE_LOG_C1": (8, 6),
     "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+    "rmq_sys_wheel_timer": (1, 6),
 }
 
 

@@ -29,7 +29,7 @@ RECORD_FUNCTIONS = {
     "walk_records",
 }
 CLIENT_FUNCTIONS = {"cut_records", "lay_items", "read_receipts", "unique_ids", "write_sends"}
-WAITING_FUNCTIONS = {"relay_records"}
+WAITING_FUNCTIONS = {"lay_units", "relay_records", "walk_units"}
 INT32 = st.integers(-(2**31), 2**31 - 1)
 CODES = st.integers(-(2**15), 2**15 - 1)
 # Real life: printable names, control characters as in property strings, other scripts, halves of surrogate pairs.

@@ -69,7 +69,7 @@ def rows(records: bytes) -> list[dict[str, Any]]:
 
 
 def test_both_have_the_same_functions_and_parameters(twin: Any) -> None:
-    for name in ("relay_records",):
+    for name in ("relay_records", "lay_units", "walk_units"):
         function, other = getattr(plain_waits, name), getattr(twin, name)
         assert list(inspect.signature(function).parameters) == list(inspect.signature(other).parameters)
 
@@ -234,3 +234,128 @@ def test_both_kernels_lay_out_the_same_bytes(
         log = log[:damage] + bytes([log[damage] ^ 1]) + log[damage + 1 :]
     how = {"stamp_ms": stamp_ms, "rolls": rolls, "recalled": recalled, "host": HOST}
     assert relaid(twin, log, entries, **how) == relaid(plain_waits, log, entries, **how)
+
+
+STEP_MS, NOW_MS = 1000, 1_700_000_000_000
+SLOT_COUNT = 100
+
+
+def timed(due_ms: int, topic: bytes = b"Orders", more: bytes = b"") -> Draft:
+    properties = b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01%s\x02REAL_QID\x010\x02" % (due_ms, topic) + more
+    return draft(properties, topic="rmq_sys_wheel_timer", queue_id=0)
+
+
+def filed(
+    waits: Any, log: bytes, entries: bytes, wheel: bytes | bytearray, position: int = 0, room: int = 1 << 20
+) -> Any:
+    return waits.lay_units(log, BASE, entries, wheel, STEP_MS, NOW_MS, 60, position, room)
+
+
+def apply(wheel: bytearray, changes: bytes) -> None:
+    for at in range(0, len(changes), 36):
+        number = int.from_bytes(changes[at : at + 4], "big")
+        wheel[number * 32 : number * 32 + 32] = changes[at + 4 : at + 36]
+
+
+def slot(wheel: bytes | bytearray, due_ms: int) -> tuple[int, ...]:
+    return struct.unpack_from(">qqqii", wheel, due_ms // STEP_MS % SLOT_COUNT * 32)
+
+
+def test_units_of_a_slot_are_a_chain_that_is_followed_back(waits: Any) -> None:
+    wheel = bytearray(SLOT_COUNT * 32)
+    dues_ms = [NOW_MS + 5000, NOW_MS + 7000, NOW_MS + 5000, NOW_MS + 5999]
+    log, entries = logged([timed(due_ms) for due_ms in dues_ms])
+    units, changes, due, seen, counts, unreadable = filed(waits, log, entries, wheel, position=520)
+    assert (len(units), due, seen, counts, unreadable) == (4 * 52, b"", 4, [("Orders", 4)], [])
+    apply(wheel, changes)
+    assert slot(wheel, NOW_MS + 5000) == ((NOW_MS + 5000) // 1000, 520, 520 + 3 * 52, 3, 0)
+    assert slot(wheel, NOW_MS + 7000) == ((NOW_MS + 7000) // 1000, 572, 572, 1, 0)
+    padded = bytes(520) + units
+    place = [entries[at : at + 12] for at in range(0, len(entries), 20)]
+    found, kinds, then = waits.walk_units(padded, 0, 520 + 3 * 52, STEP_MS, NOW_MS + 5000, 10)
+    assert [found[at : at + 12] for at in range(0, len(found), 20)] == [place[0], place[2], place[3]]
+    assert (kinds, then) == (b"\x01\x01\x01", -1)
+    found, kinds, then = waits.walk_units(padded, 0, 520 + 3 * 52, STEP_MS, NOW_MS + 5000, 2)
+    assert (len(found) // 20, kinds, then) == (2, b"\x01\x01", 520)
+    assert waits.walk_units(padded, 0, 572, STEP_MS, NOW_MS + 5000, 9) == (b"", b"", -1)  # another slot's
+    assert waits.walk_units(padded[400:], 400, 52, STEP_MS, NOW_MS + 5000, 9) == (b"", b"", 52)  # another file's
+
+
+def test_a_stale_slot_is_begun_anew(waits: Any) -> None:
+    wheel = bytearray(SLOT_COUNT * 32)
+    struct.pack_into(
+        ">qqqii", wheel, (NOW_MS // 1000 + 5) % SLOT_COUNT * 32, NOW_MS // 1000 + 5 - SLOT_COUNT, 0, 52, 2, 0
+    )
+    log, entries = logged([timed(NOW_MS + 5000)])
+    units, changes, *_ = filed(waits, log, entries, wheel, position=104)
+    apply(wheel, changes)
+    assert slot(wheel, NOW_MS + 5000) == (NOW_MS // 1000 + 5, 104, 104, 1, 0)
+    assert units[4:12] == b"\xff" * 8
+
+
+def test_what_is_due_is_not_filed_and_what_is_far_rolls(waits: Any) -> None:
+    wheel = bytearray(SLOT_COUNT * 32)
+    dues_ms = [NOW_MS - 1, NOW_MS, NOW_MS + 60_000, NOW_MS + 79_999, NOW_MS + 80_000]
+    log, entries = logged([timed(due_ms) for due_ms in dues_ms])
+    units, _, due, seen, _, _ = filed(waits, log, entries, wheel)
+    assert (due, seen) == (entries[:12] + b"\x7f" + b"\xff" * 7, 5)
+    kinds_and_delays = [struct.unpack_from(">12xi8xi", units, at) for at in range(0, len(units), 52)]
+    assert kinds_and_delays == [(1, 0), (3, 30_000), (3, 30_000), (3, 60_000)]
+
+
+def test_marks_count_down_and_nonsense_is_named(waits: Any) -> None:
+    wheel = bytearray(SLOT_COUNT * 32)
+    log, entries = logged([timed(NOW_MS), timed(NOW_MS, more=b"TIMER_DEL_UNIQKEY\x01u\x02"), draft(HOME)])
+    units, changes, _, seen, counts, unreadable = filed(waits, log, entries, wheel)
+    apply(wheel, changes)
+    assert struct.unpack_from(">12xi", units, 52) == (5,)
+    assert (slot(wheel, NOW_MS)[3], counts, seen) == (0, [("Orders", 0)], 3)
+    assert unreadable == [int.from_bytes(entries[40:48], "big")]
+
+
+def test_no_room_ends_the_batch(waits: Any) -> None:
+    log, entries = logged([timed(NOW_MS), timed(NOW_MS)])
+    units, _, _, seen, _, _ = filed(waits, log, entries, bytes(SLOT_COUNT * 32), room=103)
+    assert (len(units), seen) == (52, 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            timed,
+            st.integers(NOW_MS - 3000, NOW_MS + 200_000) | st.sampled_from([0, 10**17, 10**19]),
+            st.sampled_from([b"Orders", b"", b"caf\xc3\xa9", b"bad\xff"]),
+            st.sampled_from(
+                [
+                    b"",
+                    b"TIMER_DEL_UNIQKEY\x01u\x02",
+                    b"TIMER_OUT_MS\x01\x02",
+                    b"TIMER_OUT_MS\x01x\x02",
+                    b"TIMER_ROLL_TIMES\x011\x02",
+                ]
+            ),
+        ),
+        max_size=8,
+    ),
+    st.binary(min_size=0, max_size=64),
+    st.integers(0, 400),
+)
+def test_both_kernels_file_the_same_units(twin: Any, drafts: list[Draft], old: bytes, room: int) -> None:
+    wheel = (old * (SLOT_COUNT * 32 // max(len(old), 1) + 1))[: SLOT_COUNT * 32].ljust(SLOT_COUNT * 32, b"\0")
+    log, entries = logged(drafts)
+    ours, theirs = filed(plain_waits, log, entries, wheel, 52, room), filed(twin, log, entries, wheel, 52, room)
+    assert ours == theirs
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-60, 300), st.integers(0, 20), st.integers(-2, 2)), max_size=6), st.integers(0, 5)
+)
+def test_both_kernels_follow_any_bytes_alike(twin: Any, rows: list[tuple[int, int, int]], count_max: int) -> None:
+    units = b"".join(
+        struct.pack(">iqiqiqiiq", 52, before, kind, NOW_MS, 1000 * away, 7, 8, 9, 0) for before, kind, away in rows
+    )
+    for position in (-1, 0, 52, 104, 250, 300):
+        arguments = (units, 0, position, STEP_MS, NOW_MS, count_max)
+        assert twin.walk_units(*arguments) == plain_waits.walk_units(*arguments)

@@ -41,13 +41,15 @@ from bolide.broker.processors.send import Sends
 from bolide.broker.processors.sendbacks import SendBacks
 from bolide.broker.processors.status import Status
 from bolide.broker.processors.topics import TopicCalls
+from bolide.broker.processors.waits import Waits
 from bolide.broker.pull_access import PullAccess
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.sieving import SieveTime
 from bolide.broker.stats import Stats
+from bolide.broker.timers import Timers
 from bolide.broker.topics import Topics
 from bolide.broker.transactions.room import TransactionRoom
-from bolide.broker.waiting import Waiting
+from bolide.broker.waiting import Timing, Waiting
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal
 from bolide.model.host import Host
@@ -98,7 +100,9 @@ class Broker:
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
         self.delays = Delays(config.directory, store, self.stats, keeper, clock)
-        waiting = Waiting(config.store.delay_levels)
+        self.timers = Timers(self.current, store, self.stats, keeper, clock) if config.store.timer_enabled else None
+        timing = None if self.timers is None else Timing(self.current, clock, self.timers.load_at)
+        waiting = Waiting(config.store.delay_levels, timing)
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting, self.locks)
         taking = (self.topics, self.groups, store, self.current, self.stats, clock, sends.open_topics, waiting)
         send_backs = SendBacks(*taking)
@@ -116,6 +120,7 @@ class Broker:
         )
         group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
         queries = Queries(store, self.members, clock)
+        waits = Waits(self.current, store, self.topics, waiting, self.delays, self.timers, self.stats, clock)
         self.pop = PopRoom(
             self.current,
             store,
@@ -137,6 +142,7 @@ class Broker:
         parts = (
             sends,
             send_backs,
+            waits,
             replies,
             self.transactions,
             self.filter_servers,
@@ -160,6 +166,8 @@ class Broker:
         self.parked.on_arrival(arrival)
         self.pop.on_arrival(arrival)
         self.delays.on_arrival(arrival)
+        if self.timers is not None:
+            self.timers.on_arrival(arrival)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
@@ -199,6 +207,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
             await broker.pop.load()
             await broker.transactions.load()
             async with (
+                _timer_files(broker.timers),
                 _pillars(broker),
                 Client(config.connect, clock) as client,
                 listen(config.listen, broker, clock) as server,
@@ -225,6 +234,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             group.create_task(broker.filter_servers.scan_forever(), name="broker.filter_servers"),
             group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
             group.create_task(broker.delays.deliver_forever(), name="broker.delays"),
+            *_timer_tasks(group, broker.timers),
             group.create_task(broker.delays.save_forever(lambda: _save_delays_every_s(broker)), name="broker.delayed"),
         ]
         try:
@@ -237,10 +247,31 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
                     await broker.delays.stop()
+                    if broker.timers is not None:
+                        await broker.timers.stop()
                     await broker.keeper.saved()
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+@asynccontextmanager
+async def _timer_files(timers: Timers | None) -> AsyncIterator[None]:
+    """Let go of them when nobody files or delivers any more."""
+    try:
+        yield
+    finally:
+        if timers is not None:
+            timers.close()
+
+
+def _timer_tasks(group: asyncio.TaskGroup, timers: Timers | None) -> list[asyncio.Task[None]]:
+    if timers is None:
+        return []
+    return [
+        group.create_task(timers.run_forever(), name="broker.timers"),
+        group.create_task(timers.save_forever(), name="broker.timercheck"),
+    ]
 
 
 def _save_every_s(broker: Broker) -> float:

@@ -84,6 +84,8 @@ class BrokerConfig:
     transaction_check_interval_ms: int = conf("transactionCheckInterval", 30_000)
     op_size_max: int = conf("transactionOpMsgMaxSize", 4_096)
     op_interval_ms: int = conf("transactionOpBatchInterval", 3_000)
+    recalls: bool = conf("recallMessageEnable", False)
+    recalls_unless_writable: bool = conf("allowRecallWhenBrokerNotWriteable", True)
     fails_fast: bool = conf("brokerFastFailureEnable", True)
     send_wait_max_ms: int = conf("waitTimeMillsInSendQueue", 200)
     refuses_pulls: bool = conf("rejectPullConsumerEnable", False)
@@ -194,6 +196,8 @@ RULES = ChangeRules(
             "transactionCheckInterval",
             "transactionOpMsgMaxSize",
             "transactionOpBatchInterval",
+            "recallMessageEnable",
+            "allowRecallWhenBrokerNotWriteable",
             "brokerFastFailureEnable",
             "waitTimeMillsInSendQueue",
             "rejectPullConsumerEnable",
@@ -223,6 +227,12 @@ RULES = ChangeRules(
             "bolideLogSizeMax",
             "osPageCacheBusyTimeOutMills",
             "syncFlushTimeout",
+            "flushDelayOffsetInterval",
+            "timerMaxDelaySec",
+            "timerCongestNumEachSlot",
+            "timerFlushIntervalMs",
+            "timerStopEnqueue",
+            "timerStopDequeue",
         }
     ),
 )

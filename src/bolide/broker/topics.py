@@ -7,8 +7,7 @@ length of a request sees one state of it.
 
 The topics RocketMQ's brokers are born with are there after every start; what the file says of them wins. One does not
 follow the file but the settings, at every start: TBW102, the example for topics made by a send. (Java keeps the one of
-the first start, so switching automatic creation on again, or another queue count, has no effect there.) Those of the
-timer wheel come with the wheel.
+the first start, so switching automatic creation on again, or another queue count, has no effect there.)
 """
 
 from collections.abc import Callable, Iterable
@@ -167,6 +166,8 @@ def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
     ]
     if config.creates_topics:
         made.append(_example_topic(config))
+    if config.store.timer_enabled:
+        made.append(_topic(names.TIMER_TOPIC, 1))
     if config.has_trace_topic:
         made.append(_topic(config.trace_topic, 1))
     return made

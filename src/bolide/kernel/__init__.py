@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_sends import lay_sends as lay_sends
 
     # the broker's, for what waits
+    from bolide.kernel.plain_waits import lay_units as lay_units
     from bolide.kernel.plain_waits import relay_records as relay_records
+    from bolide.kernel.plain_waits import walk_units as walk_units
 else:
     from bolide.kernel import plain as active
     from bolide.kernel import plain_client as client
@@ -136,7 +138,9 @@ else:
     lay_sends = sends.lay_sends
 
     # the broker's, for what waits
+    lay_units = waits.lay_units
     relay_records = waits.relay_records
+    walk_units = waits.walk_units
 
 __all__ = [
     "NAME",
@@ -152,6 +156,7 @@ __all__ = [
     "lay_items",
     "lay_records",
     "lay_sends",
+    "lay_units",
     "match_entries",
     "put_keys",
     "read_ends",
@@ -165,6 +170,7 @@ __all__ = [
     "spread_records",
     "unique_ids",
     "walk_records",
+    "walk_units",
     "write_frames",
     "write_sends",
 ]

@@ -4,11 +4,12 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
+from bolide.kernel.plain import java_hash
 from bolide.kernel.plain_records import key_hash, tag_hash
 
 include "record_parts.pxi"
@@ -341,3 +342,243 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
             PyBuffer_Release(&packed)
     finally:
         PyBuffer_Release(&view)
+
+
+cdef enum:
+    UNIT = 52
+    SLOT = 32
+    CHANGE = 36
+    KIND_PLAIN = 1
+    KIND_ROLL = 2
+    KIND_MARK = 4
+    KIND_MAX = 15
+
+
+cdef struct Outing:  # the properties the timer files by
+    Span out_ms
+    Span topic
+    bint is_mark
+    bint has_rolled
+
+
+cdef void find_outing(const uint8_t* at, Py_ssize_t size, Outing* found) noexcept nogil:
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* name
+    cdef Py_ssize_t name_size
+    cdef Span value
+    found.out_ms.size = found.topic.size = 0
+    found.is_mark = found.has_rolled = False
+    while at < end:
+        name = at
+        while at < end and at[0] != 1 and at[0] != 2:
+            at += 1
+        if at == end or at[0] == 2:
+            at += 1
+            continue
+        name_size = at - name
+        at += 1
+        value.at = at
+        while at < end and at[0] != 2:
+            at += 1
+        value.size = at - value.at
+        at += 1
+        if value.size == 0:
+            continue
+        if is_name(name, name_size, b"TIMER_OUT_MS", 12):
+            found.out_ms = value
+        elif is_name(name, name_size, b"REAL_TOPIC", 10):
+            found.topic = value
+        elif is_name(name, name_size, b"TIMER_DEL_UNIQKEY", 17):
+            found.is_mark = True
+        elif is_name(name, name_size, b"TIMER_ROLL_TIMES", 16):
+            found.has_rolled = True
+
+
+cdef inline int64_t time_of(Span digits) noexcept nogil:
+    """Up to eighteen digits as a number, -1 for anything else."""
+    cdef int64_t number = 0
+    cdef Py_ssize_t i
+    if not 0 < digits.size <= 18:
+        return -1
+    for i in range(digits.size):
+        if not 48 <= digits.at[i] <= 57:
+            return -1
+        number = number * 10 + (digits.at[i] - 48)
+    return number
+
+
+cdef class _Filing:
+    """Memory of one call, freed however it ends."""
+
+    cdef Blob units
+    cdef Blob due
+    cdef Blob changes
+    cdef dict slots  # number → position of its change
+    cdef dict counts
+
+    def __cinit__(self):
+        self.slots = {}
+        self.counts = {}
+
+    def __dealloc__(self):
+        free(self.units.data)
+        free(self.due.data)
+        free(self.changes.data)
+
+    cdef uint8_t* slot_of(self, const uint8_t* wheel, int64_t slot_count, int64_t step) except NULL:
+        """The slot of a step as it will be, with its number before it; an empty one has its time and no unit yet."""
+        cdef int64_t number = step % slot_count
+        cdef object known = self.slots.get(number)
+        cdef uint8_t* change
+        if known is not None:
+            change = self.changes.data + <Py_ssize_t>known
+        else:
+            self.slots[number] = self.changes.size
+            change = grow(&self.changes, CHANGE)
+            put32(change, <uint32_t>number)
+            memcpy(change + 4, wheel + number * SLOT, SLOT)
+        if <int64_t>get64(change + 4) != step:
+            put64(change + 4, step)
+            put64(change + 12, <uint64_t><int64_t>-1)
+            put64(change + 20, <uint64_t><int64_t>-1)
+            put32(change + 28, 0)
+        put32(change + 32, 0)
+        return change
+
+    cdef int file(self, const uint8_t* wheel, int64_t slot_count, int64_t step_ms, int64_t write_ms, int64_t due_ms, int kind, int64_t place, int32_t size, Outing* found, int64_t position) except -1:
+        cdef uint8_t* slot = self.slot_of(wheel, slot_count, due_ms // step_ms)
+        cdef int64_t here = position + self.units.size
+        cdef uint8_t* unit = grow(&self.units, UNIT)
+        cdef int change = -1 if kind & KIND_MARK else 1
+        cdef uint32_t hashed = 0
+        cdef Span topic = found.topic
+        name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace") if topic.size else ""
+        if not hash_ascii(topic.at, topic.size, &hashed):
+            hashed = <uint32_t>(<int64_t>java_hash(name))
+        put32(unit, UNIT)
+        memcpy(unit + 4, slot + 20, 8)
+        put32(unit + 12, kind)
+        put64(unit + 16, write_ms)
+        put32(unit + 24, <uint32_t>(due_ms - write_ms))
+        put64(unit + 28, place)
+        put32(unit + 36, size)
+        put32(unit + 40, hashed)
+        put64(unit + 44, 0)
+        if <int64_t>get64(slot + 12) == -1:
+            put64(slot + 12, here)
+        put64(slot + 20, here)
+        put32(slot + 28, <uint32_t>(<int32_t>get32(slot + 28) + change))
+        self.counts[name] = self.counts.get(name, 0) + (0 if found.has_rolled else change)
+        return 0
+
+
+def lay_units(log, log_base, entries, wheel, step_ms, write_ms, roll_steps, position, room):
+    cdef _Filing filing = _Filing()
+    cdef Py_buffer view, packed, slots
+    cdef int64_t base = log_base, step = step_ms, now = write_ms, roll = roll_steps, first = position, left = room
+    cdef int64_t place, at, end, size, out_ms, beyond_ms, steps
+    cdef int64_t row[COLUMN_COUNT]
+    cdef Py_ssize_t seen = 0, count
+    cdef const uint8_t* entry
+    cdef const uint8_t* start
+    cdef uint8_t* due
+    cdef Outing found
+    cdef int kind
+    cdef list unreadable = []
+    PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(entries, &packed, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(wheel, &slots, PyBUF_SIMPLE)
+            try:
+                start = <const uint8_t*>view.buf
+                count = packed.len // ENTRY
+                while seen < count:
+                    entry = <const uint8_t*>packed.buf + seen * ENTRY
+                    place = <int64_t>get64(entry)
+                    at = place - base
+                    if not 0 <= at < view.len or filing.units.size + UNIT > left:
+                        break
+                    seen += 1
+                    size = <int32_t>get32(entry + 8)
+                    if size <= 0 or size == PRE_BLANK_SIZE:
+                        continue
+                    end = min(at + size, <int64_t>view.len)
+                    out_ms = -1
+                    if read_record(start, at, end, base, 1, row) == FOUND and row[1] == size:
+                        find_outing(start + row[16], row[17], &found)
+                        out_ms = time_of(found.out_ms)
+                    if out_ms < 0:
+                        unreadable.append(place)
+                        continue
+                    kind = KIND_PLAIN | (KIND_MARK if found.is_mark else 0)
+                    beyond_ms = out_ms - now - roll * step
+                    if beyond_ms >= 0:
+                        steps = roll // 2 if beyond_ms < roll // 3 * step else roll
+                        kind |= KIND_ROLL
+                        out_ms = now + steps * step
+                    if out_ms < now:
+                        due = grow(&filing.due, ENTRY)
+                        memcpy(due, entry, 12)
+                        put64(due + 12, <uint64_t>INT64_MAX)
+                        continue
+                    filing.file(
+                        <const uint8_t*>slots.buf, slots.len // SLOT, step, now, out_ms, kind, place, <int32_t>size,
+                        &found, first,
+                    )
+                return (
+                    taken(&filing.units), taken(&filing.changes), taken(&filing.due), seen,
+                    list(filing.counts.items()), unreadable,
+                )
+            finally:
+                PyBuffer_Release(&slots)
+        finally:
+            PyBuffer_Release(&packed)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def walk_units(units, base, position, step_ms, slot_ms, count_max):
+    cdef Py_buffer view
+    cdef int64_t start = base, at = position, step = step_ms, wanted = slot_ms // step_ms, most = count_max
+    cdef int64_t before, found = 0
+    cdef int32_t kind
+    cdef const uint8_t* unit
+    cdef uint8_t* entry
+    cdef uint8_t* kinds
+    cdef bytes entries, all_kinds
+    if most < 0:
+        most = 0
+    PyObject_GetBuffer(units, &view, PyBUF_SIMPLE)
+    try:
+        most = min(most, <int64_t>(view.len // UNIT))
+        entries = PyBytes_FromStringAndSize(NULL, most * ENTRY)
+        all_kinds = PyBytes_FromStringAndSize(NULL, most)
+        entry = <uint8_t*>PyBytes_AS_STRING(entries) + most * ENTRY
+        kinds = <uint8_t*>PyBytes_AS_STRING(all_kinds) + most
+        while start <= at <= start + view.len - UNIT and found < most:
+            unit = <const uint8_t*>view.buf + (at - start)
+            before = <int64_t>get64(unit + 4)
+            kind = <int32_t>get32(unit + 12)
+            if (
+                get32(unit) != UNIT or not 0 < kind <= KIND_MAX or before >= at
+                or floor_of(<int64_t>get64(unit + 16) + <int32_t>get32(unit + 24), step) != wanted
+            ):
+                at = -1
+                break
+            entry -= ENTRY
+            memcpy(entry, unit + 28, 12)
+            memcpy(entry + 12, unit + 16, 8)
+            kinds -= 1
+            kinds[0] = <uint8_t>kind
+            found += 1
+            at = before
+        return entries[(most - found) * ENTRY :], all_kinds[most - found :], at
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef inline int64_t floor_of(int64_t number, int64_t step) noexcept nogil:
+    """Division as Python has it: of a damaged unit the sum may be below zero."""
+    cdef int64_t quotient = number // step
+    return quotient - 1 if number % step < 0 else quotient

@@ -10,8 +10,9 @@ the log off at the next recovery.
 import struct
 from array import array
 from collections.abc import Mapping
+from mmap import mmap
 
-from bolide.kernel.plain import Buffer
+from bolide.kernel.plain import Buffer, java_hash
 from bolide.kernel.plain_records import (
     BODY_CHECKED,
     ENTRY_SIZE,
@@ -153,3 +154,106 @@ def _draft(log: Buffer, columns: list["array[int]"], topic: str, queue_id: int, 
     born_host = columns[10][0]
     host = bytes(log[born_host : columns[11][0] - 8])
     return topic, queue_id, _text(log, columns, 12), properties, flag, sys_flag, born_ms, host, reconsume_times, 0
+
+
+# The timer. A unit of its log: size i32, place of the unit before it in the same slot i64 (-1 without one), kind i32,
+# filed i64, milliseconds from then to its slot i32, place of the message in the commit log i64 and its size i32, hash
+# of its topic i32, 0 i64. A slot of its wheel: time in steps i64, places of its first and last unit i64, count i32, 0.
+_UNIT = struct.Struct(">iqiqiqiiq")
+UNIT_SIZE = 52
+_SLOT = struct.Struct(">qqqii")
+SLOT_SIZE = 32
+_CHANGE = struct.Struct(">iqqqii")
+CHANGE_SIZE = 36
+KIND_PLAIN, KIND_ROLL, KIND_MARK = 1, 2, 4
+_KIND_MAX = 15
+NEVER_FILED = (1 << 63) - 1  # when a message was filed that was due already
+_TIME_DIGITS_MAX = 18
+
+# Units, changes of slots (the slot's number i32, then its 32 bytes), entries of messages that are due already; then how
+# many entries were looked at, what became more of each topic (one that rolled is not new), and the places that hold
+# nothing readable.
+Filed = tuple[bytes, bytes, bytes, int, list[tuple[str, int]], list[int]]
+
+
+def lay_units(
+    log: Buffer,
+    log_base: int,
+    entries: Buffer,
+    wheel: Buffer | mmap,
+    step_ms: int,
+    write_ms: int,
+    roll_steps: int,
+    position: int,
+    room: int,
+) -> Filed:
+    """File the messages that entries point at: units for the timer's log from position on, and what changes in slots.
+
+    The wheel is only read, for it may change once the units are written. A message due before write_ms is not filed.
+    One that is roll_steps away or more is filed as one that rolls: half as far if it is not much farther than that,
+    else so far. The first entry that points outside the log, or finds no room for its unit, ends the batch.
+    """
+    units: list[bytes] = []
+    slots: dict[int, tuple[int, int, int, int]] = {}
+    due: list[bytes] = []
+    counts: dict[str, int] = {}
+    unreadable: list[int] = []
+    seen = 0
+    for place, size, _ in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+        at = place - log_base
+        if not 0 <= at < len(log) or (len(units) + 1) * UNIT_SIZE > room:
+            break
+        seen += 1
+        if size <= 0 or size == _NOTHING:
+            continue
+        columns, end, _ = scan_records(log, at, min(at + size, len(log)), log_base, BODY_CHECKED)
+        found = _properties(_text(log, columns, 16)) if len(columns[0]) == 1 and end == at + size else {}
+        out_ms = found.get(b"TIMER_OUT_MS", b"")
+        if not out_ms.isdigit() or len(out_ms) > _TIME_DIGITS_MAX:
+            unreadable.append(place)
+            continue
+        kind, due_ms = _kind_and_slot(int(out_ms), step_ms, write_ms, roll_steps, b"TIMER_DEL_UNIQKEY" in found)
+        if due_ms < write_ms:
+            due.append(_ENTRY.pack(place, size, NEVER_FILED))
+            continue
+        number, step = due_ms // step_ms % (len(wheel) // SLOT_SIZE), due_ms // step_ms
+        slot = slots.get(number) or _SLOT.unpack_from(wheel, number * SLOT_SIZE)[:4]
+        _, first, last, count = slot if slot[0] == step else (step, -1, -1, 0)
+        topic = found.get(b"REAL_TOPIC", b"").decode("utf-8", "replace")
+        here = position + len(units) * UNIT_SIZE
+        units.append(_UNIT.pack(UNIT_SIZE, last, kind, write_ms, due_ms - write_ms, place, size, java_hash(topic), 0))
+        change = -1 if kind & KIND_MARK else 1
+        slots[number] = step, here if first == -1 else first, here, count + change
+        counts[topic] = counts.get(topic, 0) + (0 if _ROLL_TIMES in found else change)
+    changes = [_CHANGE.pack(number, *slot, 0) for number, slot in slots.items()]
+    return b"".join(units), b"".join(changes), b"".join(due), seen, list(counts.items()), unreadable
+
+
+def _kind_and_slot(out_ms: int, step_ms: int, write_ms: int, roll_steps: int, is_mark: bool) -> tuple[int, int]:
+    kind = KIND_PLAIN | (KIND_MARK if is_mark else 0)
+    beyond_ms = out_ms - write_ms - roll_steps * step_ms
+    if beyond_ms < 0:
+        return kind, out_ms
+    steps = roll_steps // 2 if beyond_ms < roll_steps // 3 * step_ms else roll_steps
+    return kind | KIND_ROLL, write_ms + steps * step_ms
+
+
+def walk_units(
+    units: Buffer, base: int, position: int, step_ms: int, slot_ms: int, count_max: int
+) -> tuple[bytes, bytes, int]:
+    """Follow a slot's units back from position on: entries and kinds, the oldest first, and where it goes on.
+
+    An entry has the place and size of a message and when it was filed. units is one file of the timer's log, which
+    begins at base. -1 means that there are no more: the chain ended, or came to what is no unit of this slot.
+    """
+    entries: list[bytes] = []
+    kinds = bytearray()
+    while base <= position <= base + len(units) - UNIT_SIZE and len(entries) < count_max:
+        size, before, kind, filed_ms, delay_ms, place, place_size, _, _ = _UNIT.unpack_from(units, position - base)
+        is_ours = size == UNIT_SIZE and 0 < kind <= _KIND_MAX and (filed_ms + delay_ms) // step_ms == slot_ms // step_ms
+        if not is_ours or before >= position:
+            return b"".join(reversed(entries)), bytes(reversed(kinds)), -1
+        entries.append(_ENTRY.pack(place, place_size, filed_ms))
+        kinds.append(kind)
+        position = before
+    return b"".join(reversed(entries)), bytes(reversed(kinds)), position

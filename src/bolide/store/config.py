@@ -9,6 +9,7 @@ from bolide.settings import conf
 
 PAGE_SIZE = 4096
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+TIMER_STEPS_MS = (100, 200, 500, 1000)
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
 
@@ -70,6 +71,16 @@ class StoreConfig:
     role: str = conf("brokerRole", "ASYNC_MASTER")
     delay_levels: str = conf("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     delay_save_interval_ms: int = conf("flushDelayOffsetInterval", 10_000)
+    timer_enabled: bool = conf("timerWheelEnable", True)
+    timer_file_size: int = conf("mappedFileSizeTimerLog", 100 << 20)
+    timer_step_ms: int = conf("timerPrecisionMs", 1_000)
+    timer_delay_max_s: int = conf("timerMaxDelaySec", 259_200)
+    timer_roll_steps: int = conf("timerRollWindowSlot", 172_800)
+    timer_slot_count_max: int = conf("timerCongestNumEachSlot", 0x7FFF_FFFF)
+    timer_save_interval_ms: int = conf("timerFlushIntervalMs", 1_000)
+    timer_files_nothing: bool = conf("timerStopEnqueue", False)
+    timer_delivers_nothing: bool = conf("timerStopDequeue", False)
+    recall_names_topic: bool = conf("appendTopicForTimerDeleteKey", False)
     lmq_enabled: bool = conf("enableLmq", False)
     dledger_enabled: bool = conf("enableDLegerCommitLog", False)
     open_files_max: int = conf("bolideOpenFilesMax", 16_384)  # our own: mapped files kept open at a time
@@ -85,6 +96,10 @@ class StoreConfig:
             if not part.strip().isdigit() or int(part) > 23:
                 raise ConfigError("deleteWhen", self.delete_hours, "must be hours 00 to 23, separated by ;")
         delays_ms_of(self.delay_levels)
+        if self.timer_step_ms not in TIMER_STEPS_MS:
+            raise ConfigError("timerPrecisionMs", self.timer_step_ms, f"must be one of {TIMER_STEPS_MS}")
+        if self.timer_file_size < 2 * PAGE_SIZE:
+            raise ConfigError("mappedFileSizeTimerLog", self.timer_file_size, f"must be {2 * PAGE_SIZE} or more")
 
     @property
     def is_sync(self) -> bool:

@@ -57,7 +57,7 @@ class Store:
     def __init__(self, config: StoreConfig, clock: Clock, store_host: bytes, disk: Disk) -> None:
         self.config = config
         self._clock = clock
-        self._disk = disk
+        self.disk = disk
         self.store_host = store_host
         self._delays_ms = delays_ms_of(config.delay_levels)
         self.worker = ThreadPoolExecutor(1, "store.flush")
@@ -294,7 +294,7 @@ class Store:
 
     def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:
         """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
-        return begin_queue_flush(self._disk, self.dispatch, self.checkpoint, pages_min)
+        return begin_queue_flush(self.disk, self.dispatch, self.checkpoint, pages_min)
 
     def flush_queues(self) -> None:
         """Make queues durable and note in the checkpoint how far they may be trusted."""
@@ -394,8 +394,8 @@ class Store:
 
     def look_at_disk(self) -> DiskState:
         """See how full the disk is; one that is too full takes no messages until there is room again."""
-        of_log = min(self._disk.used_percent(directory) for directory in self.config.log_directories)
-        used = max(of_log, self._disk.used_percent(self.config.root))
+        of_log = min(self.disk.used_percent(directory) for directory in self.config.log_directories)
+        used = max(of_log, self.disk.used_percent(self.config.root))
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
             log.error(
@@ -423,7 +423,7 @@ class Store:
             self.commitlog.remove_first()
         if gone:
             self.dispatch.raise_min(self.commitlog.start)
-            remove_expired(self._disk, self.config.root / "consumequeue_ext", self.earliest_ms())
+            remove_expired(self.disk, self.config.root / "consumequeue_ext", self.earliest_ms())
         return gone
 
     def _ages(self) -> list[SegmentAge]:

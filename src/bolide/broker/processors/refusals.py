@@ -58,9 +58,6 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
     ),
     _NO_REPLICATION: (
-        RequestCode.GET_ALL_DELAY_OFFSET,
-        RequestCode.GET_TIMER_CHECK_POINT,
-        RequestCode.GET_TIMER_METRICS,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
@@ -84,7 +81,9 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
         RequestCode.SET_COMMITLOG_READ_MODE,
     ),
-    "timed messages are not kept yet, so there is no engine to switch": (RequestCode.SWITCH_TIMER_ENGINE,),
+    "timed messages are kept on the timer wheel alone, so there is no engine to switch": (
+        RequestCode.SWITCH_TIMER_ENGINE,
+    ),
     "popped messages are not rolled back: they come again when their time is up": (RequestCode.POP_ROLLBACK,),
     "static topics are not here: queues stay with their broker": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
     "this is one broker and no container: start a process for each": (

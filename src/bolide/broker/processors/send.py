@@ -5,8 +5,8 @@ read at once, by the same rules; a test holds the two to the same bytes. The mes
 awaited, so that sends of one connection are stored in the order in which they came.
 
 What is answered: the place of the message, and region and trace switch, which Java looks for in every answer, refusals
-too. Refused until their time comes, and never mistaken for something else: timed messages (13) and recalls (3). Half
-messages are kept aside until their transaction ends (`transactions/`), and what comes back is in `sendbacks.py`.
+too. What is to be delivered later waits elsewhere (`waiting.py`), half messages are kept aside until their transaction
+ends (`transactions/`), and what comes back is in `sendbacks.py`.
 """
 
 import os
@@ -23,7 +23,7 @@ from bolide.broker.open_topics import OpenTopics, queue_count
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_WRITE, Topics
 from bolide.broker.transactions.halves import is_half, prepared
-from bolide.broker.waiting import TIMER_PREFIX, Waiting
+from bolide.broker.waiting import TIMER_PREFIX, Destination, Waiting
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError, Refusal, StoreError
 from bolide.model import properties as names
@@ -50,10 +50,6 @@ REWRITTEN_NAMES = frozenset([names.REGION, names.TRACE_ON, names.CLUSTER, names.
 _SUSPECT_NAMES = (TIMER_PREFIX.encode(), names.DELAY.encode(), names.INNER_COUNT.encode())
 _UNIT_FLAG, UNIT_SUBSCRIBED_FLAG = 1, 2
 RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of retries counts
-
-_LATER: dict[int, str] = {
-    RequestCode.RECALL_MESSAGE: "timed messages are not kept yet, so there is none to recall",
-}
 
 
 class Sends:
@@ -84,7 +80,7 @@ class Sends:
 
     def handlers(self) -> dict[int, Handler]:
         sends = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-        return {**dict.fromkeys(sends, self.send), **dict.fromkeys(_LATER, refuse_for_now)}
+        return dict.fromkeys(sends, self.send)
 
     def send(self, request: Request) -> Command | Awaitable[Command]:
         """10, 310, 320: a message or a batch, with the checks in RocketMQ's order."""
@@ -97,7 +93,7 @@ class Sends:
             properties = parse_properties(header.properties or "")
             config, queue_id, properties = self._or_dead_letter(command, header, config, queue_id, properties)
             self._check_kind(header, properties)
-            drafts, unique_id = self._drafts(request, header, config.topic_name, queue_id, properties)
+            drafts, unique_id, handle = self._drafts(request, header, config.topic_name, queue_id, properties)
             began_s = self._clock.monotonic_s()
             appended = self._store.append(drafts)
         except Refusal as refusal:
@@ -118,6 +114,7 @@ class Sends:
                 queue_id=queue_id,
                 queue_offset=QueueOffset(appended.queue_offsets[0]),
                 transaction_id=unique_id,
+                recall_handle=handle,
             ).encode(),
         )
         waits = self._store.config.is_sync and properties.get(names.WAIT, "true").lower() == "true"
@@ -265,8 +262,8 @@ class Sends:
         topic: str,
         queue_id: int,
         properties: dict[str, str],
-    ) -> tuple[list[Draft], str | None]:
-        """The messages of a request, and the unique id its answer tells."""
+    ) -> tuple[list[Draft], str | None, str | None]:
+        """The messages of a request, the unique id its answer tells, and the handle to recall a timed one by."""
         body = request.command.body
         self._check_body(body)
         born = (header.born_ms, pack_peer(request.session.peer), header.reconsume_times or 0)
@@ -276,11 +273,12 @@ class Sends:
             sys_flag = header.sys_flag & ~sysflags.TRANSACTION_MASK
             if is_half(properties, header.reconsume_times or 0):
                 # It waits where its transaction is decided; a delay it has begins then.
-                topic, queue_id, properties = prepared(topic, queue_id, properties, unique_id)
+                where = Destination(*prepared(topic, queue_id, properties, unique_id))
             else:
-                topic, queue_id, properties = self._waiting.divert(topic, queue_id, properties)
-            text = self._stored_properties(header.properties or "", properties, unique_id)
-            return [Draft(topic, queue_id, body, text, header.flag, sys_flag, *born)], unique_id
+                where = self._waiting.divert(topic, queue_id, properties)
+            text = self._stored_properties(header.properties or "", where.properties, unique_id)
+            draft = Draft(where.topic, where.queue_id, body, text, header.flag, sys_flag, *born)
+            return [draft], unique_id, where.recall_handle(self._current.config.name, unique_id)
         try:
             items = split_batch(body)
         except ProtocolError as problem:
@@ -290,10 +288,14 @@ class Sends:
             if any(name in item.encoded_properties for name in _SUSPECT_NAMES):
                 _check_plain(item.properties)
         # As 5.4 and later: what the request says of all messages is not copied into each.
-        return [
-            Draft(topic, queue_id, item.body, item.encoded_properties, item.flag, header.sys_flag, *born)
-            for item in items
-        ], unique_id
+        return (
+            [
+                Draft(topic, queue_id, item.body, item.encoded_properties, item.flag, header.sys_flag, *born)
+                for item in items
+            ],
+            unique_id,
+            None,
+        )
 
     def _stored_properties(self, text: str, properties: dict[str, str], unique_id: str) -> bytes:
         """What the sender gave, and behind it what the broker adds."""
@@ -341,17 +343,7 @@ def pack_peer(peer: str) -> bytes:
         return bytes(8)
 
 
-def refuse_for_now(request: Request) -> Command:
-    """370: not yet."""
-    code = request.command.code
-    raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {code} not supported: {_LATER[code]}")
-
-
 def _check_kept(properties: Mapping[str, str]) -> None:
-    for name in properties:
-        if name.startswith(TIMER_PREFIX):
-            remark = f"a message with {name[:40]}, and timed ones are not kept here yet; send it when due"
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
     if names.INNER_COUNT in properties:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "an inner batch (INNER_NUM), which is not kept here")
 
@@ -362,4 +354,6 @@ def _check_plain(properties: Mapping[str, str]) -> None:
     if level not in ("0", "-1"):
         remark = f"a message with delay level {level[:20]} in a batch; send delayed messages one by one"
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+    if not properties.keys().isdisjoint(names.TIMED_NAMES):
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a timed message in a batch; send timed messages one by one")
     _check_kept(properties)

@@ -1,0 +1,66 @@
+"""How far the timer has come: which slots are delivered, which messages are filed, and up to where its log is durable.
+
+RocketMQ's config/timercheck, 4,096 bytes of which the first 56 are used. It is written after what it speaks of is on
+the disk, so it may be behind and is never ahead.
+"""
+
+import contextlib
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from bolide.store.disk import Disk
+
+FILE_SIZE = 4096
+_FIELDS = struct.Struct(">7q")
+
+
+@dataclass(slots=True)
+class TimerCheck:
+    """`read_ms` is the first slot that is not delivered, `queue_offset` the first message that is not filed."""
+
+    read_ms: int = 0
+    log_end: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    changed_ms: int = 0
+    counter: int = 0
+
+    def encoded(self) -> bytes:
+        """The bytes of the file, and of the answer to a slave."""
+        return _FIELDS.pack(
+            self.read_ms,
+            self.log_end,
+            self.queue_offset,
+            self.master_queue_offset,
+            self.state_version,
+            self.changed_ms,
+            self.counter,
+        )
+
+
+def load(path: Path) -> TimerCheck | None:
+    """What the file says; None where there is none, or an empty one."""
+    with contextlib.suppress(FileNotFoundError):
+        content = path.read_bytes()[: _FIELDS.size].ljust(_FIELDS.size, b"\0")
+        if any(content):
+            return TimerCheck(*_FIELDS.unpack(content))
+    return None
+
+
+def save(disk: Disk, path: Path, content: bytes) -> None:
+    """Write it, durably; one sector, so whole or not at all. May run in another thread."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    fd = disk.create(path, FILE_SIZE) if is_new else disk.open(path)
+    try:
+        if os.fstat(fd).st_size != FILE_SIZE:
+            os.ftruncate(fd, FILE_SIZE)
+        disk.write(fd, content, 0)
+        disk.sync(fd)
+    finally:
+        os.close(fd)
+    if is_new:
+        disk.sync_directory(path.parent)

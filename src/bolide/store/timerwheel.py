@@ -1,0 +1,137 @@
+"""The timer's wheel: a slot for each step of two weeks, in one mapped file that is as sparse as what waits.
+
+A slot is 32 bytes: its time in steps, the places of its first and last unit in the timer's log, how many wait. It is
+found by its time modulo the number of slots, and one that has another time in it is empty. Pages are reserved before
+the first write to them, so that a full disk is an error and not a signal.
+
+The file has the one length that RocketMQ expects; any other refuses the start, as there.
+"""
+
+import errno
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bolide.errors import StoreError
+from bolide.kernel.plain_waits import CHANGE_SIZE, SLOT_SIZE
+from bolide.store.disk import Disk
+
+SLOTS_AHEAD = 7 * 86_400  # so many steps a slot may be away, and as many in the past are still told apart
+SLOT_COUNT = 2 * SLOTS_AHEAD
+FILE_SIZE = SLOT_COUNT * SLOT_SIZE
+_CHUNK_SIZE = 1 << 16
+_SLOT = struct.Struct(">qqqii")
+
+
+class Slot(NamedTuple):
+    """What waits for one step; without a unit both places are -1."""
+
+    time_ms: int
+    first: int
+    last: int
+    load: int
+
+
+class TimerWheel:
+    """The file, open and mapped."""
+
+    def __init__(self, disk: Disk, path: Path, step_ms: int) -> None:
+        self._disk = disk
+        self._step_ms = step_ms
+        self._fd = _open(disk, path)
+        self.map = mmap.mmap(self._fd, FILE_SIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self.map.madvise(mmap.MADV_RANDOM)  # or a first touch would read megabytes of nothing ahead
+        self._reserved: set[int] = set()
+        self.is_dirty = False
+
+    def slot(self, time_ms: int) -> Slot:
+        """The slot of a time."""
+        step = time_ms // self._step_ms
+        found, first, last, count, _ = _SLOT.unpack_from(self.map, step % SLOT_COUNT * SLOT_SIZE)
+        return Slot(time_ms, first, last, count) if found == step else Slot(time_ms, -1, -1, 0)
+
+    def reserve(self, changes: bytes) -> None:
+        """Take the pages that changes will touch from the disk; raises OSError where it is full."""
+        for at in range(0, len(changes), CHANGE_SIZE):
+            chunk = int.from_bytes(changes[at : at + 4], "big") * SLOT_SIZE // _CHUNK_SIZE
+            if chunk not in self._reserved:
+                start = chunk * _CHUNK_SIZE
+                self._disk.reserve(self._fd, start, min(_CHUNK_SIZE, FILE_SIZE - start))
+                self._reserved.add(chunk)
+
+    def apply(self, changes: bytes) -> int:
+        """Change slots as the kernel laid it out; returns the latest time among them."""
+        latest = 0
+        for at in range(0, len(changes), CHANGE_SIZE):
+            position = int.from_bytes(changes[at : at + 4], "big") * SLOT_SIZE
+            self.map[position : position + SLOT_SIZE] = changes[at + 4 : at + CHANGE_SIZE]
+            latest = max(latest, int.from_bytes(changes[at + 4 : at + 12], "big"))
+        self.is_dirty = True
+        return latest * self._step_ms
+
+    def put(self, slot: Slot) -> None:
+        """Write one slot; without a unit it becomes an empty one."""
+        step = slot.time_ms // self._step_ms
+        number = step % SLOT_COUNT
+        content = _SLOT.pack(step, slot.first, slot.last, slot.load, 0) if slot.last >= 0 else bytes(SLOT_SIZE)
+        change = number.to_bytes(4, "big") + content
+        self.reserve(change)
+        self.apply(change)
+
+    def occupied(self) -> Iterator[Slot]:
+        """Every slot with something in it, past ones too; only what was ever written is read."""
+        for start, end in self._stretches():
+            content = os.pread(self._fd, end - start, start)
+            for step, first, last, count, _ in _SLOT.iter_unpack(content[: len(content) // SLOT_SIZE * SLOT_SIZE]):
+                if step > 0 and last >= 0:
+                    yield Slot(step * self._step_ms, first, last, count)
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        end = 0
+        while end < FILE_SIZE:
+            try:
+                start = os.lseek(self._fd, end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+            end = min(os.lseek(self._fd, start, os.SEEK_HOLE), start + _CHUNK_SIZE)
+            yield start // SLOT_SIZE * SLOT_SIZE, end
+
+    def take_dirty(self) -> bool:
+        """Whether it must be synced; from here on it counts as being so."""
+        is_dirty, self.is_dirty = self.is_dirty, False
+        return is_dirty
+
+    def sync(self) -> None:
+        """Make all changes durable; may run in another thread."""
+        self._disk.sync(self._fd)
+
+    def clear(self) -> None:
+        """Empty every slot."""
+        self._disk.clear(self._fd, 0, FILE_SIZE, is_reserved=False)
+        self._reserved = set()
+        self.is_dirty = True
+
+    def close(self) -> None:
+        self.map.close()
+        os.close(self._fd)
+
+
+def _open(disk: Disk, path: Path) -> int:
+    try:
+        fd = disk.create(path, FILE_SIZE)
+        disk.sync_directory(path.parent)
+        return fd
+    except FileExistsError:
+        fd = disk.open(path)
+    size = os.fstat(fd).st_size
+    if size == 0:  # a crash between making and sizing it
+        os.ftruncate(fd, FILE_SIZE)
+    elif size != FILE_SIZE:
+        os.close(fd)
+        raise StoreError(f"{path} has {size} bytes, a timer wheel has {FILE_SIZE}; move it away to have it made anew")
+    return fd

@@ -1,0 +1,105 @@
+"""A broker's sending side with the timer beside it, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bolide.broker.delay import Delays
+from bolide.broker.processors.send import Sends
+from bolide.broker.processors.waits import Waits
+from bolide.broker.timers import Timers
+from bolide.broker.waiting import Timing, Waiting
+from bolide.model.message import StoredMessage
+from bolide.protocol.command import Command
+from bolide.protocol.headers.send import RecallMessageRequest
+from bolide.protocol.properties import join_properties
+from bolide.remoting.handlers import Handlers
+from bolide.remoting.session import Request
+from bolide.testing import VirtualClock
+from tests.broker.sending import Peer, Sending, message, sending
+
+START_MS = 1_700_000_000_000
+STEP_S = 1.0
+
+
+async def pass_s(seconds: float) -> None:
+    await asyncio.sleep(seconds)  # virtual
+
+
+@dataclass
+class Timed:
+    sending: Sending
+    timers: Timers
+    waits: Waits
+    clock: VirtualClock
+
+    async def send(
+        self, body: bytes = b"later", *, topic: str = "Orders", key: str = "u1", **properties: str
+    ) -> Command:
+        given = {"UNIQ_KEY": key, **properties}
+        return await self.sending.sent(message(body, topic=topic, properties=join_properties(given)))
+
+    async def delay(self, seconds: float, body: bytes = b"later", key: str = "u1", **more: str) -> Command:
+        answer = await self.send(body, key=key, TIMER_DELAY_MS=str(int(seconds * 1000)), **more)
+        assert answer.code == 0, answer.remark
+        return answer
+
+    def recall(self, handle: str, topic: str = "Orders") -> Command:
+        header = RecallMessageRequest(producer_group="pg", topic=topic, recall_handle=handle)
+        session: Any = Peer()
+        request = Request(Command(370, fields=header.encode()), session, self.clock.monotonic_s())
+        answer = Handlers(self.waits.handlers()).serve(request)
+        assert isinstance(answer, Command)
+        return answer
+
+    def come(self, topic: str = "Orders") -> list[StoredMessage]:
+        return self.sending.messages(topic)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each.body for each in self.come()]
+
+    @property
+    def passed_s(self) -> float:
+        return (self.clock.now_ms() - START_MS) / 1000
+
+
+class Killed(Exception):
+    """The process is gone: nothing more is written."""
+
+
+@asynccontextmanager
+async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any) -> AsyncIterator[Timed]:
+    """Files and delivers by itself while the block lasts, and stops as a broker does; `Killed` is a kill."""
+    clock = clock or VirtualClock(START_MS)
+    settings = {"recallMessageEnable": "true", "mappedFileSizeTimerLog": "8192", **settings}
+    async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
+        kept, store = side.tables, side.store
+        timers = Timers(kept.current, store, side.stats, kept.keeper, clock)
+        waiting = Waiting(store.config.delay_levels, Timing(kept.current, clock, timers.load_at))
+        opened = (kept.topics, kept.groups, store, kept.current, side.stats, clock, kept.keeper)
+        side.sends = Sends(*opened, waiting, side.locks)
+        delays = Delays(kept.current.config.directory, store, side.stats, kept.keeper, clock)
+        waits = Waits(kept.current, store, kept.topics, waiting, delays, timers, side.stats, clock)
+        store.listen(timers.on_arrival)
+        tasks = [
+            group.create_task(timers.run_forever(), name="timers"),
+            group.create_task(timers.save_forever(), name="timercheck"),
+        ]
+        try:
+            yield Timed(side, timers, waits, clock)
+        except Killed:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+        else:
+            await timers.stop()
+            await kept.keeper.saved()
+            for task in tasks:
+                task.cancel()
+        finally:
+            timers.close()
