@@ -42,6 +42,7 @@ from bolide.broker.processors.sendbacks import SendBacks
 from bolide.broker.processors.status import Status
 from bolide.broker.processors.topics import TopicCalls
 from bolide.broker.processors.waits import Waits
+from bolide.broker.publishing import Publishing
 from bolide.broker.pull_access import PullAccess
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.sieving import SieveTime
@@ -137,6 +138,7 @@ class Broker:
         self.transactions = TransactionRoom(
             self.current, store, self.topics, self.offsets, self.members, waiting, self.stats, clock
         )
+        self.publishing = Publishing(store, self.topics, waiting, self.current, self.stats, keeper, clock)
         reading = (pulls, queries, group_offsets, progress, resets)
         replies = Replies(sends, self.members, store, self.current, self.stats, clock)
         parts = (
@@ -146,6 +148,7 @@ class Broker:
             replies,
             self.transactions,
             self.filter_servers,
+            self.publishing,
             *reading,
             self.pop,
             clients,
@@ -206,6 +209,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
             remove_leftovers(store, broker.topics, had_queues)
             await broker.pop.load()
             await broker.transactions.load()
+            await broker.publishing.load()
             async with (
                 _timer_files(broker.timers),
                 _pillars(broker),

@@ -194,6 +194,9 @@ class RequestCode(IntEnum):
     GET_SYNC_STATE_DATA_REQUEST = 1017
     RAFT_BROKER_HEART_BEAT_EVENT_REQUEST = 1018
 
+    # Bolide's own, see protocol/staging.py
+    PUBLISH_STAGED = 27001
+
     # reserved: RocketMQ names them and answers none
     QUERY_BROKER_OFFSET = 13
     GET_TOPIC_CONFIG_LIST = 22
