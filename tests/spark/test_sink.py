@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import bolide
-from bolide.spark.rows import IDENTITY
+from bolide.protocol.staging import IDENTITY
 
 
 def sink(frame, namesrv: str, **options: object):
@@ -107,3 +107,42 @@ def test_a_batch_that_failed_and_was_repeated_is_recognised_by_its_identity(spar
     assert set(names.values()) == {2}
     by_name = {row.properties[IDENTITY]: bytes(row.body) for row in found}
     assert sorted(map(int, by_name.values())) == list(range(40)), "without the repetitions, each row once"
+
+
+@pytest.mark.feature("D04")
+def test_a_batch_that_was_published_and_is_repeated_is_there_once(spark, rocket, tmp_path) -> None:
+    rocket.create_topic("OnceFrom", 1)
+    rocket.create_topic("Once", 3)
+    with bolide.Producer("sink-pg", rocket.namesrv) as producer:
+        for number in range(60):
+            producer.send("OnceFrom", b"%d" % number, tags="T", properties={"p": "q"})
+    source = spark.readStream.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
+    source = source.option("subscribe", "OnceFrom").option("startingOffsets", "earliest")
+    frame = source.option("maxOffsetsPerTrigger", 25).option("minPartitions", 2).load()
+
+    def run() -> None:
+        writer = frame.writeStream.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
+        writer = writer.option("topic", "Once").option("deliveryGuarantee", "exactly-once")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+
+    run()
+    last = max(int(path.name) for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdecimal())
+    for name in (f"commits/{last}", f"commits/.{last}.crc"):
+        (tmp_path / "checkpoint" / name).unlink(missing_ok=True)
+    run()
+    found = messages(spark, rocket.namesrv, "Once")
+    assert sorted(int(bytes(row.body)) for row in found) == list(range(60))
+    assert {(row.tags, row.properties["p"]) for row in found} == {("T", "q")}
+
+
+@pytest.mark.feature("D04")
+def test_a_batch_write_is_seen_whole_and_one_that_fails_is_not_seen_at_all(spark, rocket) -> None:
+    rocket.create_topic("OnceWhole", 2)
+    good = spark.sql("SELECT string(id) AS body FROM range(0, 100, 1, 2)")
+    sink(good, rocket.namesrv, topic="OnceWhole", deliveryGuarantee="exactly-once").save()
+    bad = spark.sql("SELECT if(id = 99, '', string(id)) AS body FROM range(0, 100, 1, 2)")
+    with pytest.raises(Exception, match="empty body"):
+        sink(bad, rocket.namesrv, topic="OnceWhole", deliveryGuarantee="exactly-once").save()
+    found = messages(spark, rocket.namesrv, "OnceWhole")
+    assert sorted(int(bytes(row.body)) for row in found) == list(range(100))

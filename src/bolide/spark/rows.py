@@ -21,13 +21,13 @@ from bolide.kernel.plain_client import Item
 from bolide.model import properties as names
 from bolide.model.queue import MessageQueue
 from bolide.protocol.ids import UniqueIds
+from bolide.protocol.staging import IDENTITY
 from bolide.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-IDENTITY = "BOLIDE_TXN"
 BODY_SIZE_MAX = 4 << 20
 _BUNDLE_SIZE, _BUNDLE_COUNT = 256 * 1024, 4096
 _TYPES = {

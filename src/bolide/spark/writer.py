@@ -8,7 +8,7 @@ message it returned. A batch has no number of its own, so its name is made here,
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -16,10 +16,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bolide.clock import SystemClock
 from bolide.errors import ConfigError
+from bolide.protocol.staging import Publish
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SinkOptions
 from bolide.spark.rows import Bundles, check_sink, rows_of
 from bolide.spark.sending import Sending, unique_ids
+from bolide.spark.staging import Stage, Staging, publish
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,29 +31,53 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 class Written(WriterCommitMessage):
-    """What a task did."""
+    """What a task did: how many rows it sent, or what it staged and where."""
 
     def __init__(self, query: str, batch: int, count: int) -> None:
         self.query = query
         self.batch = batch
         self.count = count
+        self.stages: list[Stage] = []
+        self.broker_name: str | None = None
+        self.topic = ""
 
 
 def write_rows(
     options: SinkOptions, query: str, batch: int, partition: int, batches: Iterator["pa.RecordBatch"]
 ) -> Written:
-    """Send all rows of a task."""
+    """Send or stage all rows of a task."""
     clock = SystemClock()
     with Cluster(options.cluster) as cluster:
-        sending = Sending(cluster, options, clock)
+        staging = Staging(cluster, options, clock, query, batch, partition) if options.is_exactly_once else None
+        sending = staging or Sending(cluster, options, clock)
         bundles = Bundles(sending.route, unique_ids(clock), partition)
+        written = Written(query, batch, 0)
         number = 0
         for each in batches:
             for row in rows_of(each, options.topic, f"{query}/{batch}/{partition}", number):
+                written.topic = row.topic
                 sending.send(bundles.add(row))
+                if staging is not None and staging.is_published:
+                    return written  # in an earlier life of the query
             number += each.num_rows
         sending.send(bundles.rest())
-        return Written(query, batch, sending.finish())
+        written.count = sending.finish()
+        if staging is not None:
+            written.stages, written.broker_name = staging.stages, staging.broker_name
+        return written
+
+
+def publish_all(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+    """Publish what the tasks of a batch staged, in one request."""
+    written = [each for each in messages if isinstance(each, Written) and each.stages]
+    if not written or not options.is_exactly_once:
+        return
+    names = {each.broker_name for each in written}
+    assert len(names) == 1, "every task stages at the one broker of its query"
+    first = written[0]
+    assert first.broker_name is not None
+    stages = [stage for each in written for stage in each.stages]
+    publish(options, first.broker_name, first.topic, Publish(query=first.query, batch=batch, stages=stages))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -70,7 +96,7 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._query, 0, task.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        pass
+        publish_all(self._options, messages, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         pass
@@ -94,7 +120,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, query, int(batch), task.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        pass
+        publish_all(self._options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
