@@ -103,9 +103,8 @@ def test_what_the_timer_cannot_keep_is_refused(tmp_path: Path, properties: dict[
 def test_a_slot_that_has_too_many_takes_no_more(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with timing(tmp_path, timerCongestNumEachSlot="2") as late:
-            for _ in range(4):
-                await late.timers.file_all()
-                await late.delay(9.5)
+            properties = b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02" % (START_MS + 9000)
+            late.sending.store.append([Draft("rmq_sys_wheel_timer", 0, b"x", properties, 0, 0, START_MS, bytes(8))] * 4)
             await late.timers.file_all()
             answer = await late.send(b"x", TIMER_DELAY_MS="9500")
             assert (answer.code, "flow control" in str(answer.remark)) == (1, True)
