@@ -23,6 +23,7 @@ LAST_LINES = {
     "broadcast.py": "both heard everything",
     "batches.py": "1100 messages read",
     "idempotent.py": "ada paid 1500",
+    "price_service.py": "no price for a unicorn (request sent: True)",
     "transfer.py": "bob has 500 and heard of t-1 300, t-3 200",
 }
 

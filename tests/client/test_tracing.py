@@ -12,7 +12,16 @@ from bolide.client import tracing as room
 from bolide.client.config import client_config
 from bolide.client.tracing import Tracing, parts
 from bolide.model.topics import TRACE_TOPIC
-from bolide.protocol.trace import ConsumeBegun, ConsumeEnded, Published, TraceRecord, encode_trace, parse_trace
+from bolide.protocol.ids import RecallHandle, encode_recall_handle
+from bolide.protocol.trace import (
+    ConsumeBegun,
+    ConsumeEnded,
+    Published,
+    Recalled,
+    TraceRecord,
+    encode_trace,
+    parse_trace,
+)
 from bolide.testing import AsyncCluster, VirtualClock, cluster, run
 from tests.client.scenes import OLDEST, client_clock, gathering, on_uvloop, stage
 from tests.remoting.loops import eventually
@@ -176,6 +185,43 @@ def test_records_are_cut_where_a_message_or_its_keys_would_be_too_large() -> Non
 def published(message_id: str, **more: Any) -> Published:
     given = {"tags": None, "keys": None, **more}
     return Published(1, "r", "g", "T", message_id, store_host="h", body_size=1, cost_ms=1, message_type=0, **given)
+
+
+@on_uvloop
+async def test_the_ends_of_transactions_are_told() -> None:
+    async def check(message: object) -> aio.Outcome:
+        return aio.Outcome.COMMIT
+
+    async with stage(queue_count=1, settings=TRACED) as rocket, aio.Admin(rocket.namesrv) as admin:
+        async with aio.TransactionProducer("pg", rocket.namesrv, checker=check, trace=True) as producer:
+            async with producer.transaction("T", b"paid", keys="t-1") as kept:
+                pass
+            with pytest.raises(ValueError, match="no money"):
+                async with producer.transaction("T", b"unpaid", keys="t-2"):
+                    raise ValueError("no money")
+        (found,) = await admin.trace("t-1")
+        assert (found.message_id, found.kind) == (kept.id, "half")
+        assert [(step.what, step.status) for step in found.steps] == [
+            ("sent", "success"),
+            ("decided", "COMMIT_MESSAGE"),
+        ]
+        (found,) = await admin.trace("t-2")
+        assert [step.status for step in found.steps] == ["success", "ROLLBACK_MESSAGE"]
+
+
+@on_uvloop
+async def test_a_recall_is_told_of_whether_it_was_allowed_or_not() -> None:
+    async with stage(queue_count=1, settings=TRACED) as rocket:
+        async with aio.Producer("pg", rocket.namesrv, trace=True) as producer:
+            handle = encode_recall_handle(RecallHandle("T", "broker-0", 1_900_000_000_000, "0A0B"))
+            outcome = "done"
+            try:
+                await producer.recall(handle)
+            except aio.ClientError:
+                outcome = "refused"
+        (told,) = of_kind(await records_in(rocket), Recalled)
+        assert (told.group, told.topic, told.message_id) == ("pg", "T", "0A0B")
+        assert told.is_success == (outcome == "done")
 
 
 def test_threads_trace_as_well() -> None:

@@ -85,6 +85,7 @@ class TransactionProducer(Producer):
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
+        trace: bool | str = False,
         clock: Clock | None = None,
     ) -> None:
         """`checker` is given a message and says how its transaction ended, in a thread of its own; it may be asked
@@ -109,9 +110,10 @@ class TransactionProducer(Producer):
             credentials=credentials,
             connect=connect,
             hooks=hooks,
+            trace=trace,
             clock=clock,
         )
-        is_direct = not hooks and not (connect is not None and connect.is_tls)
+        is_direct = not hooks and not trace and not (connect is not None and connect.is_tls)
         self._stand_before(self._transactions, clock, is_direct=is_direct)
 
     def transaction(

@@ -15,6 +15,7 @@ from typing import TypedDict
 
 from bolide.client.instance import Instance
 from bolide.client.outgoing import check_user_properties, replace_properties
+from bolide.client.tracing import Tracing
 from bolide.errors import ClientError
 from bolide.model import properties as names
 from bolide.model.message import Message
@@ -102,6 +103,7 @@ class Recalling:
 
     group: str
     timeout_s: float
+    tracing: Tracing | None
 
     _route: Callable[[str], Awaitable[object]]
 
@@ -123,5 +125,11 @@ class Recalling:
         address = await self.instance.found_address(known.topic, known.broker_name)
         header = RecallMessageRequest(producer_group=self.group, topic=known.topic, recall_handle=handle)
         command = Command(RequestCode.RECALL_MESSAGE, fields=header.encode())
-        answer = await self.instance.ask(address, command, timeout_s or self.timeout_s)
+        answer = await self.instance.request(address, command, timeout_s or self.timeout_s)
+        is_success = answer.code == ResponseCode.SUCCESS
+        if self.tracing is not None:
+            region = answer.fields.get(names.REGION)
+            self.tracing.recalled(known.topic, known.unique_id, region, is_success=is_success)
+        if not is_success:
+            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
         return answer.fields.get("msgId", known.unique_id)

@@ -47,6 +47,12 @@ _END = (
     b'"flag":%d,"language":"PYTHON","opaque":%d%b'
 )
 _SIZES = struct.Struct(">ii")
+HALVES_MAX = 10_000
+STATES = {  # Java's words, the last one misspelt
+    Outcome.COMMIT: "COMMIT_MESSAGE",
+    Outcome.ROLLBACK: "ROLLBACK_MESSAGE",
+    Outcome.UNKNOWN: "UNKNOW",
+}
 log = logging.getLogger(__name__)
 
 
@@ -143,6 +149,7 @@ class TransactionProducer(Producer):
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
+        trace: bool | str = False,
         clock: Clock | None = None,
     ) -> None:
         """`checker` is given a message and says how its transaction ended; it may be async, and may be asked about
@@ -163,8 +170,10 @@ class TransactionProducer(Producer):
             credentials=credentials,
             connect=connect,
             hooks=hooks,
+            trace=trace,
             clock=clock,
         )
+        self._halves: dict[str, Message] = {}  # those whose end is to be traced, by id
         self._check = checker
         self._check_concurrency = check_concurrency
         self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
@@ -285,6 +294,10 @@ class TransactionProducer(Producer):
     ) -> Receipt:
         """The same for any message; `last_broker` is one that has failed with it already."""
         command = send_command(message, self._half_rules, self._clock.now_ms())
+        if self.tracing is not None:
+            if len(self._halves) >= HALVES_MAX:  # the oldest was never decided on here
+                del self._halves[next(iter(self._halves))]
+            self._halves[message.unique_id or ""] = message
 
         async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
             return [receipt_of(await self._request(command, chosen, left_s), chosen, message.unique_id or "")]
@@ -297,6 +310,10 @@ class TransactionProducer(Producer):
         """Tell a broker how a transaction ended; false where there is no connection at hand."""
         instance = self.instance
         address = instance.address(receipt.queue.broker_name, MASTER_ID)
+        half = self._halves.pop(receipt.msg_id, None) if self._halves else None
+        if half is not None and self.tracing is not None:
+            state = STATES[outcome]
+            self.tracing.transaction_ended(half, address or "", state, receipt.msg_id, is_from_check=False)
         session = None if address is None else instance.client.session_at_hand(address)
         if session is None or address is None:
             return False
@@ -348,6 +365,11 @@ class TransactionProducer(Producer):
             addressed_broker=question.addressed_broker,
         )
         command = Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, remark=remark, fields=header.encode())
+        if self.tracing is not None:
+            half = Message(message.topic, message.body, properties=message.properties)
+            self.tracing.transaction_ended(
+                half, session.peer, STATES[outcome], header.transaction_id, is_from_check=True
+            )
         self.instance.sign(session.peer, command)
         session.send(command)
         log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
