@@ -17,11 +17,21 @@ from typing import ClassVar
 from bolide import aio
 from bolide.clock import SystemClock
 from bolide.errors import BolideError
+from bolide.model.message import StoredMessage
 from tests.remoting.loops import POLL_INTERVAL_S
 
 SEND_LIMIT_S = 2.0
 PULL = aio.PullRules(pause_s=0.05)
 CONNECT = aio.ConnectConfig(backoff_first_ms=20, backoff_max_ms=50)  # a life is shorter than the usual rest
+COMMITTED_OF_FOUR = 2
+SETTINGS = {
+    "messageDelayLevel": " ".join(["1s"] * 18),
+    "flushDelayOffsetInterval": 200,
+    "transactionTimeOut": 500,
+    "transactionCheckInterval": 300,
+    "transactionCheckMax": 10_000,  # a life is short, and a question in it may not be answered
+    "transactionOpBatchInterval": 100,
+}
 clock = SystemClock()
 
 
@@ -35,39 +45,38 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Delivery:
-    """One receipt of a message: when its copy was stored, when it came, which copy it was."""
+    """One receipt of a message: when its making began and its copy was stored, when it came, which copy it was."""
 
     stored_ms: int
     came_ms: int
     copy: tuple[str, int, int]
-    attempt: int
+    retry_times: int
+    made_ms: int
 
 
 def repeats(deliveries: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]]:
-    """Each delivery that came after another of the same attempt, with the one before it."""
-    by_attempt: dict[int, list[Delivery]] = defaultdict(list)
+    """Each delivery that came after another of the same retry, with the one before it."""
+    by_retry: dict[int, list[Delivery]] = defaultdict(list)
     for delivery in sorted(deliveries):
-        by_attempt[delivery.attempt].append(delivery)
-    return [pair for same in by_attempt.values() for pair in pairwise(same)]
+        by_retry[delivery.retry_times].append(delivery)
+    return [pair for same in by_retry.values() for pair in pairwise(same)]
 
 
-def is_explained(first: Delivery, second: Delivery, outages: Iterable[Outage], lag_ms: int) -> bool:
-    """The broker died between the two: their storing if they are two copies, else their coming.
-
-    `lag_ms` is how long a copy lies between its making and its storing under the topic it is delivered from.
-    """
+def is_explained(first: Delivery, second: Delivery, outages: Iterable[Outage]) -> bool:
+    """The broker died between the two: their making if they are two copies, else their coming."""
     if first.copy == second.copy:
         begin_ms, end_ms = first.came_ms, second.came_ms
     else:
-        begin_ms, end_ms = first.stored_ms, second.stored_ms
-    return any(outage.killed_ms <= end_ms and begin_ms - lag_ms <= outage.back_ms for outage in outages)
+        begin_ms, end_ms = first.made_ms, second.stored_ms
+    return any(outage.killed_ms <= end_ms and begin_ms <= outage.back_ms for outage in outages)
 
 
 class Flow:
     """Plain messages, each acknowledged when it has come; other flows say how they differ."""
 
     topic: ClassVar[str] = "Plain"
-    lag_ms: ClassVar[int] = 0
+    # A copy is made when it is stored; where that is the last of several steps, any of them may have been repeated.
+    has_steps: ClassVar[bool] = False
 
     def __init__(self, namesrv: str) -> None:
         self.namesrv = namesrv
@@ -75,6 +84,7 @@ class Flow:
         self.withheld: set[bytes] = set()  # must never come
         self.deliveries: dict[bytes, list[Delivery]] = defaultdict(list)
         self._producer = self.open_producer()
+        self._has_stopped = asyncio.Event()
         self._is_over = False
 
     def open_producer(self) -> aio.Producer:
@@ -96,6 +106,7 @@ class Flow:
     # Running
 
     async def produce(self) -> None:
+        """Until cancelled: when nothing more is sent, the producer stays to be asked about what it sent."""
         async with self._producer:
             number = 0
             while not self._is_over:
@@ -103,6 +114,8 @@ class Flow:
                     await self.send(b"%d" % number, number)
                 number += 1
                 await asyncio.sleep(POLL_INTERVAL_S)
+            self._has_stopped.set()
+            await asyncio.Event().wait()
 
     async def consume(self) -> None:
         group, start = f"of-{self.topic}", aio.StartFrom.oldest()
@@ -112,12 +125,15 @@ class Flow:
             async for message in consumer:
                 queue = message.queue
                 copy = queue.topic, queue.queue_id, message.queue_offset
-                delivery = Delivery(message.stored_at, clock.now_ms(), copy, message.attempt)
+                made_ms = message.born_at if self.has_steps else message.stored_at
+                delivery = Delivery(message.stored_at, clock.now_ms(), copy, message.retry_times, made_ms)
                 self.deliveries[message.body].append(delivery)
                 self.settle(message)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        """Send no more; returns when the last one is answered."""
         self._is_over = True
+        await self._has_stopped.wait()
 
     # What is asked in the end
 
@@ -130,7 +146,7 @@ class Flow:
             body: pair
             for body, deliveries in self.deliveries.items()
             for pair in repeats(deliveries)
-            if not is_explained(*pair, outages, self.lag_ms)
+            if not is_explained(*pair, outages)
         }
 
     def counts(self) -> dict[str, int]:
@@ -139,4 +155,79 @@ class Flow:
         return {"promised": len(self.promised), "came": len(self.deliveries), **kinds}
 
 
-FLOWS: tuple[type[Flow], ...] = (Flow,)
+class Delayed(Flow):
+    """Each message waits at a level, and is moved to its topic when it is due."""
+
+    topic = "Delayed"
+
+    async def send(self, body: bytes, number: int) -> None:
+        await self._producer.send(self.topic, body, delay_level=1 + number % 3)
+        self.promised.add(body)
+
+
+class Timed(Flow):
+    """Each message waits for its own moment, on the timer."""
+
+    topic = "Timed"
+
+    async def send(self, body: bytes, number: int) -> None:
+        await self._producer.send(self.topic, body, delay=0.2 * (number % 8))
+        self.promised.add(body)
+
+
+class Retried(Flow):
+    """Each message is refused when it first comes; it is promised to come again."""
+
+    topic = "Retried"
+    has_steps = True
+
+    def settle(self, message: aio.Received) -> None:
+        if not message.retry_times:
+            message.nack()
+        else:
+            message.ack()
+
+    def is_kept(self, body: bytes) -> bool:
+        return any(delivery.retry_times for delivery in self.deliveries.get(body, ()))
+
+
+class Transacted(Flow):
+    """Half messages, decided at once or when the broker asks; a half that is in doubt is taken back."""
+
+    topic = "Transacted"
+    has_steps = True
+
+    _producer: aio.TransactionProducer
+
+    def open_producer(self) -> aio.TransactionProducer:
+        self._committed: set[bytes] = set()
+        return aio.TransactionProducer(
+            f"from-{self.topic}",
+            self.namesrv,
+            checker=self._outcome,
+            topics=[self.topic],
+            retry_count=0,
+            timeout_s=SEND_LIMIT_S,
+            connect=CONNECT,
+        )
+
+    async def _outcome(self, message: StoredMessage) -> aio.Outcome:
+        return aio.Outcome.COMMIT if message.body in self._committed else aio.Outcome.ROLLBACK
+
+    async def send(self, body: bytes, number: int) -> None:
+        self.withheld.add(body)
+        transaction = self._producer.transaction(self.topic, body)
+        await transaction.start()
+        if is_committed := number % 4 < COMMITTED_OF_FOUR:
+            self._committed.add(body)
+            self.withheld.remove(body)
+            self.promised.add(body)
+        if number % 2:
+            await transaction.unknown()
+        elif is_committed:
+            await transaction.commit()
+        else:
+            await transaction.rollback()
+
+
+FLOWS: tuple[type[Flow], ...] = (Flow, Delayed, Timed, Retried, Transacted)

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from bolide.testing import AsyncCluster, cluster
-from tests.crash.flows import FLOWS, Delivery, Flow, Outage, clock, is_explained, repeats
+from tests.crash.flows import FLOWS, SETTINGS, Delivery, Flow, Outage, clock, is_explained, repeats
 from tests.remoting.loops import eventually, run_on
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,6 @@ KILLS_IN_TEST = 20
 KILLS_IN_SOAK = 200
 LIFE_MAX = 60  # messages of a flow
 DELIVERY_LIMIT_S = 60
-SETTINGS: dict[str, object] = {}
 
 
 async def live_and_die(rocket: AsyncCluster, flows: list[Flow], kill_count: int, chance: random.Random) -> list[Outage]:
@@ -39,21 +38,22 @@ async def live_and_die(rocket: AsyncCluster, flows: list[Flow], kill_count: int,
 
 
 async def run_flows(directory: Path, kill_count: int, seed: int) -> None:
-    settings = {"messageDelayLevel": "1s " * 18, **SETTINGS}
-    async with cluster(processes=True, directory=directory, settings=settings) as rocket, asyncio.TaskGroup() as tasks:
+    async with cluster(processes=True, directory=directory, settings=SETTINGS) as rocket, asyncio.TaskGroup() as tasks:
         flows = [flow(rocket.namesrv) for flow in FLOWS]
         for flow in flows:
             await rocket.create_topic(flow.topic)
-        consumers = [tasks.create_task(flow.consume(), name=f"consume.{flow.topic}") for flow in flows]
-        producers = [tasks.create_task(flow.produce(), name=f"produce.{flow.topic}") for flow in flows]
+        ends = [
+            tasks.create_task(end(), name=f"{end.__name__}.{flow.topic}")
+            for flow in flows
+            for end in (flow.consume, flow.produce)
+        ]
         outages = await live_and_die(rocket, flows, kill_count, random.Random(seed))
         for flow in flows:
-            flow.stop()
-        await asyncio.wait(producers)
+            await flow.stop()
         for flow in flows:
             await await_delivery(flow)
-        for consumer in consumers:
-            consumer.cancel()
+        for task in ends:
+            task.cancel()
     for flow in flows:
         log.info("%s: %s", flow.topic, flow.counts())
         check(flow, outages)
@@ -94,11 +94,12 @@ def test_two_hundred_kills_lose_nothing_and_repeat_nothing_that_they_do_not_expl
 
 
 def test_only_a_kill_between_two_copies_or_two_deliveries_explains_them() -> None:
-    first, copied, again = Delivery(100, 110, ("T", 0, 0), 0), Delivery(200, 210, ("T", 0, 1), 0), ("T", 0, 0)
-    handed_again = Delivery(100, 300, again, 0)
-    assert repeats([copied, first, Delivery(250, 260, ("T", 0, 2), 1)]) == [(first, copied)]
-    assert is_explained(first, copied, [Outage(150, 160)], 0)
-    assert not is_explained(first, copied, [Outage(50, 60), Outage(201, 220)], 0)
-    assert is_explained(first, copied, [Outage(50, 60)], 40)
-    assert is_explained(first, handed_again, [Outage(250, 260)], 0)
-    assert not is_explained(first, handed_again, [Outage(50, 105)], 0)
+    first, copied = Delivery(100, 110, ("T", 0, 0), 0, 100), Delivery(200, 210, ("T", 0, 1), 0, 200)
+    handed_again = Delivery(100, 300, ("T", 0, 0), 0, 100)
+    in_steps = Delivery(100, 110, ("T", 0, 0), 0, 40)
+    assert repeats([copied, first, Delivery(250, 260, ("T", 0, 2), 1, 250)]) == [(first, copied)]
+    assert is_explained(first, copied, [Outage(150, 160)])
+    assert not is_explained(first, copied, [Outage(50, 60), Outage(201, 220)])
+    assert is_explained(in_steps, copied, [Outage(50, 60)])
+    assert is_explained(first, handed_again, [Outage(250, 260)])
+    assert not is_explained(first, handed_again, [Outage(50, 105)])

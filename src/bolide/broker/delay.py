@@ -149,8 +149,11 @@ class Delays:
     # The file
 
     async def save_forever(self, interval_s: Callable[[], float]) -> None:
-        """Have the file follow the table, first after 10 s and then at the given interval."""
-        await asyncio.sleep(_FIRST_SAVE_S)
+        """Have the file follow the table, first after 10 s, or sooner where that is the interval, then at the interval.
+
+        A broker that dies before the first time delivers again what it has delivered in this life.
+        """
+        await asyncio.sleep(min(_FIRST_SAVE_S, interval_s()))
         while True:
             await self.save()
             await asyncio.sleep(interval_s())
