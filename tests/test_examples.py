@@ -24,6 +24,7 @@ LAST_LINES = {
     "batches.py": "1100 messages read",
     "idempotent.py": "ada paid 1500",
     "price_service.py": "no price for a unicorn (request sent: True)",
+    "dead_letters.py": "ada has 500 and bob has 700",
     "transfer.py": "bob has 500 and heard of t-1 300, t-3 200",
 }
 

@@ -35,7 +35,8 @@ final class Consuming {
         String body = new String(message.getBody(), StandardCharsets.UTF_8).split(" ")[0];
         Options.print("event", "received", "consumer", consumer, "body", body, "tags", message.getTags(),
             "keys", message.getKeys(), "id", message.getMsgId(), "broker", message.getBrokerName(),
-            "queue", message.getQueueId(), "offset", message.getQueueOffset(), "topic", message.getTopic());
+            "queue", message.getQueueId(), "offset", message.getQueueOffset(), "topic", message.getTopic(),
+            "times", message.getReconsumeTimes());
         return body;
     }
 
@@ -63,6 +64,15 @@ final class Consuming {
             serverDivides.invoke(consumer, false);
         }
         consumer.subscribe(options.text("topic"), options.text("tags", "*"));
+        if (options.number("maxTimes", -1) >= 0) {
+            consumer.setMaxReconsumeTimes(options.number("maxTimes", -1));
+        }
+        if (!options.text("bad", "").isEmpty()) {
+            refuseAlways(consumer, name, options);
+            consumer.start();
+            pushes.put(name, consumer);
+            return "";
+        }
         int failEvery = options.number("failEvery", 0);
         int pauseMs = options.number("pauseMs", 0);
         if (options.isSet("orderly")) {
@@ -77,6 +87,36 @@ final class Consuming {
         consumer.start();
         pushes.put(name, consumer);
         return "";
+    }
+
+    /** Refuses every message whose body begins with bad=; later or throw=true says how, level= after which delay. */
+    private static void refuseAlways(DefaultMQPushConsumer consumer, String name, Options options) {
+        String bad = options.text("bad");
+        boolean throwing = options.isSet("throw");
+        int level = options.number("level", 0);
+        if (options.isSet("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                boolean refused = false;
+                for (MessageExt message : messages) {
+                    refused |= String.valueOf(tell(name, message)).startsWith(bad);
+                }
+                context.setSuspendCurrentQueueTimeMillis(SUSPEND_MS);
+                return refused ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+            });
+            return;
+        }
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            context.setDelayLevelWhenNextConsume(level);
+            for (MessageExt message : messages) {
+                if (String.valueOf(tell(name, message)).startsWith(bad)) {
+                    if (throwing) {
+                        throw new IllegalStateException("not today");
+                    }
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
     }
 
     /** Refuses every so manieth message of a queue once, and takes it when it comes again. */

@@ -14,9 +14,8 @@ from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, PhysicalOffset, QueueOffset
 from bolide.testing import AsyncCluster, cluster
-from tests.cli.test_namesrv import wait_for
 from tests.client.scenes import gathering, numbers, send_all, stage
-from tests.remoting.loops import POLL_INTERVAL_S, both_loops, eventually
+from tests.remoting.loops import both_loops, eventually
 
 BIG = b"z" * 20_000  # compressed on the way
 
@@ -25,10 +24,6 @@ async def bury(rocket: AsyncCluster, act: Callable[[aio.Received], Any], count: 
     """Let a group give up messages of T, until all are among its dead letters."""
     async with gathering(group, "T", rocket.namesrv, act=act) as member:
         await eventually(lambda: len(member.taken) == count)
-    async with aio.Admin(rocket.namesrv) as admin:
-        async with asyncio.timeout(10):
-            while not await admin.dead_letter_groups():  # noqa: ASYNC110 (the name server hears of it a moment later)
-                await asyncio.sleep(POLL_INTERVAL_S)
 
 
 def give_up(message: aio.Received) -> None:
@@ -127,7 +122,7 @@ def test_the_blocking_face_does_the_same() -> None:
                 if not left:
                     break
             assert admin.group_config("g").retry_max_times == 16
-        wait_for(lambda: sum(row.count for row in admin.dead_letter_groups()) == 100)
+        assert sum(row.count for row in admin.dead_letter_groups()) == 100
         assert sorted(letter.message.body for letter in admin.dead_letters("g")) == sorted(numbers(0, 100))
         assert next(iter(admin.dead_letters("g"))).reason == "no"
         assert admin.resend_dead_letters("g").sent_count == 100

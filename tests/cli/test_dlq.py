@@ -12,7 +12,6 @@ import bolide
 from bolide.cli.app import app
 from bolide.testing import Cluster, cluster
 from tests.cli import test_messages
-from tests.cli.test_namesrv import wait_for
 
 
 def run(namesrv: str, *words: str) -> Result:
@@ -38,8 +37,6 @@ def rocket() -> Iterator[Cluster]:
             for _ in range(3):
                 message = next(consumer)
                 message.dead_letter(f"no account for {message.body[-2:].decode()}")
-        with bolide.Admin(running.namesrv) as admin:
-            wait_for(lambda: bool(admin.dead_letter_groups()))
         yield running
 
 

@@ -22,6 +22,7 @@ NAMES = (
     "requests.md",
     "tracing.md",
     "transactions.md",
+    "retrying.md",
 )
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [

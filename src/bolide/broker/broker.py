@@ -105,6 +105,7 @@ class Broker:
         timing = None if self.timers is None else Timing(self.current, clock, self.timers.load_at)
         waiting = Waiting(config.store.delay_levels, timing)
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting, self.locks)
+        sends.open_topics.announced = self.announced
         taking = (self.topics, self.groups, store, self.current, self.stats, clock, sends.open_topics, waiting)
         send_backs = SendBacks(*taking)
         access = PullAccess(self.topics, self.groups, self.members, store, self.current, self.filters)

@@ -4,7 +4,11 @@ A topic is open when nothing about it needs thought: it may be written to, is no
 entry in topics.json is on disk. That last part is the rule here: the first messages of a new topic are answered only
 after the table was written, so that a crash cannot keep an acknowledged message and lose its topic. Sends to any other
 topic are judged one by one (`processors/send.py`).
+
+The first dead letter of a group waits for the name servers too: who gives a message up and looks for it then finds it.
 """
+
+from collections.abc import Awaitable, Callable
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.keeping import Keeper
@@ -22,6 +26,7 @@ class OpenTopics:
         self._current = current
         self._keeper = keeper
         self._kept = set(topics.table)
+        self.announced: Callable[[], Awaitable[None]] | None = None  # waits until name servers know the topics
         self.table: dict[bytes, tuple[str, int]] = {}
         topics.on_change.append(self.follow)
         self.follow_all()
@@ -59,6 +64,8 @@ class OpenTopics:
         """Wait until the topic would be there after a crash; raises StoreError when its table cannot be written."""
         config = self._topics.find(name)
         await self._keeper.saved()
+        if self.announced is not None and name.startswith(DEAD_LETTER_PREFIX):
+            await self.announced()
         if config is not None and self._topics.find(name) is config:
             self._kept.add(name)
             self.follow([name])

@@ -57,7 +57,7 @@ class Returns:
         else:
             is_dead = verdict is Verdict.DEAD or self._is_ordered
             if is_dead:
-                log.warning("message given up, to the dead letters: %r reason=%s", message, reason)
+                log.info("message given up, to the dead letters: %r reason=%s", message, reason)
             level = DEAD_LEVEL if is_dead else delay_level(delay_s)
             returning = self._return(home, message, level, delay_s, reason)
             task = self._guests.invite(returning, name="consumer.sendback")
