@@ -99,7 +99,7 @@ async def test_a_group_with_a_policy_is_retried_by_it_and_with_its_own_limit() -
         aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
         aio.Admin(rocket.namesrv, clock=client_clock()) as admin,
     ):
-        policy = RetryPolicy(customized_retry_policy=ListedDelays(next=[1_000, 5_000]))
+        policy = RetryPolicy(customized_retry_policy=ListedDelays(next=[1_000, 7_000]))
         await admin.set_group(GroupConfig(group_name="g", retry_max_times=3, group_retry_policy=policy))
         times_s: list[float] = []
 
@@ -112,7 +112,7 @@ async def test_a_group_with_a_policy_is_retried_by_it_and_with_its_own_limit() -
             await eventually(lambda: len(times_s) == 4, 60)
             await asyncio.sleep(10)  # virtual
         pauses_s = [later - earlier for earlier, later in pairwise(times_s)]
-        assert [int(pause_s + 0.001) for pause_s in pauses_s] == [1, 5, 5]
+        assert [int(pause_s + 0.001) for pause_s in pauses_s] == [1, 7, 7]
         assert [(letter.failure_count, letter.reason) for letter in await dead_letters(rocket)] == [(4, "no")]
 
 

@@ -87,6 +87,11 @@ class Waiting:
         self._level_max = len(delays_ms_of(delay_levels))
         self._timing = timing
 
+    @property
+    def has_timer(self) -> bool:
+        """Whether a message can wait for any time, not for that of a level alone."""
+        return self._timing is not None
+
     def divert(self, topic: str, queue_id: int, properties: dict[str, str]) -> Destination:
         """Where the message is stored: where it belongs, or where it waits. The given map is left as it is."""
         home = {names.REAL_TOPIC: topic, names.REAL_QUEUE_ID: str(queue_id)}

@@ -22,12 +22,12 @@ from bolide.broker.processors.offsets import unknown_group
 from bolide.broker.processors.send import RETRY_LIMIT_VERSION, UNIT_SUBSCRIBED_FLAG, check_ready
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_WRITE, Topics
-from bolide.broker.waiting import Waiting
+from bolide.broker.waiting import TIMER_PREFIX, Destination, Waiting
 from bolide.clock import Clock
 from bolide.errors import Refusal, StoreError
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
-from bolide.model.topics import SCHEDULE_TOPIC, dead_letter_topic, retry_topic
+from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC, dead_letter_topic, retry_topic
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -148,12 +148,25 @@ class SendBacks:
     ) -> Draft:
         """The record that waits for the next attempt."""
         delay_ms = None if is_asked else own_delay_ms(group.group_retry_policy, message.reconsume_times)
-        if delay_ms is not None:
-            level = level_not_below(delay_ms, self._delays_ms)
-        properties = _sent_back(message) | {names.DELAY: str(level)}
         queue_id = random.randrange(max(1, min(group.retry_queue_nums, retry.write_queue_nums)))
-        destination = self._waiting.divert(retry.topic_name, queue_id, properties)
+        properties = _sent_back(message)
+        if delay_ms is None:
+            destination = self._waiting.divert(retry.topic_name, queue_id, properties | {names.DELAY: str(level)})
+        else:
+            destination = self._put_off(retry.topic_name, queue_id, properties, delay_ms)
         return _draft(message, destination.topic, destination.queue_id, destination.properties)
+
+    def _put_off(self, topic: str, queue_id: int, properties: dict[str, str], delay_ms: int) -> Destination:
+        """A delay that is a level waits there, any other on the timer; without a timer, for the next longer level."""
+        if delay_ms not in self._delays_ms and self._waiting.has_timer:
+            timed = {name: value for name, value in properties.items() if not name.startswith(TIMER_PREFIX)}
+            timed.pop(names.DELAY, None)
+            try:
+                return self._waiting.divert(topic, queue_id, timed | {names.TIMER_DELAY_MS: str(delay_ms)})
+            except Refusal as refusal:  # too many wait for that moment
+                log.debug("not put on the timer topic=%s problem=%s", topic, refusal.remark)
+        level = level_not_below(delay_ms, self._delays_ms)
+        return self._waiting.divert(topic, queue_id, properties | {names.DELAY: str(level)})
 
     def _dead_draft(self, message: StoredMessage, header: SendBackRequest, reason: str) -> tuple[TopicConfig, Draft]:
         """The record that stays among the dead letters, and their topic."""
@@ -168,7 +181,7 @@ class SendBacks:
         if is_dead:
             self._stats.died(group, origin)
             log.info("dead letter group=%s topic=%s id=%s", group, origin, message.message_id)
-        if draft.topic == SCHEDULE_TOPIC:
+        if draft.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             self._stats.put(draft.topic, 1, size)
 
 
