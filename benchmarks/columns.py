@@ -41,14 +41,14 @@ def main(argv: Sequence[str] | None = None) -> Answer:
     return measure(QUESTION, run, runs=options.runs, parameters=vars(options), keep=options.keep)
 
 
-def records(count: int, body_size: int) -> bytes:
-    """A log of one topic with eight queues and five tags."""
+def records(count: int, body_size: int, offset: int = 0, first: int = 0) -> bytes:
+    """A log of one topic with eight queues and five tags, from a physical offset and a number on."""
     from bolide import kernel
     from bolide.model.host import Host
 
     host = Host("127.0.0.1", 10911).packed()
-    parts, offset = [], 0
-    for start in range(0, count, 1000):
+    parts, next_offsets = [], {("TopicOrders", queue_id): (first + 7 - queue_id) // 8 for queue_id in range(8)}
+    for start in range(first, first + count, 1000):
         drafts = [
             (
                 "TopicOrders",
@@ -63,9 +63,10 @@ def records(count: int, body_size: int) -> bytes:
                 0,
                 0,
             )
-            for number in range(start, min(start + 1000, count))
+            for number in range(start, min(start + 1000, first + count))
         ]
-        part = kernel.lay_records(drafts, offset, 1_750_000_000_001 + start, host, {}, [], 1 << 24)[0]
+        part = kernel.lay_records(drafts, offset, 1_750_000_000_001 + start, host, next_offsets, [], 1 << 24)[0]
+        next_offsets = {key: value + sum(draft[1] == key[1] for draft in drafts) for key, value in next_offsets.items()}
         parts.append(part)
         offset += len(part)
     return b"".join(parts)

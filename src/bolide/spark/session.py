@@ -68,17 +68,19 @@ def session(app: str = "bolide", master: str | None = None, **settings: object) 
 
 @contextmanager
 def begun(app: str, master: str | None = None, **settings: object) -> Iterator["SparkSession"]:
-    """A session for one job: it is stopped afterwards, unless it was there before."""
+    """A session for one job, stopped afterwards; one that is there already is used as it is, and stays."""
     demand_spark()
     from pyspark.sql import SparkSession
 
-    is_guest = SparkSession.getActiveSession() is not None
+    host = SparkSession.getActiveSession()
+    if host is not None:
+        yield host
+        return
     spark = session(app, master, **settings)
     try:
         yield spark
     finally:
-        if not is_guest:
-            spark.stop()
+        spark.stop()
 
 
 def settings_for(master: str) -> dict[str, str]:
