@@ -23,8 +23,8 @@ from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook
 from bolide.client.outgoing import EXTRA_SIZE_MAX, SEND_TAIL, SendRules, replace_properties, send_command
 from bolide.client.producer import Producer
-from bolide.client.receipt import Receipt, receipt_of
-from bolide.client.routes import MASTER_ID, Route
+from bolide.client.receipt import Receipt, SendStatus, receipt_of
+from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
@@ -63,6 +63,8 @@ class Transaction:
     far it came: then the checker decides.
     """
 
+    __slots__ = ("_producer", "_receipt", "_send", "outcome")
+
     def __init__(self, producer: "TransactionProducer", send: Callable[[], Awaitable[Receipt]]) -> None:
         self.outcome: Outcome | None = None
         self._producer = producer
@@ -86,7 +88,7 @@ class Transaction:
         if self._receipt is not None:
             raise ClientError(f"transaction {self.id} has begun before; ask the producer for another")
         self._receipt = receipt = await self._send()
-        if not receipt.is_ok:
+        if receipt.status is not SendStatus.SEND_OK:
             await self.rollback()
             raise ClientError(
                 f"the half message was stored, but not as safely as the broker should ({receipt.status.name}); the "
@@ -96,23 +98,22 @@ class Transaction:
 
     async def commit(self) -> None:
         """Let consumers have the message."""
-        await self._decide(Outcome.COMMIT)
+        self._decide(Outcome.COMMIT)
 
     async def rollback(self) -> None:
         """Let nobody have it."""
-        await self._decide(Outcome.ROLLBACK)
+        self._decide(Outcome.ROLLBACK)
 
     async def unknown(self) -> None:
         """Leave it to the checker, which is asked later."""
-        await self._decide(Outcome.UNKNOWN)
+        self._decide(Outcome.UNKNOWN)
 
-    async def _decide(self, outcome: Outcome) -> None:
+    def _decide(self, outcome: Outcome) -> None:
         receipt = self.receipt
         if self.outcome is not None:
             raise ClientError(f"transaction {self.id} was decided before: {self.outcome.name}")
         self.outcome = outcome
-        if not self._producer.tell_end(receipt, outcome):
-            await self._producer.send_end(receipt, outcome)
+        self._producer.tell_end(receipt, outcome)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -123,10 +124,9 @@ class Transaction:
     ) -> None:
         if self.outcome is None:
             if problem is None:
-                outcome = Outcome.COMMIT
+                self._decide(Outcome.COMMIT)
             else:
-                outcome = Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN
-            await self._decide(outcome)
+                self._decide(Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN)
 
 
 class TransactionProducer(Producer):
@@ -184,6 +184,7 @@ class TransactionProducer(Producer):
             compression=self.rules.compression,
             is_prepared=True,
         )
+        self._ends: list[tuple[Receipt, Outcome]] = []
         self._end_heads: dict[tuple[str, str], bytes] = {}
         self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
 
@@ -195,6 +196,7 @@ class TransactionProducer(Producer):
             return
         self._checker = Checker(self._check, self._check_concurrency)
         self._questions: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         await super().start()
         instance = self.instance
         self._half_gathering = Gathering(
@@ -223,9 +225,11 @@ class TransactionProducer(Producer):
             for task in self._questions:
                 task.cancel()
             instance.deciders.pop(self.group, None)
+            self._tell_ends()
             try:
                 async with asyncio.timeout(self.timeout_s):
                     await self._half_gathering.flush()
+                    await asyncio.gather(*self._ending)
             except TimeoutError:
                 log.warning("half messages without an answer are left to the brokers group=%s", self.group)
             self._checker.close()
@@ -255,7 +259,7 @@ class TransactionProducer(Producer):
         send = partial(self._send_half, topic, body, tags, keys, properties, flag, shard, queue)
         return Transaction(self, send)
 
-    async def _send_half(
+    def _send_half(
         self,
         topic: str | Message,
         body: bytes,
@@ -265,13 +269,13 @@ class TransactionProducer(Producer):
         flag: int,
         shard: str | None,
         queue: MessageQueue | None,
-    ) -> Receipt:
+    ) -> Awaitable[Receipt]:
         short = self.short(topic, body, tags, keys, properties, flag, None)
         if short is not None and len(short[1][1]) + len(self._half_mark) <= EXTRA_SIZE_MAX:
             route, (content, extra, own_flag) = short
             future = self._half_gathering.give(route, (content, extra + self._half_mark, own_flag), shard, queue)
             if future is not None:
-                return await future
+                return future
         if isinstance(topic, Message) and properties:
             topic = replace_properties(topic, {**topic.properties, **properties})
         message = self.prepared(topic, body, tags, keys, properties, flag, None)
@@ -282,7 +286,7 @@ class TransactionProducer(Producer):
             )
         mark = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
         half = replace_properties(message, {**message.properties, **mark})
-        return await self.send_half_slowly(half, shard, queue, self.timeout_s)
+        return self.send_half_slowly(half, shard, queue, self.timeout_s)
 
     async def send_half_slowly(
         self,
@@ -306,31 +310,53 @@ class TransactionProducer(Producer):
 
     # Ends
 
-    def tell_end(self, receipt: Receipt, outcome: Outcome) -> bool:
-        """Tell a broker how a transaction ended; false where there is no connection at hand."""
-        instance = self.instance
-        address = instance.address(receipt.queue.broker_name, MASTER_ID)
+    def tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
+        """Have a broker told how a transaction ended; the ends of one turn of the loop leave together."""
         half = self._halves.pop(receipt.msg_id, None) if self._halves else None
         if half is not None and self.tracing is not None:
-            state = STATES[outcome]
-            self.tracing.transaction_ended(half, address or "", state, receipt.msg_id, is_from_check=False)
-        session = None if address is None else instance.client.session_at_hand(address)
-        if session is None or address is None:
-            return False
-        if not self._is_plain:
-            command = end_command(self.group, receipt, outcome)
-            instance.sign(address, command)
-            session.send(command)
-            return True
-        queue = receipt.queue
+            address = self.instance.address(receipt.queue.broker_name, MASTER_ID) or ""
+            self.tracing.transaction_ended(half, address, STATES[outcome], receipt.msg_id, is_from_check=False)
+        if not self._ends:
+            asyncio.get_running_loop().call_soon(self._tell_ends)
+        self._ends.append((receipt, outcome))
+
+    def _tell_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        if not ends:
+            return
+        if self._instance is None:
+            log.warning(
+                "ends of transactions were not told, the brokers will ask group=%s count=%d", self.group, len(ends)
+            )
+            return
+        frames: dict[Session, list[bytes]] = {}
+        for receipt, outcome in ends:
+            session = self._session_of(receipt.queue.broker_name)
+            if session is None:
+                task = self._guests.invite(self.send_end(receipt, outcome), name="producer.end")
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+                continue
+            frame = end_frame(self._end_head(receipt.queue), receipt, outcome, session.asked.number())
+            frames.setdefault(session, []).append(frame)
+        for session, own in frames.items():
+            session.push(b"".join(own))
+            session.flush()
+
+    def _session_of(self, broker_name: str) -> Session | None:
+        """The connection at hand; none where requests are signed one by one."""
+        instance = self.instance
+        address = instance.address(broker_name, MASTER_ID)
+        return None if address is None or not self._is_plain else instance.client.session_at_hand(address)
+
+    def _end_head(self, queue: MessageQueue) -> bytes:
         head = self._end_heads.get((queue.topic, queue.broker_name))
         if head is None:
             head = self._end_heads[queue.topic, queue.broker_name] = end_head(self.group, queue)
-        session.push(end_frame(head, receipt, outcome, session.asked.number()))
-        return True
+        return head
 
     async def send_end(self, receipt: Receipt, outcome: Outcome) -> None:
-        """The same, with a connection to be made first. What cannot be told is asked for later."""
+        """The same alone, with a connection to be made if need be. What cannot be told is asked for later."""
         try:
             address = await self.instance.found_address(receipt.queue.topic, receipt.queue.broker_name)
             await self.instance.client.send_oneway(address, end_command(self.group, receipt, outcome))
@@ -380,12 +406,8 @@ class _HalfWay:
 
     def __init__(self, producer: TransactionProducer) -> None:
         self._producer = producer
-
-    def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue:
-        return self._producer.choose(route, shard, last_broker)
-
-    def is_tried_again(self, failure: ClientError) -> bool:
-        return self._producer.is_tried_again(failure)
+        self.choose = producer.choose
+        self.is_tried_again = producer.is_tried_again
 
     async def send_prepared(
         self,
