@@ -170,13 +170,12 @@ def shared_store(root: Path) -> dict[str, object]:
 def test_a_java_broker_goes_on_with_the_open_transactions_of_our_store(tmp_path: Path) -> None:
     slow = {"transactionCheckInterval": 3_600_000}
     with bolide_name_server(tmp_path) as server:
-        with (
-            bolide_broker(tmp_path, server.endpoint, {**FILES, **slow}) as ours,
-            bolide.TransactionProducer("transfers", server.endpoint, checker=Checked()) as producer,
-        ):
+        with bolide_broker(tmp_path, server.endpoint, {**FILES, **slow}) as ours:
             ours.make_topic("Handed")
-            transact(producer, "Handed", "commit-x-0", "unknown-commit-1", "rollback-x-2", "unknown-rollback-3")
+            with bolide.TransactionProducer("transfers", server.endpoint, checker=Checked()) as producer:
+                transact(producer, "Handed", "commit-x-0", "unknown-commit-1", "rollback-x-2", "unknown-rollback-3")
             root = next(tmp_path.glob("bolide-broker-*")) / "store"
+            assert ours.program.stop() == 0
         checked = Checked()
         with (
             java_broker(tmp_path, "5.5.0", server.endpoint, {**shared_store(root), **QUICK}) as theirs,
