@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import client_path, client_peers
+from benchmarks import client_path, client_peers, transactions
 from benchmarks.client_peers import _verdicts
 
 
@@ -32,3 +32,10 @@ def test_the_kernel_benchmark_does_the_same_work_in_every_run(capsys: pytest.Cap
     answer = client_path.main(["--runs", "2", "--count", "100", "--path", path])
     assert answer.facts["us"] > 0
     assert f'"path": "{path}"' in capsys.readouterr().out
+
+
+def test_the_benchmark_of_transactions_commits_what_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = transactions.main(["--runs", "1", "--count", "64"])
+    assert answer.facts["plain"] > 0
+    assert answer.facts["ratio"] > 0
+    assert "transactions/s" in capsys.readouterr().out

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Self
 
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
-from bolide.admin.deadletters import DeadLetterCalls
 from bolide.admin.groupsettings import GroupSettings
 from bolide.admin.membership import MemberRow, member_row, with_differences
 from bolide.admin.traces import MessageTrace, Told, is_about, traces
+from bolide.admin.transactions import TransactionCalls
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.routes import MASTER_ID
@@ -119,7 +119,7 @@ class GroupRow:
     dead_count: int = 0
 
 
-class Admin(DeadLetterCalls, GroupSettings):
+class Admin(TransactionCalls, GroupSettings):
     """An administrator of one cluster. Open while its `async with` block runs."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from bolide.admin import admin
 from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
@@ -10,6 +10,7 @@ from bolide.admin.backtracking import LATEST_MS, Move
 from bolide.admin.deadletters import DeadGroupRow, DeadLetter, DeadLetterFilter, Resent
 from bolide.admin.membership import MemberRow
 from bolide.admin.traces import MessageTrace
+from bolide.admin.transactions import OpenTransaction
 from bolide.client.background import background_loop
 from bolide.client.config import Credentials
 from bolide.clock import Clock
@@ -19,6 +20,7 @@ from bolide.model.topics import TRACE_TOPIC
 from bolide.protocol.bodies import Clusters, ConsumerConnections, GroupConfig, TopicRoute
 from bolide.remoting.config import ConnectConfig
 
+T = TypeVar("T")
 _PAGE_COUNT = 64
 
 
@@ -201,12 +203,7 @@ class Admin:
 
     def dead_letters(self, group: str, wanted: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
         """The dead letters of a group that are there now, oldest first; nothing is consumed by looking."""
-        letters = self._core.dead_letters(group, wanted)
-        try:
-            while page := self._background.run(_page(letters)):
-                yield from page
-        finally:
-            self._background.run(_closed(letters))
+        return self._paged(self._core.dead_letters(group, wanted))
 
     def resend_dead_letters(
         self,
@@ -223,10 +220,31 @@ class Admin:
         )
         return self._background.run(resending)
 
+    # Transactions
 
-async def _page(letters: AsyncIterator[DeadLetter]) -> list[DeadLetter]:
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Half messages that nobody decided, oldest first, broker by broker."""
+        return self._paged(self._core.open_transactions())
+
+    def given_up_transactions(self) -> Iterator[OpenTransaction]:
+        """Half messages that were asked about too often, oldest first, broker by broker."""
+        return self._paged(self._core.given_up_transactions())
+
+    def resume_transaction(self, offset_id: str) -> None:
+        """Have a transaction that was given up asked about again, by the broker's id of its message."""
+        self._background.run(self._core.resume_transaction(offset_id))
+
+    def _paged(self, found: AsyncIterator[T]) -> Iterator[T]:
+        try:
+            while page := self._background.run(_page(found)):
+                yield from page
+        finally:
+            self._background.run(_closed(found))
+
+
+async def _page(letters: AsyncIterator[T]) -> list[T]:
     """The next few, so that not each of them costs a switch between threads; an empty list at the end."""
-    found: list[DeadLetter] = []
+    found: list[T] = []
     async for letter in letters:
         found.append(letter)
         if len(found) == _PAGE_COUNT:
@@ -234,6 +252,6 @@ async def _page(letters: AsyncIterator[DeadLetter]) -> list[DeadLetter]:
     return found
 
 
-async def _closed(letters: AsyncIterator[DeadLetter]) -> None:
+async def _closed(letters: AsyncIterator[T]) -> None:
     if isinstance(letters, AsyncGenerator):
         await letters.aclose()

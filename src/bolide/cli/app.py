@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from bolide import __version__
-from bolide.cli import bench, cluster, dlq, groups, lake, messages, spark, store, topics, traces
+from bolide.cli import bench, cluster, dlq, groups, lake, messages, spark, store, topics, traces, transactions
 from bolide.cli.main import SERVERS
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -47,6 +47,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(transactions.app, name="transaction")
 app.add_typer(store.app, name="store")
 app.add_typer(lake.app, name="lake")
 

@@ -1,0 +1,147 @@
+"""Transactions that nobody decided yet, and those that brokers gave up: to look at, and to take up again.
+
+Looking leaves no trace. What is open is read from the half queue, from where the broker's own progress is, without what
+the op queue says is decided; a decision of the last seconds may not be written there yet, so young ones may be listed
+although they are done.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from bolide.admin.deadletters import TOOLS_GROUP, DeadLetterCalls
+from bolide.client.instance import NO_ROUTE
+from bolide.client.puller import PullConsumer
+from bolide.errors import ClientError
+from bolide.model import properties as names
+from bolide.model.message import StoredMessage, parse_offset_id
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from bolide.protocol.bodies import TopicRoute
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest
+from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
+
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+_MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A half message that is not decided, or was given up; `offset_id` is what brokers find it by."""
+
+    broker_name: str
+    message: StoredMessage
+
+    @property
+    def id(self) -> str:
+        return self.message.message_id
+
+    @property
+    def offset_id(self) -> str:
+        return self.message.offset_id
+
+    @property
+    def topic(self) -> str:
+        """The topic it is for."""
+        return self.message.properties.get(names.REAL_TOPIC, "")
+
+    @property
+    def group(self) -> str:
+        """The producer group that is asked about it."""
+        return self.message.properties.get(names.PRODUCER_GROUP, "")
+
+    @property
+    def check_count(self) -> int:
+        """How often somebody was asked."""
+        text = self.message.properties.get(names.TRANSACTION_CHECK_TIMES, "0")
+        return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+class TransactionCalls(DeadLetterCalls, ABC):
+    """The administrator's operations on transactions."""
+
+    @abstractmethod
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic is."""
+
+    @abstractmethod
+    async def _ask(self, address: str, command: Command) -> Command:
+        """Ask one broker."""
+
+    async def open_transactions(self) -> AsyncIterator[OpenTransaction]:
+        """Half messages that nobody decided, oldest first, broker by broker."""
+        async with PullConsumer(TOOLS_GROUP, **self._same()) as consumer:
+            for queue, address in await self._queues_of(HALF_TOPIC):
+                done = await self._decided(consumer, queue, address)
+                start = await self._settled(address, HALF_TOPIC, queue.queue_id)
+                async for message in _walk(consumer, queue, start):
+                    if message.queue_offset not in done:
+                        yield OpenTransaction(queue.broker_name, message)
+
+    async def given_up_transactions(self) -> AsyncIterator[OpenTransaction]:
+        """Half messages that were asked about too often, oldest first, broker by broker."""
+        async with PullConsumer(TOOLS_GROUP, **self._same()) as consumer:
+            for queue, _ in await self._queues_of(CHECK_EXHAUSTED_TOPIC):
+                async for message in _walk(consumer, queue, 0):
+                    yield OpenTransaction(queue.broker_name, message)
+
+    async def resume_transaction(self, offset_id: str) -> None:
+        """Have a transaction that was given up asked about again, by the broker's id of its message."""
+        found = parse_offset_id(offset_id)
+        if found is None:
+            raise ClientError(
+                f"{offset_id!r} is not a broker's id of a message; `bolide transaction list --given-up` shows them"
+            )
+        header = ResumeCheckHalfMessageRequest(topic=CHECK_EXHAUSTED_TOPIC, message_id=offset_id)
+        command = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields=header.encode())
+        await self._ask(str(found.host), command)
+
+    async def _queues_of(self, topic: str) -> list[tuple[MessageQueue, str]]:
+        """The queues of a topic, each with the address of its master."""
+        try:
+            route = await self.route(topic)
+        except ClientError as problem:
+            if problem.code not in (NO_ROUTE, ResponseCode.TOPIC_NOT_EXIST):
+                raise
+            return []  # the topic comes with the first that is given up
+        masters = {each.broker_name: each.broker_addrs.get(_MASTER_ID) for each in route.broker_datas}
+        return [
+            (MessageQueue(topic, each.broker_name, queue_id), address)
+            for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
+            for queue_id in range(each.read_queue_nums)
+            if (address := masters.get(each.broker_name)) is not None
+        ]
+
+    async def _settled(self, address: str, topic: str, queue_id: int) -> int:
+        header = QueryConsumerOffsetRequest(consumer_group=CHECK_GROUP, topic=topic, queue_id=queue_id)
+        try:
+            answer = await self._ask(address, Command(RequestCode.QUERY_CONSUMER_OFFSET, fields=header.encode()))
+        except ClientError as problem:
+            if problem.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return 0
+        return max(OffsetAnswer.decode(answer.fields).offset, 0)
+
+    async def _decided(self, consumer: PullConsumer, half: MessageQueue, address: str) -> set[int]:
+        queue = MessageQueue(OP_HALF_TOPIC, half.broker_name, half.queue_id)
+        start = await self._settled(address, OP_HALF_TOPIC, half.queue_id)
+        done: set[int] = set()
+        async for record in _walk(consumer, queue, start):
+            done.update(int(text) for text in record.body.split(b",") if text.isdigit())
+        return done
+
+
+async def _walk(consumer: PullConsumer, queue: MessageQueue, start: int) -> AsyncIterator[StoredMessage]:
+    """The messages of a queue that are there now, from an offset on."""
+    end = await consumer.max_offset(queue)
+    offset = max(start, await consumer.min_offset(queue))
+    while offset < end:
+        pulled = await consumer.pull(queue, offset)
+        for received in pulled.messages:
+            if received.queue_offset < end:
+                yield received.stored
+        if pulled.next_offset <= offset:
+            break
+        offset = pulled.next_offset
