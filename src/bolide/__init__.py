@@ -20,6 +20,7 @@ from bolide.errors import BolideError
 
 if TYPE_CHECKING:
     from bolide.admin.blocking import Admin
+    from bolide.admin.deadletters import DeadLetter, DeadLetterFilter
     from bolide.client.blocking import Consumer, Producer
     from bolide.client.blocking_puller import PullConsumer
     from bolide.client.blocking_transactions import Transaction, TransactionProducer
@@ -48,6 +49,8 @@ _HOMES = {
     "ConsumeHook": "bolide.client.listener",
     "Consumer": "bolide.client.blocking",
     "Credentials": "bolide.client.config",
+    "DeadLetter": "bolide.admin.deadletters",
+    "DeadLetterFilter": "bolide.admin.deadletters",
     "Handler": "bolide.client.handlers",
     "Message": "bolide.model.message",
     "MessageQueue": "bolide.model.queue",
@@ -82,6 +85,8 @@ __all__ = [
     "ConsumeHook",
     "Consumer",
     "Credentials",
+    "DeadLetter",
+    "DeadLetterFilter",
     "Handler",
     "Message",
     "MessageQueue",

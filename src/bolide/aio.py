@@ -1,6 +1,7 @@
 """The client for asyncio: producers, consumers, an administrator, and what they give and take."""
 
 from bolide.admin.admin import Admin
+from bolide.admin.deadletters import DeadLetter, DeadLetterFilter
 from bolide.client.checker import Outcome
 from bolide.client.config import Credentials
 from bolide.client.consumer import Consumer
@@ -31,6 +32,8 @@ __all__ = [
     "ConsumeHook",
     "Consumer",
     "Credentials",
+    "DeadLetter",
+    "DeadLetterFilter",
     "Handler",
     "Message",
     "MessageQueue",

@@ -7,12 +7,16 @@ RocketMQ it does.
 Removed is only what nobody can miss: queues that were not on disk before the start, of a topic that the table does not
 know, for a send is confirmed when its topic is in the table on disk. Topics that the broker makes for itself are left
 alone, and a store without a table (a log that was copied alone) keeps all that was found.
+
+The other way round, dead letters whose topic is not in the table get it back: popped messages die in the background,
+and a crash may come between the message and the table.
 """
 
 import logging
 
 from bolide.broker.config import BrokerConfig
 from bolide.broker.topics import TABLE_NAME, Topics
+from bolide.model.topics import DEAD_LETTER_PREFIX
 from bolide.store.store import Store
 
 _OWN_PREFIX = "%"  # retries and dead letters
@@ -36,3 +40,7 @@ def remove_leftovers(store: Store, topics: Topics, before: frozenset[str] | None
         if not topic.startswith(_OWN_PREFIX) and not topics.is_system(topic):
             store.remove_topic(topic)
             log.info("queues of a deleted topic were found in the log and removed topic=%s", topic)
+    for topic in sorted((found & before) - topics.table.keys()):
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            topics.ensure(topic, 1)
+            log.info("dead letters were found whose topic was not in the table topic=%s", topic)
