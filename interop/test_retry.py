@@ -12,8 +12,16 @@ import pytest
 
 import bolide
 from bolide.admin.deadletters import DeadLetter
+from bolide.testing.clusters import SMALL_FILES
 from interop.clients import JavaAgent, java_agent
-from interop.cluster import Station, bolide_broker, bolide_name_server, bolide_up, java_broker, java_name_server
+from interop.cluster import (
+    Station,
+    bolide_broker,
+    bolide_name_server,
+    bolide_up,
+    java_broker,
+    java_name_server,
+)
 from interop.process import await_that, free_port
 from interop.release import CLIENT_RELEASES, SERVER_RELEASES
 from interop.test_broker_consuming import Scene
@@ -184,6 +192,13 @@ def test_our_ordered_consumer_gives_to_the_dead_of_a_java_broker(apache: Station
 # Stores that change hands
 
 
+def java_settings(store: Path) -> dict[str, object]:
+    """A Java broker on a store with files of our size; 4.9 spells it otherwise."""
+    paths = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+    sizes = {**SMALL_FILES, "mapedFileSizeConsumeQueue": SMALL_FILES["mappedFileSizeConsumeQueue"]}
+    return {**SLOW_LEVELS, **STORE_NAME, **sizes, "diskMaxUsedSpaceRatio": 95, **paths}
+
+
 def fail_once(name_servers: str, topic: str, group: str) -> None:
     """Two messages: one waits for its next attempt now, one is dead."""
     station = Station(None, "", "", "", name_servers)  # type: ignore[arg-type]
@@ -219,7 +234,7 @@ def test_a_java_broker_goes_on_with_what_we_took_back(tmp_path: Path, release: s
             store = next(tmp_path.glob("bolide-broker-*")) / "store"
             topic = broker.make_topic("Moved")
             fail_once(server.endpoint, topic, "movers")
-        settings = {**SLOW_LEVELS, **STORE_NAME, "storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+        settings = java_settings(store)
         with java_broker(tmp_path, release, server.endpoint, settings) as broker:
             broker.await_route(server)
             goes_on(server.endpoint, topic, "movers")
@@ -230,7 +245,7 @@ def test_we_go_on_with_what_a_java_broker_took_back(tmp_path: Path, release: str
     with bolide_name_server(tmp_path) as server:
         home = tmp_path / "bolide-broker-0"
         store = home / "store"
-        settings = {**SLOW_LEVELS, **STORE_NAME, "storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+        settings = java_settings(store)
         with java_broker(tmp_path, release, server.endpoint, settings) as broker:
             broker.await_route(server)
             station = Station(broker.program, broker.name, broker.cluster, broker.endpoint, server.endpoint)
