@@ -89,7 +89,7 @@ class Transaction:
             raise ClientError(f"transaction {self.id} has begun before; ask the producer for another")
         self._receipt = receipt = await self._send()
         if receipt.status is not SendStatus.SEND_OK:
-            await self.rollback()
+            self._decide(Outcome.ROLLBACK)
             raise ClientError(
                 f"the half message was stored, but not as safely as the broker should ({receipt.status.name}); the "
                 "transaction is rolled back",
@@ -122,11 +122,14 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.outcome is None:
-            if problem is None:
-                self._decide(Outcome.COMMIT)
-            else:
-                self._decide(Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN)
+        receipt = self._receipt
+        if self.outcome is not None or receipt is None:
+            return
+        if problem is None:
+            self.outcome = Outcome.COMMIT
+        else:
+            self.outcome = Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN
+        self._producer.tell_end(receipt, self.outcome)
 
 
 class TransactionProducer(Producer):
@@ -329,19 +332,26 @@ class TransactionProducer(Producer):
                 "ends of transactions were not told, the brokers will ask group=%s count=%d", self.group, len(ends)
             )
             return
-        frames: dict[Session, list[bytes]] = {}
+        sessions: dict[str, tuple[Session | None, list[bytes]]] = {}
         for receipt, outcome in ends:
-            session = self._session_of(receipt.queue.broker_name)
+            queue = receipt.queue
+            found = sessions.get(queue.broker_name)
+            if found is None:
+                found = sessions[queue.broker_name] = self._session_of(queue.broker_name), []
+            session, frames = found
             if session is None:
-                task = self._guests.invite(self.send_end(receipt, outcome), name="producer.end")
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
-                continue
-            frame = end_frame(self._end_head(receipt.queue), receipt, outcome, session.asked.number())
-            frames.setdefault(session, []).append(frame)
-        for session, own in frames.items():
-            session.push(b"".join(own))
-            session.flush()
+                self._end_aside(receipt, outcome)
+            else:
+                frames.append(end_frame(self._end_head(queue), receipt, outcome, session.asked.number()))
+        for session, frames in sessions.values():
+            if session is not None:
+                session.push(b"".join(frames))
+                session.flush()
+
+    def _end_aside(self, receipt: Receipt, outcome: Outcome) -> None:
+        task = self._guests.invite(self.send_end(receipt, outcome), name="producer.end")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _session_of(self, broker_name: str) -> Session | None:
         """The connection at hand; none where requests are signed one by one."""
@@ -459,7 +469,7 @@ def end_frame(head: bytes, receipt: Receipt, outcome: Outcome, opaque: int) -> b
     unique_id = receipt.msg_id.encode()
     header = _END % (
         head,
-        outcome.value,
+        outcome._value_,
         receipt.queue_offset,
         int(receipt.offset_id[-16:], 16),
         unique_id,

@@ -159,11 +159,12 @@ class Transactions:
 
     def _carry_out(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
         """Store what is committed, then note all of them as decided."""
-        ended = self._ended
+        ended, has_copies = self._ended, self._ended.has_copies
         decided: dict[int, int] = {}
         stored: list[Draft] = []
-        for (_, half_offset, decision, _, _), draft in zip(ends, drafts, strict=True):
-            offset = ended.newest(half_offset)
+        for (_, offset, decision, _, _), draft in zip(ends, drafts, strict=True):
+            if has_copies:
+                offset = ended.newest(offset)
             if offset in decided or ended.how(offset):
                 continue  # it was ended already: nothing is stored twice
             decided[offset] = decision
@@ -171,20 +172,18 @@ class Transactions:
                 stored.append(draft)
         if stored:
             self._store_all(stored)
-        for offset, decision in decided.items():
-            ended.mark(offset, decision)
         if decided:
+            ended.mark_all(decided)
             self._operations.add(decided)
 
     def _store_all(self, drafts: list[Draft]) -> None:
         appended = self._store.append(drafts)
+        if len({draft[0] for draft in drafts}) == 1:
+            self._stats.put(drafts[0][0], len(drafts), appended.end - appended.places[0])
+            return
         places = [*appended.places, appended.end]
-        tallies: dict[str, tuple[int, int]] = {}
         for i, draft in enumerate(drafts):
-            count, size = tallies.get(draft[0], (0, 0))
-            tallies[draft[0]] = count + 1, size + places[i + 1] - places[i]
-        for topic, (count, size) in tallies.items():
-            self._stats.put(topic, count, size)
+            self._stats.put(draft[0], 1, places[i + 1] - places[i])
 
     def _draft(self, end: End) -> Draft:
         """What a commit stores; raises Refusal if this end is not one of that half message."""

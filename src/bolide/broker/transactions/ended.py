@@ -8,6 +8,8 @@ The cost is a byte for each half message since the last round, and two entries f
 only the latest are kept. What was forgotten is treated as RocketMQ does: stored once more, or asked about once more.
 """
 
+from collections.abc import Mapping
+
 UNDECIDED = 0
 MOVED = 1  # it lives on as a copy further on, or in the discard topic
 _COPIES_MAX = 100_000
@@ -36,6 +38,18 @@ class Ended:
             self._marks[at] = how
         elif self._discarded:
             self._discarded.pop(offset, None)
+
+    def mark_all(self, decided: Mapping[int, int]) -> None:
+        """The same for many, none of them decided before."""
+        base, marks = self.base, self._marks
+        missing = max(decided, default=base) - base + 1 - len(marks)
+        if missing > 0:
+            marks.extend(bytes(missing))
+        for offset, how in decided.items():
+            if offset >= base:
+                marks[offset - base] = how
+            else:
+                self.mark(offset, how)
 
     def how(self, offset: int) -> int | None:
         """What became of a half message; None if that is not known, for it was settled before we began to look."""
@@ -75,6 +89,10 @@ class Ended:
         self._discarded[offset] = None
         if len(self._discarded) > _COPIES_MAX:
             del self._discarded[next(iter(self._discarded))]
+
+    @property
+    def has_copies(self) -> bool:
+        return bool(self._newest)
 
     def newest(self, offset: int) -> int:
         """Where a message lives now that was at this offset."""

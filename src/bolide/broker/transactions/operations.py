@@ -9,7 +9,7 @@ only has somebody asked who has answered already; what was committed is in the l
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.transactions.halves import HALF_QUEUE_ID
@@ -39,11 +39,10 @@ class Operations:
         # Each record in the queue that is needed still: its offset there, and the highest half offset in it.
         self._written: deque[tuple[int, int]] = deque()
 
-    def add(self, offsets: Iterable[int]) -> None:
+    def add(self, offsets: Collection[int]) -> None:
         """These half messages are decided."""
-        for offset in offsets:
-            self._offsets.append(offset)
-            self._size += len(str(offset)) + 1
+        self._offsets.extend(offsets)
+        self._size += sum(map(len, map(str, offsets))) + len(offsets)
         config = self._current.config
         while self._size > config.op_size_max and self._write():
             pass
