@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -10,6 +11,8 @@ from types import ModuleType
 import pytest
 
 import bolide
+from bolide.spark import options
+from bolide.spark.schema import COLUMNS
 from tests.tidy.source import ROOT
 
 LIMIT_S = 240
@@ -61,3 +64,41 @@ def test_a_declared_pipeline_reads_a_topic_and_writes_another(spark, rocket, tmp
     assert {row.item: (row.revenue, row.n) for row in rows} == {"tea": (3000.0, 20), "pot": (1350.0, 10)}
     large = topic_bodies(spark, rocket.namesrv, "PipelineLarge")
     assert sorted(each["amount"] for each in large) == [10.0 * number for number in range(10, 30)]
+
+
+PAGE = (ROOT / "docs" / "spark.md").read_text("utf-8")
+
+
+@pytest.mark.feature("D01")
+def test_the_program_of_the_page_runs_and_copies_what_it_says(spark, rocket, capsys) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(compile(program.replace('"127.0.0.1:9876"', repr(rocket.namesrv)), "docs/spark.md", "exec"), {})
+    reader = spark.read.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
+    copies = reader.option("subscribe", "Copies").load()
+    originals = reader.option("subscribe", "Orders").load().where("queue_id < 2")
+    assert {row.keys for row in copies.collect()} == {row.keys for row in originals.collect()}
+    assert {row.tags for row in copies.collect()} == {"copy"}
+    assert "new" in capsys.readouterr().out
+
+
+def test_the_page_names_the_options_and_columns_that_there_are() -> None:
+    known = {name for names in (options._SHARED, options._SOURCE, options._SINK) for name in names}
+    known |= {alias for names in (options._SHARED, options._SOURCE) for aliases in names.values() for alias in aliases}
+    rows = re.findall(r"^\| (`.*?) \| .* \|$", PAGE.split("## Options of the source")[1], re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    assert named - known == set()
+    quiet = {
+        "checkpointLocation",
+        "path",
+        "queryName",
+        "requestTimeoutMs",
+        "pullBatchSize",
+    }  # Spark's, or not for users
+    assert {*options._SOURCE, *options._SINK} - named - quiet == set()
+    columns = re.findall(r"^\| (`.*?) \|", PAGE.split("## Columns")[1].split("## Options")[0], re.MULTILINE)
+    assert {name for row in columns for name in re.findall(r"`(\w+)`", row)} == set(COLUMNS)
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if not link.startswith("http")]
+    assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []

@@ -111,6 +111,7 @@ class SourceOptions:
     has_properties: bool = True
     group: str | None = None
     pull_timeout_s: float = 60.0
+    pull_count_max: int | None = None
     poll_timeout_s: float = 0.5
     route_interval_s: float = 10.0
 
@@ -148,6 +149,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         has_properties=given.switch("includeProperties", True),
         group=given.text("group"),
         pull_timeout_s=(given.number("pullTimeoutMs", 1) or 60_000) / 1000,
+        pull_count_max=given.number("pullBatchSize", 1),
         poll_timeout_s=(given.number("pollTimeoutMs", 0, 500) or 0) / 1000,
         route_interval_s=(given.number("routeIntervalMs", 0, 10_000) or 0) / 1000,
     )

@@ -103,6 +103,7 @@ class RangePulls:
         *,
         fails_on_loss: bool = True,
         timeout_s: float = 60.0,
+        count_max: int | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -110,7 +111,8 @@ class RangePulls:
         self._group = group
         self._fails_on_loss = fails_on_loss
         self._timeout_s = timeout_s
-        self._count = _COUNT_FIRST
+        self._count_max = min(count_max or _COUNT_MAX, _COUNT_MAX)
+        self._count = min(_COUNT_FIRST, self._count_max)
         self._answer_size = BULK_SIZE
         self._is_bulk = False
 
@@ -185,7 +187,7 @@ class RangePulls:
         if next_offset < piece.end and (not self._is_bulk or 2 * size > BULK_SIZE):
             self._count = max(1, given)  # it will give as much again; in bulk, a short one may have met a file's end
         elif self._is_bulk and next_offset >= piece.end and 2 * size < BULK_SIZE and given >= self._count:
-            self._count = min(2 * self._count, _COUNT_MAX)
+            self._count = min(2 * self._count, self._count_max)
 
     def _judge(self, piece: _Piece, answer: Answer) -> tuple[int, Buffer]:
         """Where to go on, and what was found; raises where something is gone that was to be read."""

@@ -61,6 +61,7 @@ def read_task(options: SourceOptions, schema: "StructType", task: Task) -> Itera
             options.group,
             fails_on_loss=options.fails_on_loss,
             timeout_s=options.pull_timeout_s,
+            count_max=options.pull_count_max,
         )
         for broker_name, records in _gathered(pulls.read(task.ranges)):
             if broker_name not in spreading:
