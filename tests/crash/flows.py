@@ -18,17 +18,22 @@ from bolide import aio
 from bolide.clock import SystemClock
 from bolide.errors import BolideError
 from bolide.model.message import StoredMessage
+from tests.broker.poppers import Popper
+from tests.broker.pullers import TOPIC
+from tests.remoting.ends import Peer
 from tests.remoting.loops import POLL_INTERVAL_S
 
 SEND_LIMIT_S = 2.0
 PULL = aio.PullRules(pause_s=0.05)
 CONNECT = aio.ConnectConfig(backoff_first_ms=20, backoff_max_ms=50)  # a life is shorter than the usual rest
 COMMITTED_OF_FOUR = 2
+INVISIBLE_MS = 1_000
+POP_LIMIT_S = 5.0
 SETTINGS = {
     "messageDelayLevel": " ".join(["1s"] * 18),
     "flushDelayOffsetInterval": 200,
     "transactionTimeOut": 500,
-    "transactionCheckInterval": 300,
+    "transactionCheckInterval": 1_000,
     "transactionCheckMax": 10_000,  # a life is short, and a question in it may not be answered
     "transactionOpBatchInterval": 100,
 }
@@ -78,8 +83,9 @@ class Flow:
     # A copy is made when it is stored; where that is the last of several steps, any of them may have been repeated.
     has_steps: ClassVar[bool] = False
 
-    def __init__(self, namesrv: str) -> None:
+    def __init__(self, namesrv: str, broker_port: int) -> None:
         self.namesrv = namesrv
+        self.broker_port = broker_port
         self.promised: set[bytes] = set()
         self.withheld: set[bytes] = set()  # must never come
         self.deliveries: dict[bytes, list[Delivery]] = defaultdict(list)
@@ -123,12 +129,15 @@ class Flow:
             group, self.topic, self.namesrv, start_from=start, pull=PULL, connect=CONNECT
         ) as consumer:
             async for message in consumer:
-                queue = message.queue
-                copy = queue.topic, queue.queue_id, message.queue_offset
-                made_ms = message.born_at if self.has_steps else message.stored_at
-                delivery = Delivery(message.stored_at, clock.now_ms(), copy, message.retry_times, made_ms)
-                self.deliveries[message.body].append(delivery)
+                self.note(message.queue.topic, message.stored)
                 self.settle(message)
+
+    def note(self, topic: str, message: StoredMessage) -> None:
+        """A message came from a queue of that topic, which is another than its own when it is retried."""
+        copy = topic, message.queue_id, message.queue_offset
+        made_ms = message.born_at if self.has_steps else message.stored_at
+        delivery = Delivery(message.stored_at, clock.now_ms(), copy, message.reconsume_times, made_ms)
+        self.deliveries[message.body].append(delivery)
 
     async def stop(self) -> None:
         """Send no more; returns when the last one is answered."""
@@ -211,6 +220,10 @@ class Transacted(Flow):
             connect=CONNECT,
         )
 
+    async def stop(self) -> None:
+        await super().stop()
+        await self._producer.instance.heartbeat()  # a new broker can ask us at once, and not in half a minute
+
     async def _outcome(self, message: StoredMessage) -> aio.Outcome:
         return aio.Outcome.COMMIT if message.body in self._committed else aio.Outcome.ROLLBACK
 
@@ -230,4 +243,28 @@ class Transacted(Flow):
             await transaction.rollback()
 
 
-FLOWS: tuple[type[Flow], ...] = (Flow, Delayed, Timed, Retried, Transacted)
+class Popped(Flow):
+    """Each message is popped and not acknowledged, so that the broker revives it; then it is."""
+
+    topic = TOPIC
+    has_steps = True
+
+    def is_kept(self, body: bytes) -> bool:
+        return any(delivery.retry_times for delivery in self.deliveries.get(body, ()))
+
+    async def consume(self) -> None:
+        while True:
+            with suppress(OSError, AssertionError):  # the connection is gone with the broker
+                async with asyncio.timeout(POP_LIMIT_S):
+                    await self._pop(Popper(await Peer.connect(self.broker_port), clock))
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _pop(self, popper: Popper) -> None:
+        while True:
+            for popped in await popper.pop(invisible_ms=INVISIBLE_MS, poll_ms=INVISIBLE_MS):
+                self.note(popped.topic, popped.message)
+                if popped.message.reconsume_times:
+                    await popper.ack(popped)
+
+
+FLOWS: tuple[type[Flow], ...] = (Popped, Flow, Delayed, Timed, Retried, Transacted)

@@ -18,7 +18,7 @@ from tests.remoting.loops import eventually, run_on
 log = logging.getLogger(__name__)
 KILLS_IN_TEST = 20
 KILLS_IN_SOAK = 200
-LIFE_MAX = 60  # messages of a flow
+LIFE_MAX = 40  # messages of a flow
 DELIVERY_LIMIT_S = 60
 
 
@@ -39,7 +39,7 @@ async def live_and_die(rocket: AsyncCluster, flows: list[Flow], kill_count: int,
 
 async def run_flows(directory: Path, kill_count: int, seed: int) -> None:
     async with cluster(processes=True, directory=directory, settings=SETTINGS) as rocket, asyncio.TaskGroup() as tasks:
-        flows = [flow(rocket.namesrv) for flow in FLOWS]
+        flows = [flow(rocket.namesrv, rocket.brokers[0].port) for flow in FLOWS]
         for flow in flows:
             await rocket.create_topic(flow.topic)
         ends = [
