@@ -4,7 +4,7 @@ import pytest
 
 import bolide
 from bolide.testing import cluster
-from tests.cli.test_messages import run, told
+from tests.cli.inside import run, told
 
 
 @pytest.mark.feature("X17")
@@ -24,7 +24,7 @@ def test_the_way_of_a_message_is_shown_as_a_table_and_as_json() -> None:
         lines = [line.split() for line in shown.splitlines()]
         assert any({"sent", "shop", "success", rocket.brokers[0].address} <= set(words) for words in lines)
         missing = run(rocket.namesrv, "trace", "nothing")
-        assert missing.returncode != 0
+        assert missing.exit_code != 0
         assert "tell with trace=True" in missing.stderr
 
 
@@ -32,8 +32,11 @@ def test_the_way_of_a_message_is_shown_as_a_table_and_as_json() -> None:
 def test_a_group_is_moved_skipped_and_cloned() -> None:
     with cluster() as rocket:
         rocket.create_topic("Moved", 2)
-        told(rocket.namesrv, "send", "Moved", given="a\nb\nc\nd\n")
-        told(rocket.namesrv, "consume", "Moved", "--group", "g", "--from-beginning", "--max-messages", "4")
+        with bolide.Producer("pg", rocket.namesrv) as producer:
+            for _ in range(4):
+                producer.send("Moved", b"x")
+        with bolide.Consumer("g", "Moved", rocket.namesrv, start_from=bolide.StartFrom.oldest()) as consumer:
+            assert len([message for _, message in zip(range(4), consumer, strict=False)]) == 4
         words = ("group", "reset", "g", "--topic", "Moved")
         (plan,) = told(rocket.namesrv, *words, "--to", "earliest", "--dry-run")
         assert sum(row["change"] for row in plan) == -4

@@ -5,8 +5,8 @@ import pytest
 import bolide
 from bolide import aio
 from bolide.testing import cluster, run
-from tests.cli.test_messages import run as run_command
-from tests.cli.test_messages import told
+from tests.cli.inside import run as run_command
+from tests.cli.inside import told
 from tests.client.scenes import client_clock, on_uvloop, stage
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -117,6 +118,40 @@ async def test_the_reply_topic_keeps_replies() -> None:
             (queue,) = await reader.queues(REPLY_TOPIC)
             (kept,) = (await reader.pull(queue, 0)).messages
             assert (kept.body, kept.properties[names.MESSAGE_TYPE]) == (b"HELLO", "reply")
+
+
+@on_uvloop
+async def test_a_reply_goes_to_the_broker_that_knows_the_requester() -> None:
+    async with cluster(brokers=2) as rocket:
+        await rocket.create_topic("T", 2)
+        async with (
+            aio.Producer("askers", rocket.namesrv) as producer,
+            gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+        ):
+            for queue in await producer.queues("T"):
+                reply = await producer.request("T", b"at " + queue.broker_name.encode(), queue=queue, timeout_s=10)
+                assert reply.body == b"AT " + queue.broker_name.upper().encode()
+
+
+@on_uvloop
+async def test_after_a_broker_came_back_it_knows_the_requester_again() -> None:
+    async with (
+        stage() as rocket,
+        aio.Producer("askers", rocket.namesrv) as producer,
+        gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+    ):
+        await producer.request("T", b"before", timeout_s=10)
+        await rocket.brokers[0].restart()
+        await rocket.registered(rocket.brokers[0])
+
+        async def asked() -> bool:
+            with suppress(aio.ClientError):
+                return (await producer.request("T", b"after", timeout_s=2)).body == b"AFTER"
+            return False
+
+        async with asyncio.timeout(30):
+            while not await asked():
+                pass
 
 
 @on_uvloop
