@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import broker, headers, routes, send_path, sql_filter
+from benchmarks import broker, delayed, headers, routes, send_path, sql_filter
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -56,3 +56,11 @@ def test_the_filter_benchmark_finds_one_in_a_hundred(capsys: pytest.CaptureFixtu
     sql_filter.main(["--smoke"])
     told = last_line(capsys)
     assert (told["count"], told["found"]) == (4000, 40)
+
+
+def test_the_benchmark_of_waiting_messages_sees_all_of_them_leave(capsys: pytest.CaptureFixture[str]) -> None:
+    delayed.main(["--runs", "1", "--count", "600", "--together", "600"])
+    told = last_line(capsys)
+    assert isinstance(told["facts"], dict)
+    assert told["facts"]["own_memory_mb"] < delayed.MEMORY_MAX_MB
+    assert told["facts"]["filed_per_s"] > 0

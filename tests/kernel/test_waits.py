@@ -49,6 +49,7 @@ def relaid(waits: Any, log: bytes, entries: bytes, **how: Any) -> Any:
         how.get("stamp_ms", -1),
         how.get("rolls", False),
         how.get("recalled", NOBODY),
+        how.get("size_max", 1 << 20),
         1 << 20,
         STORED_MS + 9000,
         how.get("next_offsets", {("Orders", 3): 40}),
@@ -147,6 +148,14 @@ def test_an_entry_that_points_elsewhere_ends_the_batch(waits: Any, elsewhere: in
     assert relaid(waits, log, b"")[0] == b""
 
 
+def test_a_batch_ends_before_it_is_too_large_and_has_one_message_at_least(waits: Any) -> None:
+    log, entries = logged([draft(), draft(), draft()])
+    size = len(log) // 3
+    for size_max, count in ((0, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
+        records, _, _, (seen, _, _) = relaid(waits, log, entries, size_max=size_max)
+        assert (len(rows(records)), seen) == (count, count)
+
+
 def test_hosts_of_both_kinds_are_kept_and_replaced(waits: Any) -> None:
     born = bytes(range(20))
     log, entries = logged([draft(born_host=born)], host=bytes(20))
@@ -232,7 +241,7 @@ def test_both_kernels_lay_out_the_same_bytes(
     log, entries = logged(drafts, host)
     if damage < len(log):
         log = log[:damage] + bytes([log[damage] ^ 1]) + log[damage + 1 :]
-    how = {"stamp_ms": stamp_ms, "rolls": rolls, "recalled": recalled, "host": HOST}
+    how = {"stamp_ms": stamp_ms, "rolls": rolls, "recalled": recalled, "host": HOST, "size_max": 3 * damage}
     assert relaid(twin, log, entries, **how) == relaid(plain_waits, log, entries, **how)
 
 

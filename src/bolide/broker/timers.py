@@ -28,7 +28,7 @@ from bolide.broker.timer_files import TimerFiles
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.plain_records import ENTRY_SIZE
-from bolide.kernel.plain_waits import KIND_MARK, KIND_ROLL
+from bolide.kernel.plain_waits import KIND_MARK, KIND_PLAIN, KIND_ROLL
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
@@ -44,6 +44,7 @@ _SLEEP_MAX_MS = 1_000
 _RETRY_S = 0.5
 _CLEAN_EVERY_S = 30.0
 _EMPTY_SLOTS_MAX = 4096  # are passed in one turn of the loop
+_CHUNKS_MAX = 32  # of a slot are looked through in one turn
 log = logging.getLogger(__name__)
 
 
@@ -210,8 +211,10 @@ class Timers:
         marks: set[bytes] = set()
         for position, entries, kinds in self._chunks(slot, slot.last):
             starts.append(position)
-            marks |= self._marks(entries, kinds)
-            await asyncio.sleep(0)
+            if not _are_plain(kinds):
+                marks |= self._marks(entries, kinds)
+            if len(starts) % _CHUNKS_MAX == 0:
+                await asyncio.sleep(0)
         recalled = frozenset(marks)
         for position in reversed(starts):
             _, entries, kinds = next(self._chunks(slot, position))
@@ -320,9 +323,14 @@ class Timers:
         self.files.close()
 
 
+def _are_plain(kinds: bytes) -> bool:
+    """Whether none rolls or recalls; asked in one step, for nearly always it is so."""
+    return not kinds.strip(bytes([KIND_PLAIN]))
+
+
 def _parts(entries: bytes, kinds: bytes) -> Iterator[tuple[bytes, bool]]:
     """Entries with what becomes of them: delivered, or rolled on."""
-    if not any(kind & KIND_ROLL for kind in kinds):
+    if _are_plain(kinds):
         yield entries, False
         return
     for rolls in (False, True):

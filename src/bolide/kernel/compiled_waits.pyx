@@ -26,6 +26,7 @@ cdef struct Found:  # the properties that say where a message belongs, and what 
     Span queue
     Span mark
     Span rolled
+    bint is_odd  # an empty pair, or an old stamp of the timer: not to be copied as it is
 
 
 cdef struct Tally:
@@ -47,14 +48,17 @@ cdef void find_home(const uint8_t* at, Py_ssize_t size, Found* found) noexcept n
     cdef Span value
     found.wanted.tags.size = found.wanted.keys.size = found.wanted.unique_key.size = 0
     found.topic.size = found.queue.size = found.mark.size = found.rolled.size = 0
+    found.is_odd = False
     while at < end:
         name = at
         while at < end and at[0] != 1 and at[0] != 2:
             at += 1
+        name_size = at - name
+        if name_size == 0 or (name_size == 16 and memcmp(name, b"TIMER_", 6) == 0):
+            found.is_odd = True
         if at == end or at[0] == 2:
             at += 1
             continue
-        name_size = at - name
         at += 1
         value.at = at
         while at < end and at[0] != 2:
@@ -104,14 +108,13 @@ cdef inline bint is_home(Span topic) noexcept nogil:
     return True
 
 
-cdef Py_ssize_t put_stamped(uint8_t* target, const uint8_t* at, Py_ssize_t size, Span rolled, int64_t filed_ms, int64_t stamp_ms, bint rolls) noexcept nogil:
-    """Properties without the timer's old stamps and with new ones; returns their size. Target has room for both."""
+cdef Py_ssize_t put_without_stamps(uint8_t* target, const uint8_t* at, Py_ssize_t size, bint rolls) noexcept nogil:
+    """Properties pair by pair, without the timer's old stamps; returns their size. Target has room for one byte more."""
     cdef const uint8_t* end = at + size
     cdef const uint8_t* pair
     cdef const uint8_t* name_end
     cdef uint8_t* start = target
     cdef Py_ssize_t name_size
-    cdef int64_t times
     while at < end:
         pair = at
         at = <const uint8_t*>memchr(pair, 2, end - pair)
@@ -129,12 +132,29 @@ cdef Py_ssize_t put_stamped(uint8_t* target, const uint8_t* at, Py_ssize_t size,
                 target[0] = 2
                 target += 1
         at += 1
-    target += snprintf(<char*>target, 48, b"TIMER_ENQUEUE_MS\x01%lld\x02", <long long>filed_ms)
-    if rolls:
-        times = max(number_of(rolled), <int64_t>0)
-        target += snprintf(<char*>target, 48, b"TIMER_ROLL_TIMES\x01%lld\x02", <long long>(times + 1))
-    target += snprintf(<char*>target, 48, b"TIMER_DEQUEUE_MS\x01%lld\x02", <long long>stamp_ms)
     return target - start
+
+
+cdef class _Stamps:
+    """What the timer writes behind properties; neighbours were mostly filed at the same time."""
+
+    cdef char text[STAMPS_SIZE_MAX]
+    cdef Py_ssize_t size
+    cdef int64_t filed_ms, times
+
+    def __cinit__(self):
+        self.size = 0
+
+    cdef void write(self, int64_t filed_ms, int64_t times, int64_t stamp_ms) noexcept:
+        """times is how often the message has rolled with this one, 0 for one that does not roll."""
+        if self.size and self.filed_ms == filed_ms and self.times == times:
+            return
+        self.filed_ms = filed_ms
+        self.times = times
+        self.size = snprintf(self.text, 48, b"TIMER_ENQUEUE_MS\x01%lld\x02", <long long>filed_ms)
+        if times:
+            self.size += snprintf(self.text + self.size, 48, b"TIMER_ROLL_TIMES\x01%lld\x02", <long long>times)
+        self.size += snprintf(self.text + self.size, 48, b"TIMER_DEQUEUE_MS\x01%lld\x02", <long long>stamp_ms)
 
 
 cdef class _Relay:
@@ -260,13 +280,14 @@ cdef bint is_recalled(Span topic, Span key, recalled) except -1:
     return unique_key in recalled or name + b"+" + unique_key in recalled
 
 
-def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled, physical_offset, store_ms, next_offsets):
+def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled, size_max, physical_offset, store_ms, next_offsets):
     cdef _Relay relay = _Relay()
+    cdef _Stamps stamps = _Stamps()
     cdef Py_buffer view, packed
     cdef bytes host_bytes = <bytes?>store_host
     cdef Span host, topic, properties
     cdef int64_t base = log_base, stamp = stamp_ms, at = physical_offset, stored = store_ms
-    cdef int64_t place, position, end, queue_id, size
+    cdef int64_t place, position, end, queue_id, size, total = 0, most = size_max
     cdef int64_t row[COLUMN_COUNT]
     cdef bint is_rolled = rolls, has_recalls = bool(recalled)
     cdef Py_ssize_t seen = 0, count, stamped_size
@@ -289,12 +310,13 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                 entry = <const uint8_t*>packed.buf + seen * ENTRY
                 place = <int64_t>get64(entry)
                 position = place - base
-                if not 0 <= position < view.len:
+                size = <int32_t>get32(entry + 8)
+                if not 0 <= position < view.len or (total and total + size > most):
                     break
                 seen += 1
-                size = <int32_t>get32(entry + 8)
                 if size <= 0 or size == PRE_BLANK_SIZE:
                     continue
+                total += size
                 end = min(position + size, <int64_t>view.len)
                 if read_record(start, position, end, base, 1, row) != FOUND or row[1] != size:
                     unreadable.append(place)
@@ -323,12 +345,19 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                         tally.recalled += 1
                         continue
                 if stamp >= 0:
+                    stamps.write(<int64_t>get64(entry + 12), max(number_of(found.rolled), <int64_t>0) + 1 if is_rolled else 0, stamp)
                     relay.stamped.size = 0
-                    grow(&relay.stamped, properties.size + 1 + STAMPS_SIZE_MAX)
-                    stamped_size = put_stamped(
-                        relay.stamped.data, properties.at, properties.size, found.rolled,
-                        <int64_t>get64(entry + 12), stamp, is_rolled,
-                    )
+                    grow(&relay.stamped, properties.size + 1 + stamps.size)
+                    if found.is_odd:
+                        stamped_size = put_without_stamps(relay.stamped.data, properties.at, properties.size, is_rolled)
+                    else:
+                        stamped_size = properties.size
+                        memcpy(relay.stamped.data, properties.at, stamped_size)
+                        if stamped_size and relay.stamped.data[stamped_size - 1] != 2:
+                            relay.stamped.data[stamped_size] = 2
+                            stamped_size += 1
+                    memcpy(relay.stamped.data + stamped_size, stamps.text, stamps.size)
+                    stamped_size += stamps.size
                     if stamped_size <= 0x7FFF:
                         properties.at = relay.stamped.data
                         properties.size = stamped_size

@@ -47,18 +47,20 @@ def relay_records(
     stamp_ms: int,
     rolls: bool,
     recalled: frozenset[bytes],
+    size_max: int,
     physical_offset: int,
     store_ms: int,
     next_offsets: Mapping[tuple[str, int], int],
 ) -> Relaid:
     """Lay the records that entries point at out anew, from physical_offset on, where they belong.
 
-    log is one segment, which begins at log_base; the first entry that points elsewhere ends the batch. With a stamp_ms
+    log is one segment, which begins at log_base; the first entry that points elsewhere ends the batch, and so does one
+    whose record would make more than size_max bytes of what is read, unless it is the first. With a stamp_ms
     of 0 or more, messages come from the timer: an entry's third number is when it was filed there, and both times go
     into the properties. Of those, marks of recalls are left out, and so are messages whose unique key, alone or after
     their topic and a plus sign, is in recalled. With rolls, messages go to the topic they come from, to wait on.
     """
-    drafts, seen, counts, unreadable = due_drafts(log, log_base, entries, stamp_ms, rolls, recalled)
+    drafts, seen, counts, unreadable = due_drafts(log, log_base, entries, stamp_ms, rolls, recalled, size_max)
     records, places, _, runs, keys = lay_records(
         drafts, physical_offset, store_ms, store_host, next_offsets, (), _BODY_SIZE_MAX
     )
@@ -69,20 +71,21 @@ def relay_records(
 
 
 def due_drafts(
-    log: Buffer, log_base: int, entries: Buffer, stamp_ms: int, rolls: bool, recalled: frozenset[bytes]
+    log: Buffer, log_base: int, entries: Buffer, stamp_ms: int, rolls: bool, recalled: frozenset[bytes], size_max: int
 ) -> tuple[list[Draft], int, dict[str, tuple[int, int, int]], list[int]]:
     """The first half of `relay_records`, for whoever lays records out himself; sizes are not counted here."""
     drafts: list[Draft] = []
     counts: dict[str, tuple[int, int, int]] = {}
     unreadable: list[int] = []
-    seen = 0
+    seen = total = 0
     for place, size, filed_ms in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         position = place - log_base
-        if not 0 <= position < len(log):
+        if not 0 <= position < len(log) or (total and total + size > size_max):
             break
         seen += 1
         if size <= 0 or size == _NOTHING:
             continue
+        total += size
         columns, end, _ = scan_records(log, position, min(position + size, len(log)), log_base, BODY_CHECKED)
         if len(columns[0]) != 1 or end != position + size:
             unreadable.append(place)

@@ -52,9 +52,10 @@ def relay(
     if segment is None:
         log.error("messages that were due are gone: a segment of the log is missing")
         return Relaid(gone_count + 1, [], store.commitlog.end)
-    entries = _batch(entries, min(BATCH_SIZE_MAX, store.config.segment_size // 4))
+    entries = entries[: BATCH_COUNT_MAX * ENTRY_SIZE]
+    size_max = min(BATCH_SIZE_MAX, store.config.segment_size // 4)
     if store.config.sealed:
-        seen, tallies, unreadable = _relay_sealed(store, segment, entries, stamp_ms, rolls, recalled)
+        seen, tallies, unreadable = _relay_sealed(store, segment, entries, stamp_ms, rolls, recalled, size_max)
     else:
         lay = partial(
             kernel.relay_records,
@@ -65,6 +66,7 @@ def relay(
             stamp_ms,
             rolls,
             recalled,
+            size_max,
         )
         (seen, tallies, unreadable), _ = store.append_laid(lay)
     for place in unreadable:
@@ -82,17 +84,6 @@ def _in_log(store: Store, entries: bytes | memoryview) -> tuple[bytes | memoryvi
     return entries[gone_count * ENTRY_SIZE :], gone_count
 
 
-def _batch(entries: bytes | memoryview, size_max: int) -> bytes | memoryview:
-    """The first of the entries, as many as may be stored at once; one at least."""
-    count = total = 0
-    for _, size in _PLACE.iter_unpack(entries[: BATCH_COUNT_MAX * ENTRY_SIZE]):
-        total += size if size != _NOTHING else 0
-        if count and total > size_max:
-            break
-        count += 1
-    return entries[: count * ENTRY_SIZE]
-
-
 def _relay_sealed(
     store: Store,
     segment: Segment,
@@ -100,9 +91,12 @@ def _relay_sealed(
     stamp_ms: int,
     rolls: bool,
     recalled: frozenset[bytes],
+    size_max: int,
 ) -> tuple[int, list[Tally], list[int]]:
     """The same where each record ends in a checksum of all of it, which only `append` gives."""
-    drafts, seen, counts, unreadable = due_drafts(segment.view, segment.base, entries, stamp_ms, rolls, recalled)
+    drafts, seen, counts, unreadable = due_drafts(
+        segment.view, segment.base, entries, stamp_ms, rolls, recalled, size_max
+    )
     if drafts:
         store.append([Draft(*draft) for draft in drafts])
     return seen, [(topic, *count) for topic, count in counts.items()], unreadable
