@@ -17,7 +17,7 @@ from bolide.testing import cluster
 from interop.process import Program, running
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 ROOT = Path(__file__).parents[1]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 

@@ -40,5 +40,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 @pytest.fixture(scope="session")
 def rocket() -> Iterator[Cluster]:
     """A name server and a broker, as a process each: tests share them and use topics of their own."""
-    with cluster(processes=True) as running:
+    with cluster(processes=True, settings={"enablePropertyFilter": "true"}) as running:
         yield running

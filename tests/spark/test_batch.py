@@ -138,6 +138,12 @@ def test_an_expression_of_tags_is_applied_by_the_broker(spark, orders) -> None:
     assert bodies(frame) == sorted(f"order {n}" for n in range(300) if n % 3 != 1)
 
 
+@pytest.mark.feature("D06")
+def test_an_expression_of_sql_is_applied_by_the_broker(spark, orders) -> None:
+    frame = read(spark, orders["namesrv"], subscribe="BatchOrders", subExpression="region = 'eu' AND TAGS = 'A'").load()
+    assert bodies(frame) == sorted(f"order {n}" for n in range(300) if n % 2 and n % 3 == 0)
+
+
 @pytest.mark.feature("D02")
 def test_a_queue_is_split_where_more_partitions_are_wanted(spark, orders) -> None:
     frame = read(spark, orders["namesrv"], subscribe="BatchOrders", minPartitions=10, columns="body").load()

@@ -13,6 +13,7 @@ from bolide.spark.offsets import Queue, Range
 from bolide.spark.options import source_options
 from bolide.spark.reader import Task
 from bolide.spark.stream import StreamReader
+from bolide.testing import cluster
 
 LIMIT_S = 60.0
 
@@ -123,4 +124,69 @@ def test_an_idle_query_waits_at_the_broker_and_a_message_ends_the_wait(rocket) -
         send(rocket.namesrv, "StreamIdle", 0, 1)
         end = asked.result(15)  # half of the wait
     assert end != start
+    reader.stop()
+
+
+@pytest.mark.feature("D03")
+def test_a_running_query_shows_its_lag_and_its_progress_to_operators(spark, rocket, tmp_path) -> None:
+    rocket.create_topic("StreamLag", 2)
+    send(rocket.namesrv, "StreamLag", 0, 60)
+    frame = stream(
+        spark,
+        rocket.namesrv,
+        subscribe="StreamLag",
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=20,
+        group="StreamLagGroup",
+    )
+    progress = run_to_end(frame, tmp_path)
+    first = next(each for each in progress if each["numInputRows"])["sources"][0]
+    # Spark gives them as texts of JSON, or as what the texts say.
+    end, latest = (
+        each if isinstance(each, dict) else json.loads(each) for each in (first["endOffset"], first["latestOffset"])
+    )
+    lag = {queue: offset - offsets.read(end)[queue] for queue, offset in offsets.read(latest).items()}
+    assert sum(lag.values()) == 40
+    with bolide.Admin(rocket.namesrv) as admin:
+        rows = admin.group_progress("StreamLagGroup")
+    # The last batch is told with the next one, which there is none of.
+    assert sum(row.consumer_offset for row in rows) == 40
+
+
+@pytest.mark.feature("D03")
+def test_a_new_broker_is_read_from_its_first_message_and_one_that_is_away_holds_up_nobody() -> None:
+    with cluster() as own:
+        own.create_topic("Grows", 1)
+        given = {"nameServer": own.namesrv, "subscribe": "Grows", "routeIntervalMs": "0", "pollTimeoutMs": "0"}
+        reader = StreamReader(source_options(given), StructType())
+        pinned = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        own.add_broker("second")
+        own.create_topic("Grows", 1)
+        with bolide.Producer("stream-pg", own.namesrv) as producer:
+            for name in ("broker-0", "second"):
+                producer.send("Grows", b"x", queue=bolide.MessageQueue("Grows", name, 0))
+        end = reader.latestOffset(pinned, reader.getDefaultReadLimit())
+        assert [(each.queue.broker_name, each.first, each.end) for each in ranges_of(reader, pinned, end)] == [
+            ("broker-0", 0, 1),
+            ("second", 0, 1),
+        ]
+        own.brokers[1].kill()
+        with bolide.Producer("stream-pg", own.namesrv) as producer:
+            producer.send("Grows", b"y", queue=bolide.MessageQueue("Grows", "broker-0", 0))
+        later = reader.latestOffset(end, reader.getDefaultReadLimit())
+        assert offsets.read(later) == {Queue("Grows", "broker-0", 0): 2, Queue("Grows", "second", 0): 1}
+        reader.stop()
+
+
+@pytest.mark.feature("D03")
+def test_a_limit_of_bytes_is_kept_about(rocket) -> None:
+    rocket.create_topic("StreamBytes", 2)
+    with bolide.Producer("stream-pg", rocket.namesrv) as producer:
+        for _ in range(200):
+            producer.send("StreamBytes", b"x" * 900)
+    given = {"nameServer": rocket.namesrv, "subscribe": "StreamBytes", "startingOffsets": "earliest"}
+    reader = StreamReader(source_options(given | {"maxBytesPerTrigger": "100000"}), StructType())
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert 80 <= sum(each.row_count for each in ranges_of(reader, start, end)) <= 111
     reader.stop()

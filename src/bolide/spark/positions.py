@@ -70,11 +70,14 @@ def offsets_at(
             lambda queue: pull_command(queue, at[queue], _LOOKED_AT, Subscription(), group),
             lambda queue, answer: _first_from(answer, time_ms),
         )
+        moved = []
         for queue in left:
             offset, is_found = looked[queue]
-            at[queue] = min(offset if offset is not None else high[queue], high[queue])
-            looked[queue] = at[queue], is_found or offset is None
-        left = [queue for queue in left if not looked[queue][1] and at[queue] < high[queue]]
+            offset = min(high[queue] if offset is None else offset, high[queue])
+            if not is_found and at[queue] < offset < high[queue]:
+                moved.append(queue)  # whoever does not move on has nothing more to tell
+            at[queue] = max(at[queue], offset)
+        left = moved
     return at
 
 
