@@ -9,6 +9,7 @@ import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
@@ -63,7 +64,11 @@ final class Consuming {
             Method serverDivides = DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class);
             serverDivides.invoke(consumer, false);
         }
-        consumer.subscribe(options.text("topic"), options.text("tags", "*"));
+        if (options.text("sql", "").isEmpty()) {
+            consumer.subscribe(options.text("topic"), options.text("tags", "*"));
+        } else {
+            consumer.subscribe(options.text("topic"), MessageSelector.bySql(options.text("sql")));
+        }
         if (options.number("maxTimes", -1) >= 0) {
             consumer.setMaxReconsumeTimes(options.number("maxTimes", -1));
         }
@@ -171,7 +176,9 @@ final class Consuming {
         consumer.setInstanceName(name + "-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
-        if (!options.isSet("assign")) {
+        if (!options.text("sql", "").isEmpty()) {
+            consumer.subscribe(options.text("topic"), MessageSelector.bySql(options.text("sql")));
+        } else if (!options.isSet("assign")) {
             consumer.subscribe(options.text("topic"), options.text("tags", "*"));
         }
         consumer.start();

@@ -229,6 +229,6 @@ def test_an_expression_too_large_for_the_kernel_is_left_to_the_predicate(filters
     wide = " OR ".join(f"p{i} = 'x'" for i in range(200))
     records = [record_of(encoded({"p199": "x"})), record_of(encoded({"p199": "y"}))]
     assert matched(filters, compile_sql(wide), records)[0] == [0]
-    long = " OR ".join(f"a = {i}" for i in range(3000))
-    records = [record_of(encoded({"a": "2999"})), record_of(encoded({"a": "3000"}))]
+    long = "a=1 OR " * 2000 + "a=2"
+    records = [record_of(encoded({"a": "2"})), record_of(encoded({"a": "3"}))]
     assert matched(filters, compile_sql(long), records)[0] == [0]
