@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 SPARK_TESTS = Path(__file__).parent / "spark"
 
-# How long an example takes says more of the machine's other work than of ours.
-settings.register_profile("house", deadline=None)
+# How long an example takes, or its making, says more of the machine's other work than of ours.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
 

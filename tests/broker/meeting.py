@@ -38,7 +38,7 @@ from bolide.store.store import Store
 from tests.broker.tables import Tables, tables
 from tests.store.given import HOST, draft, small
 
-TIMEOUT_S = 5
+TIMEOUT_S = 20
 
 
 @dataclass
