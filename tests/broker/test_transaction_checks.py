@@ -288,6 +288,22 @@ def test_without_the_offsets_file_both_queues_are_read_from_their_beginning(tmp_
     run(second())
 
 
+def test_the_topic_of_those_given_up_is_known_after_a_crash_before_its_table_was_written(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with transacting(tmp_path) as rig:
+            await rig.prepare(TRANSACTION_CHECK_TIMES="15")
+            await rig.transactions.checks.check()
+            assert len(rig.given_up) == 1
+            rig.room.tables.topics.remove("TRANS_CHECK_MAX_TIME_TOPIC")
+
+    async def second() -> None:
+        async with transacting(tmp_path) as rig:
+            assert rig.room.tables.topics.find("TRANS_CHECK_MAX_TIME_TOPIC") is not None
+
+    run(first())
+    run(second())
+
+
 def test_op_records_of_both_ages_are_read() -> None:
     assert read_offsets(b"17,18,25,") == [17, 18, 25]
     assert read_offsets(b"17") == [17]

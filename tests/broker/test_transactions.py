@@ -239,6 +239,18 @@ def test_a_new_topic_of_a_half_message_is_kept_before_the_answer(tmp_path: Path)
     scenario(tmp_path, check)
 
 
+def test_in_a_sealed_log_a_commit_is_sealed_anew(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        rig.end(await rig.prepare(), COMMIT, oneway=True)
+        rig.transactions.processor.finish()
+        (half,), (got,) = rig.halves, rig.messages()
+        seal = "__CRC32#"
+        assert got.properties[seal] != half.properties[seal]
+        assert {**got.properties, seal: ""} == {**half.properties, seal: ""}
+
+    scenario(tmp_path, check, enabledAppendPropCRC="true")
+
+
 def test_many_ends_of_one_turn_are_one_write(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         halves = [await rig.prepare(queue_id=i % 4) for i in range(20)]

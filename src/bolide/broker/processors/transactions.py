@@ -145,7 +145,7 @@ class Transactions:
     def _plain_drafts(self, ends: list[End]) -> Sequence[Draft | None]:
         """What the kernel makes of half messages that need no thought; all of a batch lie in one segment as a rule."""
         segment = self._store.commitlog.segments.find(ends[0][0]) if ends else None
-        if segment is None:
+        if segment is None or self._store.config.sealed:
             return [None] * len(ends)
         made = kernel.commit_drafts(segment.view, segment.base, self._store.progress.visible, ends)
         return cast(Sequence[Draft | None], made)

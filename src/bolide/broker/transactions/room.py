@@ -20,6 +20,7 @@ from bolide.broker.waiting import Waiting
 from bolide.clock import Clock
 from bolide.errors import StoreError
 from bolide.model.queue import QueueKey
+from bolide.model.topics import CHECK_EXHAUSTED_TOPIC
 from bolide.remoting.handlers import Handler
 from bolide.store.record import decode
 from bolide.store.store import Store
@@ -43,6 +44,7 @@ class TransactionRoom:
         clock: Clock,
     ) -> None:
         self._store = store
+        self._topics = topics
         self._offsets = offsets
         self.ended = Ended()
         self.operations = Operations(current, store, clock)
@@ -55,6 +57,8 @@ class TransactionRoom:
 
     async def load(self) -> None:
         """Learn from the op queue what is decided."""
+        if self._store.queue(QueueKey(CHECK_EXHAUSTED_TOPIC, 0)) is not None:
+            self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)  # a crash may come between its first message and the table
         self.ended.begin(self._settled(HALVES))
         offset, end = self._settled(OPERATIONS), self._store.max_offset(OPERATIONS)
         while offset < end:
