@@ -159,6 +159,18 @@ def test_a_trace_topic_that_cannot_be_written_disturbs_nobody(caplog: pytest.Log
     run(scenario())
 
 
+@on_uvloop
+async def test_records_find_a_broker_that_moved() -> None:
+    async with stage(queue_count=1, settings=TRACED) as rocket:
+        async with aio.Producer("pg", rocket.namesrv, trace=True) as producer:
+            await producer.send("T", b"before")
+            await eventually(lambda: not producer.tracing._waiting)  # type: ignore[union-attr]
+            await rocket.brokers[0].restart()
+            await rocket.registered(rocket.brokers[0])
+            await producer.send("T", b"after", timeout_s=10)
+        assert len({record.message_id for record in of_kind(await records_in(rocket), Published)}) == 2
+
+
 def test_more_records_than_can_wait_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with stage(queue_count=1, settings=TRACED) as rocket:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bolide.client.outgoing import SendRules, check_message, send_command, to_queue, with_id
 from bolide.client.receipt import Receipt, receipt_of
 from bolide.client.routes import MASTER_ID
-from bolide.errors import ClientError, ProtocolError, Refusal
+from bolide.errors import ClientError, ConnectError, ConnectionLost, ProtocolError, Refusal
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.topics import reply_topic
@@ -117,6 +117,14 @@ class Replies:
                 replying.set_exception(problem)
 
     async def _sent(self, message: Message, broker_name: str) -> Receipt:
+        try:
+            return await self._offered(message, broker_name)
+        except (ConnectError, ConnectionLost):
+            await self._instance.doubt(message.topic)  # the broker may have moved
+            return await self._offered(message, broker_name)
+
+    async def _offered(self, message: Message, broker_name: str) -> Receipt:
+        """To one broker after the other, until one has passed it on."""
         instance = self._instance
         async with asyncio.timeout(_SEND_LIMIT_S):
             route = await instance.route(message.topic)

@@ -24,7 +24,7 @@ from bolide.client.outgoing import DEFAULT_QUEUE_COUNT, SendRules, send_command,
 from bolide.client.receipt import receipt_of
 from bolide.client.selection import Selection
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError, ProtocolError
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
@@ -261,16 +261,14 @@ class Tracing:
                 await self._send(instance, part)
 
     async def _send(self, instance: Instance, records: list[TraceRecord]) -> None:
-        message = Message(self.topic, encode_trace(records), keys=trace_keys(records))
+        message = with_id(Message(self.topic, encode_trace(records), keys=trace_keys(records)), self._ids.next())
         try:
             async with asyncio.timeout(_SEND_LIMIT_S):
-                route = await instance.route(self.topic, DEFAULT_QUEUE_COUNT)
-                if not route.publish:
-                    raise ClientError(f"topic {self.topic} takes no messages")
-                queue = self._selection.choose(self.topic, route.publish, self._clock.monotonic_s())
-                address = await instance.found_address(self.topic, queue.broker_name)
-                command = send_command(with_id(message, self._ids.next()), self._rules, self._clock.now_ms())
-                receipt_of(await instance.request(address, to_queue(command, queue), _SEND_LIMIT_S), queue, "")
+                try:
+                    await self._attempt(instance, message)
+                except (ConnectError, ConnectionLost):
+                    await instance.doubt(self.topic)  # the broker may have moved
+                    await self._attempt(instance, message)
         except (BolideError, TimeoutError) as problem:
             level = logging.DEBUG if self._is_failing else logging.WARNING
             log.log(level, "trace records lost topic=%s count=%d problem=%r", self.topic, len(records), problem)
@@ -280,6 +278,15 @@ class Tracing:
                 log.warning("trace records dropped in all group=%s count=%d", self.group, self._dropped_count)
             self._is_failing = False
             self._dropped_count = 0
+
+    async def _attempt(self, instance: Instance, message: Message) -> None:
+        route = await instance.route(self.topic, DEFAULT_QUEUE_COUNT)
+        if not route.publish:
+            raise ClientError(f"topic {self.topic} takes no messages")
+        queue = self._selection.choose(self.topic, route.publish, self._clock.monotonic_s())
+        address = await instance.found_address(self.topic, queue.broker_name)
+        command = send_command(message, self._rules, self._clock.now_ms())
+        receipt_of(await instance.request(address, to_queue(command, queue), _SEND_LIMIT_S), queue, "")
 
 
 _STORED = frozenset(
