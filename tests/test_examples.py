@@ -25,13 +25,15 @@ LAST_LINES = {
     "idempotent.py": "ada paid 1500",
     "price_service.py": "no price for a unicorn (request sent: True)",
     "dead_letters.py": "ada has 500 and bob has 700",
+    "payment_deadline.py": "o-1 cancelled, o-2 paid, o-3 cancelled",
     "transfer.py": "bob has 500 and heard of t-1 300, t-3 200",
 }
 
 
 @pytest.fixture(scope="module")
 def rocket() -> Iterator[Cluster]:
-    with cluster(settings={"transactionCheckInterval": 200, "transactionTimeOut": 100}) as running:
+    settings = {"transactionCheckInterval": 200, "transactionTimeOut": 100, "recallMessageEnable": "true"}
+    with cluster(settings=settings) as running:
         yield running
 
 

@@ -197,3 +197,18 @@ def test_the_cluster_is_shown_as_a_table_and_as_json(rocket: Cluster) -> None:
     (rows,) = told(rocket.namesrv, "cluster")
     assert [(row["broker"], row["address"]) for row in rows] == [("broker-0", rocket.brokers[0].address)]
     assert rocket.brokers[0].address in run(rocket.namesrv, "cluster").stdout
+
+
+def test_a_message_is_sent_for_later_and_taken_back() -> None:
+    with cluster(settings={"recallMessageEnable": "true"}) as running:
+        (receipt,) = told(running.namesrv, "send", "Later", "tea", "--delay", "60")
+        assert told(running.namesrv, "recall", receipt["recall_handle"]) == [{"id": receipt["id"]}]
+        done = run(running.namesrv, "send", "Later", "tea", "--deliver-at", "tomorrow")
+        assert (done.returncode, "must be a time such as" in done.stderr) == (2, True)
+        done = run(running.namesrv, "send", "Later", "tea", "--delay", "1", "--delay-level", "2")
+        assert "one of them says when" in done.stderr
+        assert "is no recall handle" in run(running.namesrv, "recall", "nonsense").stderr
+        (level,) = told(running.namesrv, "send", "Later", "soon", "--delay-level", "1")
+        assert level["recall_handle"] is None
+        (row,) = told(running.namesrv, "consume", "Later", "--from-beginning", "--max-messages", "1")
+        assert row["body"] == "soon"

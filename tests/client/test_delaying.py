@@ -90,3 +90,37 @@ async def test_a_handle_that_is_none_is_refused_before_anything_is_sent() -> Non
     async with stage() as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
         with pytest.raises(ClientError, match="'nonsense' is no recall handle"):
             await producer.recall("nonsense")
+
+
+@pytest.mark.feature("X02", "X03")
+@virtual_time
+async def test_a_timed_message_comes_to_the_second_and_a_recalled_one_never() -> None:
+    clock = client_clock()
+    async with (
+        stage(queue_count=1, settings={"recallMessageEnable": "true"}) as rocket,
+        aio.Producer("pg", rocket.namesrv, clock=clock) as producer,
+        gathering("g", "T", rocket.namesrv) as found,
+    ):
+        gone = await producer.send("T", b"gone", delay=20)
+        await producer.send("T", b"later", delay=timedelta(seconds=20))
+        await producer.send("T", b"soon", deliver_at=clock.now_ms() / 1000 + 5)
+        assert gone.recall_handle is not None
+        await pass_s(4)
+        assert found.bodies == []
+        assert await producer.recall(gone.recall_handle) == gone.msg_id
+        await pass_s(3)
+        assert found.bodies == [b"soon"]
+        await pass_s(16)
+        assert found.bodies == [b"soon", b"later"]
+        with pytest.raises(ClientError, match="timestamp invalid") as refused:
+            await producer.recall(gone.recall_handle)
+        assert refused.value.code == 604
+
+
+@pytest.mark.feature("X03")
+@virtual_time
+async def test_a_recall_that_is_not_allowed_says_which_setting_allows_it() -> None:
+    async with stage() as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
+        receipt = await producer.send("T", b"x", delay=20)
+        with pytest.raises(ClientError, match="recallMessageEnable=true"):
+            await producer.recall(str(receipt.recall_handle))

@@ -23,6 +23,7 @@ NAMES = (
     "tracing.md",
     "transactions.md",
     "retrying.md",
+    "delaying.md",
 )
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [
@@ -35,7 +36,7 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def rockets() -> Iterator[dict[str, Cluster]]:
     with ExitStack() as stack:
-        settings = {"enablePropertyFilter": "true"}
+        settings = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
         yield {name: stack.enter_context(cluster(settings=settings)) for name in NAMES}
 
 
