@@ -195,8 +195,10 @@ def test_our_ordered_consumer_gives_to_the_dead_of_a_java_broker(apache: Station
 def java_settings(store: Path) -> dict[str, object]:
     """A Java broker on a store with files of our size; 4.9 spells it otherwise."""
     paths = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-    sizes = {**SMALL_FILES, "mapedFileSizeConsumeQueue": SMALL_FILES["mappedFileSizeConsumeQueue"]}
-    return {**SLOW_LEVELS, **STORE_NAME, **sizes, "diskMaxUsedSpaceRatio": 95, **paths}
+    queue_size = SMALL_FILES["mappedFileSizeConsumeQueue"]
+    sizes = {name: SMALL_FILES[name] for name in ("maxHashSlotNum", "maxIndexNum")}
+    sizes |= {"mapedFileSizeConsumeQueue": queue_size, "mappedFileSizeConsumeQueue": queue_size}
+    return {**SLOW_LEVELS, **STORE_NAME, **sizes, **paths}
 
 
 def fail_once(name_servers: str, topic: str, group: str) -> None:
