@@ -236,6 +236,7 @@ def test_a_java_broker_goes_on_with_what_we_took_back(tmp_path: Path, release: s
             store = next(tmp_path.glob("bolide-broker-*")) / "store"
             topic = broker.make_topic("Moved")
             fail_once(server.endpoint, topic, "movers")
+            broker.program.stop()
         settings = java_settings(store)
         with java_broker(tmp_path, release, server.endpoint, settings) as broker:
             broker.await_route(server)
@@ -253,6 +254,7 @@ def test_we_go_on_with_what_a_java_broker_took_back(tmp_path: Path, release: str
             station = Station(broker.program, broker.name, broker.cluster, broker.endpoint, server.endpoint)
             topic = station.make_topic("Moved")
             fail_once(server.endpoint, topic, "movers")
+            broker.program.stop()
         port = _free_port_for(home)
         with bolide_broker(tmp_path, server.endpoint, {**SLOW_LEVELS, **STORE_NAME}, port=port):
             goes_on(server.endpoint, topic, "movers")
