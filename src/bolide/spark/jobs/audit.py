@@ -316,7 +316,8 @@ def _phantom(path: Path, end: int, log_start: int, file_size: int) -> dict[str, 
 def _index_findings(spark: "SparkSession", config: StoreConfig, scope: Scope) -> list[Finding]:
     files = IndexFiles(config.index_slots, config.index_entries_max, tuple(scope.log_files))
     found = [_finding(row) for row in _collected(spark, scope.index_files, partial(_check_index, files))]
-    if scope.parts:
+    # Of a file that cannot be read no key is known, and all of them would be missed.
+    if scope.parts and all(Path(path).stat().st_size == files.size for path in scope.index_files):
         kept = spread_over(spark, scope.parts, partial(_log_keys, config), _KEYS_DDL)
         filed = spread_over(spark, scope.index_files, partial(index_keys, files), _KEYS_DDL)
         missing = kept.join(filed, ["hash", "physical"], "left_anti") if scope.index_files else kept
