@@ -261,16 +261,16 @@ def stats(
     with job("stats", master, settings) as (spark, tell):
         from bolide.spark.jobs.frames import messages
         from bolide.spark.jobs.page import page_of
-        from bolide.spark.jobs.stats import statistics
+        from bolide.spark.jobs.stats import READ, statistics
 
         where = where_of(namesrv, stores, lake, topics, since, until)
         if dry_run:
-            tasks = messages(spark, where, ("topic",)).rdd.getNumPartitions()
+            asked = messages(spark, where, READ).columns
         else:
             lag = _lag(namesrv) if where.cluster else None
             found = statistics(spark, where, lag=lag, tell=tell)
     if dry_run:
-        typer.echo(f"{tasks} tasks would read these messages twice")
+        typer.echo(f"the columns {', '.join(asked)} of these messages would be read twice")
         return
     if html is not None:
         html.write_text(page_of(found, "Bolide: what went through"), "utf-8")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Rows = list[dict[str, Any]]
-_READ = ("topic", "tags", "queue_id", "queue_offset", "born_ts", "store_ts", "body_size")
+READ = ("topic", "tags", "queue_id", "queue_offset", "born_ts", "store_ts", "body_size")
 # The user's topics, and those in which failures lie; at a broker the system's own are none of these figures.
 _PATTERN = "%(?:RETRY|DLQ)%.+|RMQ_SYS_TRACE_TOPIC|(?!(?i:rmq_sys_)|SCHEDULE_TOPIC|TBW102|SELF_TEST).+"
 _ROWS_MAX = 100_000
@@ -60,7 +60,7 @@ def statistics(spark: "SparkSession", where: Where, *, lag: Rows | None = None, 
     if where.cluster and not where.topics:
         where = replace(where, cluster={**where.cluster, "subscribePattern": _PATTERN})
     with watched(spark, tell):
-        frame = messages(spark, where, _READ)
+        frame = messages(spark, where, READ)
         found = Statistics()
         _sum(frame, found)
         found.delays = _delays(frame)
