@@ -1,17 +1,25 @@
 """`bolide transaction` as people and programs type it, against a broker with open transactions."""
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import bolide
 from bolide.testing import Cluster, cluster
 from tests.cli.test_dlq import run
-from tests.cli.test_messages import told
 from tests.cli.test_namesrv import wait_for
 
 SLOW = {"transactionOpBatchInterval": 50}
 QUICK = {"transactionCheckInterval": 50, "transactionTimeOut": 20, "transactionCheckMax": 2}
+
+
+def listed(namesrv: str, *options: str) -> list[dict[str, Any]]:
+    done = run(namesrv, "transaction", "list", *options, "--output", "json")
+    assert done.exit_code == 0, done.output
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
 
 
 def unsure(message: bolide.StoredMessage) -> bolide.Outcome:
@@ -34,12 +42,12 @@ def rocket() -> Iterator[Cluster]:
 
 
 def test_open_transactions_are_listed_and_decided_ones_are_not(rocket: Cluster) -> None:
-    (rows,) = told(rocket.namesrv, "transaction", "list")
+    rows = listed(rocket.namesrv)
     assert [(row["topic"], row["group"], row["keys"], row["checks"]) for row in rows] == [
         ("Transfers", "transfers", "t-open", 0)
     ]
     assert rows[0]["age s"] >= 0
-    assert told(rocket.namesrv, "transaction", "list", "--group", "another") == [[]]
+    assert listed(rocket.namesrv, "--group", "another") == []
     shown = run(rocket.namesrv, "transaction", "list")
     assert rows[0]["id"] in shown.output
     assert "no transaction was given up" in run(rocket.namesrv, "transaction", "list", "--given-up").output
@@ -70,7 +78,7 @@ def test_what_was_given_up_is_shown_and_taken_up_again() -> None:
         with producer.transaction("Transfers", b"x", keys="t-1") as transaction:
             transaction.unknown()
         wait_for(lambda: bool(list(admin.given_up_transactions())))
-        ((row,),) = told(rocket.namesrv, "transaction", "list", "--given-up")
+        (row,) = listed(rocket.namesrv, "--given-up")
         assert (row["id"], row["checks"]) == (transaction.id, 2)
         answers.append(bolide.Outcome.COMMIT)
         done = run(rocket.namesrv, "transaction", "resume", row["broker's id"])

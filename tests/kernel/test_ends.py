@@ -62,7 +62,7 @@ def test_one_way_ends_are_taken_and_all_else_is_left(kernel: Any) -> None:
 
 
 @twins
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.builds(
