@@ -27,6 +27,7 @@ from bolide.remoting.config import ConnectConfig
 from bolide.testing import AsyncCluster
 from tests.client.scenes import gathering, on_uvloop, stage
 from tests.remoting.loops import eventually
+from tests.tidy.source import ROOT
 
 KEYS = {"accessKey": "ak", "secretKey": "secret-of-tests"}
 GROUP, TOPIC, LIMIT_S = "G", "T", 30
@@ -332,3 +333,10 @@ async def test_a_process_that_is_not_needed_is_ended_and_started_again() -> None
     process.close()
     with pytest.raises(FilterFailed, match="replaced"):
         await process.decide(b"")
+
+
+@pytest.mark.feature("F279")
+def test_the_page_says_when_a_filter_server_pays() -> None:
+    page = (ROOT / "docs" / "filtering.md").read_text("utf-8")
+    assert "a filter server beside the broker, in a process of its own" in page
+    assert "The broker does nothing for it but tell where it is" in " ".join(page.split())

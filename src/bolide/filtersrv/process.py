@@ -132,5 +132,9 @@ class FilterProcess:
 
     def _kill(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.returncode is None:
             process.kill()
