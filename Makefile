@@ -9,7 +9,7 @@ BUILT := $(VENV)/built
 SPARK := $(VENV)/spark
 PYTEST := $(BIN)/python -m pytest -q
 # Two at a time, as many as the smallest machine has cores; what must stay together says so (tests/conftest.py).
-SIDE_BY_SIDE := -n 2 --dist loadgroup
+SIDE_BY_SIDE := -n 2
 
 # The rooms whose tests run on both kernels; real clients, crash loops and Spark run once, on the compiled one.
 BOTH_KERNELS := $(wildcard tests/kernel tests/protocol tests/remoting tests/namesrv tests/store tests/broker)

@@ -1,20 +1,26 @@
 """Shared by all tests: nothing but what most of them need."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-SPARK_TESTS = Path(__file__).parent / "spark"
 
 # How long an example takes, or its making, says more of the machine's other work than of ours.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
+SPARK_TESTS = "tests/spark/"
 
-@pytest.hookimpl(tryfirst=True)  # before the processes that run the tests side by side look for the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A Spark session is a Java machine that takes seconds to start: one process has it, for all that ask for one."""
-    for item in items:
-        if SPARK_TESTS in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side (`-n 2`), each test goes to whoever is free, and all of Spark's to one: a session takes seconds to
+    start and a gigabyte to run. That group is the largest, so it begins first.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSession(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SPARK_TESTS if nodeid.startswith(SPARK_TESTS) else nodeid
+
+    return OneSession(config, log)
