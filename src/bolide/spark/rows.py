@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BODY_SIZE_MAX = 4 << 20
-_BUNDLE_SIZE, _BUNDLE_COUNT = 256 * 1024, 4096
+_BUNDLE_SIZE = 256 * 1024
+BUNDLE_COUNT_MAX = 4096
+STAGE_COUNT_MAX = 256  # a broker carries over a stage at a time, and serves nobody else meanwhile
 _TYPES = {
     "topic": ("string",),
     "body": ("binary", "string"),
@@ -134,8 +136,11 @@ class Bundle(NamedTuple):
 class Bundles:
     """Gathers rows by queue until they are worth a request."""
 
-    def __init__(self, route: Callable[[str], Route], ids: UniqueIds, turn: int) -> None:
+    def __init__(
+        self, route: Callable[[str], Route], ids: UniqueIds, turn: int, count_max: int = BUNDLE_COUNT_MAX
+    ) -> None:
         """`turn` is where the queues of rows without a shard begin, so that tasks do not all begin with the first."""
+        self._count_max = count_max
         self._route = route
         self._ids = ids
         self._turn = turn
@@ -152,7 +157,7 @@ class Bundles:
             return
         place = row.topic, None if row.shard is None else self._queue(row.topic, row.shard)
         items, held_size = self._held.get(place) or ([], 0)
-        if items and (held_size + size > _BUNDLE_SIZE or len(items) >= _BUNDLE_COUNT):
+        if items and (held_size + size > _BUNDLE_SIZE or len(items) >= self._count_max):
             yield self._bundle(place, items)
             items, held_size = [], 0
         items.append(item)

@@ -19,7 +19,7 @@ from bolide.errors import ConfigError
 from bolide.protocol.staging import Publish
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SinkOptions
-from bolide.spark.rows import Bundles, check_sink, rows_of
+from bolide.spark.rows import BUNDLE_COUNT_MAX, STAGE_COUNT_MAX, Bundles, check_sink, rows_of
 from bolide.spark.sending import Sending, unique_ids
 from bolide.spark.staging import Stage, Staging, publish
 
@@ -50,7 +50,8 @@ def write_rows(
     with Cluster(options.cluster) as cluster:
         staging = Staging(cluster, options, clock, query, batch, partition) if options.is_exactly_once else None
         sending = staging or Sending(cluster, options, clock)
-        bundles = Bundles(sending.route, unique_ids(clock), partition)
+        count_max = STAGE_COUNT_MAX if options.is_exactly_once else BUNDLE_COUNT_MAX
+        bundles = Bundles(sending.route, unique_ids(clock), partition, count_max)
         written = Written(query, batch, 0)
         number = 0
         for each in batches:
