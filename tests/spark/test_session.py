@@ -29,3 +29,10 @@ def test_the_shell_runs_a_command_and_a_script(spark, tmp_path):
     assert (ran.exit_code, ran.stdout.strip()) == (0, "6"), ran.output
     ran = CliRunner().invoke(app, ["spark-shell", str(script), "7"])
     assert (ran.exit_code, ran.stdout.strip()) == (0, "14"), ran.output
+
+
+def test_what_is_wrong_is_one_sentence_even_from_inside_of_spark(spark, tmp_path):
+    ran = CliRunner().invoke(app, ["lake", "stats", "--store", str(tmp_path / "nowhere")])
+    assert ran.exit_code == 2
+    assert "nowhere': is not a directory of this machine" in ran.stderr
+    assert "Traceback" not in ran.output
