@@ -35,7 +35,6 @@ from bolide.protocol.batch import encode_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
-from bolide.protocol.records import decode_records
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from interop.process import await_that
@@ -152,8 +151,17 @@ async def walk_queue(client: Client, address: str, queue_id: int) -> tuple[int, 
             return offset, found
         assert answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY), answer
         if answer.code == ResponseCode.SUCCESS:
-            found += len(decode_records(answer.body))
+            found += count_records(answer.body)
         offset = PullMessageAnswer.decode(answer.fields).next_offset
+
+
+def count_records(body: bytes) -> int:
+    """How many came, by their sizes alone: it is the broker that is measured, and client and broker share two cores."""
+    count = at = 0
+    while at < len(body):
+        at += int.from_bytes(body[at : at + 4], "big")
+        count += 1
+    return count
 
 
 def tell(options: argparse.Namespace, rates: dict[str, list[float]], found: int) -> dict[str, Any]:
