@@ -36,6 +36,7 @@ class Nowhere:
     queue = MessageQueue("T", "a", 0)
     is_dropped = False
     is_paused = False
+    replier = None
 
     @property
     def decide(self) -> Decide:
