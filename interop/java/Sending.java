@@ -55,7 +55,11 @@ final class Sending {
             String start = options.text("prefix", "message") + "-" + i;
             byte[] body = bytes(start + noise(options.number("size", 0) - start.length()));
             String key = options.text("key", "key") + "-" + i;
-            messages.add(new Message(options.text("topic"), options.text("tag", ""), key, body));
+            Message message = new Message(options.text("topic"), options.text("tag", ""), key, body);
+            if (options.number("level", 0) > 0) {
+                message.setDelayTimeLevel(options.number("level", 0));
+            }
+            messages.add(message);
         }
         return messages;
     }
