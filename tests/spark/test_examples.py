@@ -58,6 +58,7 @@ def test_a_declared_pipeline_reads_a_topic_and_writes_another(spark, rocket, tmp
             producer.send("PipelineOrders", json.dumps(order).encode(), keys=[f"o-{number}"])
     command = [sys.executable, str(ROOT / "examples" / "pipeline" / "run.py"), "--work", str(tmp_path)]
     environment = {**os.environ, "NAMESRV_ADDR": rocket.namesrv, "PYTHONPATH": str(ROOT / "src")}
+    environment["SPARK_TESTING"] = "1"  # Spark Connect takes a free port then, and not always the same
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = spark.read.parquet(str(tmp_path / "warehouse" / "revenue")).collect()
