@@ -52,6 +52,16 @@ def own_address() -> str | None:
     return None if host.startswith("127.") else host
 
 
+def test_sql_recalls_and_the_trace_topic_are_on_unless_they_are_set_off(tmp_path: Path) -> None:
+    def settings(*arguments: str) -> dict[str, str]:
+        with running(tmp_path, "up", *FREE_PORTS, *SMALL, *arguments) as up:
+            return read_properties(ask(up.broker, Command(26)).body.decode())
+
+    keys = ("enablePropertyFilter", "recallMessageEnable", "traceTopicEnable")
+    assert [settings()[key] for key in keys] == ["true"] * 3
+    assert settings("--set", "enablePropertyFilter=false")["enablePropertyFilter"] == "false"
+
+
 @pytest.mark.feature("F001", "F005")
 def test_the_ready_file_names_both_and_the_first_message_is_taken_and_given_back(tmp_path: Path) -> None:
     with running(tmp_path, "up", *FREE_PORTS, *SMALL) as up:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 DATA = "bolide-data"
 NAMESRV_PORT = 9876
+# Off in RocketMQ unless an operator thinks of them; here there is none, and whoever tries them expects them to work.
+WELCOMING = {"enablePropertyFilter": "true", "recallMessageEnable": "true", "traceTopicEnable": "true"}
 _EPILOG = (
     "Settings have RocketMQ's names, a broker's or a name server's; later ones win: FILE, then --set, then options of "
     "their own."
@@ -77,7 +79,7 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     from bolide.broker import config as broker
     from bolide.namesrv import config as namesrv
 
-    settings = {"bindAddress": HOST, "storePathRootDir": DATA} | read_broker_settings(options, DATA)
+    settings = {"bindAddress": HOST, "storePathRootDir": DATA, **WELCOMING} | read_broker_settings(options, DATA)
     if settings.pop("namesrvAddr", ""):
         log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
     if settings.get("tls.server.mode") == "enforcing":
@@ -136,8 +138,8 @@ def _greet(config: "BrokerConfig", namesrv: "Server", broker: "Server") -> None:
         f"  broker            {', '.join(broker.addresses)}, name {config.name}",
         f"  messages          {config.store.root.absolute()}",
         f"  clients           export NAMESRV_ADDR={config.namesrv}",
-        f"  send one          mqadmin sendMessage -n {config.namesrv} -t Hello -p 'Hello, Bolide'",
-        f"  look around       mqadmin topicStatus -n {config.namesrv} -t Hello",
+        f"  send one          bolide send -n {config.namesrv} Hello 'Hello, Bolide'",
+        f"  look around       bolide topic show -n {config.namesrv} Hello",
         f"  look at the log   bolide store inspect {shlex.quote(str(config.store.root))}",
         "  stop              Ctrl-C",
     ]
