@@ -1,10 +1,13 @@
 """SQL92 as RocketMQ means it: every result that was taken from the original, and what follows from its rules."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.filter.sql import EXPRESSION_LENGTH_MAX, SqlError, compile_sql
+from bolide.kernel import plain_filter
 
 T, F, U, E, P = True, False, None, "error", "parse"
 
@@ -127,11 +130,25 @@ def test_what_follows_from_the_rules(expression: str, properties: dict[str, str]
         ("a and 'x'", "a text stands where a condition must"),
         ("(" * 200 + "a", "deep"),
         ("a" * (EXPRESSION_LENGTH_MAX + 1), "characters"),
+        ("a = " + "1" * 5_000, "1111 at character 4 does not fit 64 bits"),
+        ("a = 1" + "0" * 5_000 + ".5", "0000 at character 4 is no number"),
     ],
 )
 def test_what_is_no_expression_is_refused_with_the_place_and_the_reason(expression: str, why: str) -> None:
     with pytest.raises(SqlError, match=why):
         compile_sql(expression)
+
+
+@pytest.mark.parametrize("expression", ["a > 0.5", "a > b", "a = 1.5"])
+def test_a_long_row_of_digits_that_is_no_number_is_seen_to_be_none_at_once(expression: str) -> None:
+    predicate, digits = compile_sql(expression), "1" * 30_000
+    properties = {"a": f"{digits}x", "b": f"{digits}.{digits}x"}
+    encoded = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+    started_s = time.process_time()
+    assert predicate.outcome(properties) == "error"
+    assert predicate.passes(encoded) is False
+    assert plain_filter._DECIMAL.fullmatch(properties["b"].encode()) is None
+    assert time.process_time() - started_s < 2  # it took a minute when there were many ways to read them
 
 
 TABLE = {True: "a IS NULL", False: "a IS NOT NULL", None: "a = 'x'"}

@@ -292,7 +292,8 @@ def _read_like(text: str, number: float) -> float:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-_DOUBLE = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?|[+-]?(?:NaN|Infinity)")
+# One way to read each text, or a long row of digits that ends badly would be tried in as many ways as it has pairs.
+_DOUBLE = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?|[+-]?(?:NaN|Infinity)")
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 

@@ -42,6 +42,8 @@ __all__ = ["SQL92", "Predicate", "SqlError", "compile_sql"]
 SQL92 = "SQL92"
 # So long a text takes some 20 ms to compile, and everybody on the loop waits for it.
 EXPRESSION_LENGTH_MAX = 16_384
+_DIGITS_MAX = 19  # of a number of 64 bits
+_SHOWN_MAX = 40
 
 
 class Predicate:
@@ -222,15 +224,15 @@ def _unquoted(text: str) -> str:
 
 
 def _integer(token: Token) -> int:
-    number = int(token.text.rstrip("lL"))
-    if number > INT64_MAX:
-        raise SqlError(f"{token.text} at character {token.position} does not fit 64 bits")
-    return number
+    digits = token.text.rstrip("lL")
+    if len(digits) > _DIGITS_MAX or int(digits) > INT64_MAX:  # Python reads no number of thousands of digits at all
+        raise SqlError(f"{token.text[:_SHOWN_MAX]} at character {token.position} does not fit 64 bits")
+    return int(digits)
 
 
 def _float(token: Token) -> float:
     number = float(token.text)
     # RocketMQ takes numbers from the smallest positive double on, so 0.0 is refused like one that is too large.
     if number == 0.0 or math.isinf(number):
-        raise SqlError(f"{token.text} at character {token.position} is no number that can be compared")
+        raise SqlError(f"{token.text[:_SHOWN_MAX]} at character {token.position} is no number that can be compared")
     return number

@@ -55,7 +55,7 @@ _INT32_MAX = 0x7FFF_FFFF
 _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 # Decimal numbers of up to 15 digits, which a double holds exactly; everything longer or stranger is asked about.
-_DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
+_DECIMAL = re.compile(rb"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _DIGITS_MAX = 15
 _BLANKS = bytes(range(0x21))
 _HOLDS = (operator.gt, operator.ge, operator.lt, operator.le)
