@@ -65,7 +65,7 @@ async def serving(root: Path) -> AsyncIterator[Rig]:
     async with tables(root, clock, **SMALL) as kept:
         with Store.open(kept.current.config.store, clock) as store:
             stats = Stats(clock)
-            status = Status(kept.current, kept.topics, stats, store, clock, kept.aside)
+            status = Status(kept.current, kept.topics, stats, store, clock, kept.aside, timers=None)
             answered = status.handlers()
             handlers = Handlers(answered, refusals(answered))
             async with served(Table(handlers.serve)) as server:

@@ -64,6 +64,32 @@ def test_after_a_stop_everything_comes_once(tmp_path: Path) -> None:
             await pass_s(20)
             assert sorted(late.bodies) == [b"0", b"1", b"2", b"3", b"4"]
             assert late.timers.files.counts.table["Orders"].count == 0
+            assert late.timers.files.waiting_count == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_after_a_start_the_waiting_are_counted(tmp_path: Path, is_killed: bool) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(START_MS)
+
+        async def act(late: Timed) -> None:
+            for number in range(5):
+                await late.delay(2 + number, b"%d" % number, f"u{number}")
+            await pass_s(3.5)
+            assert late.timers.files.waiting_count == 3
+
+        if is_killed:
+            await killed(tmp_path, clock, act)
+        else:
+            async with timing(tmp_path, clock) as late:
+                await act(late)
+        async with timing(tmp_path, clock) as late:
+            await pass_s(0.1)
+            assert late.timers.files.waiting_count == 3
+            await pass_s(9)
+            assert late.timers.files.waiting_count == 0
 
     run(scenario())
 
@@ -165,6 +191,27 @@ def test_a_torn_unit_is_cut_off_and_its_message_filed_again(tmp_path: Path) -> N
             assert sorted(late.bodies) == [b"0", b"1", b"2", b"3"]
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    "content", [bytes(20), b"\0\0\0\x34" + (-7).to_bytes(8, "big", signed=True)], ids=["no unit", "no way"]
+)
+def test_a_chain_that_is_damaged_says_where_and_how_many_are_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path) as late:
+            for number in range(5):
+                await late.delay(5, b"%d" % number, f"u{number}")
+            await pass_s(2)
+            overwrite(tmp_path, "timerlog/0*", 2 * UNIT_SIZE, content)
+            await pass_s(4)
+            assert late.bodies == [b"3", b"4"]
+            assert late.timers.files.waiting_count == 0
+
+    run(scenario())
+    (line,) = [record.message for record in caplog.records if "timer's log" in record.message]
+    assert line.startswith(f"the timer's log is damaged or gone at {2 * UNIT_SIZE}: 3 messages")
 
 
 def test_units_that_were_lost_behind_a_durable_wheel_are_filed_again(tmp_path: Path) -> None:

@@ -3,16 +3,23 @@
 import asyncio
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from bolide.broker.processors.status import Status
 from bolide.model.queue import QueueKey
+from bolide.protocol.bodies.routes import KVTable
+from bolide.protocol.command import Command
 from bolide.protocol.headers.send import SendMessageAnswer
 from bolide.protocol.ids import RecallHandle, encode_recall_handle, parse_recall_handle
+from bolide.remoting.session import Request
 from bolide.store.record import Draft
 from bolide.testing import VirtualClock, run
-from tests.broker.timing import START_MS, pass_s, timing
+from tests.broker.timing import START_MS, Timed, pass_s, timing
+
+TIMER_IDLE = {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0"}
+TIMER_IDLE |= {"timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
 
 
 @pytest.mark.feature("X02")
@@ -259,6 +266,40 @@ def test_a_clock_that_is_set_back_delivers_nothing_early_and_nothing_twice(tmp_p
         async with timing(tmp_path, clock) as late:
             await pass_s(96)
             assert late.bodies == [b"a", b"c", b"b"]
+
+    run(scenario())
+
+
+def status(late: Timed) -> dict[str, str]:
+    kept, side = late.sending.tables, late.sending
+    answerer = Status(kept.current, kept.topics, side.stats, side.store, late.clock, kept.aside, late.timers)
+    request = Request(Command(28), cast(Any, None), late.clock.monotonic_s())
+    table = KVTable.decode(answerer.runtime(request).body).table
+    return {name: value for name, value in table.items() if name.startswith("timer")}
+
+
+@pytest.mark.feature("X02")
+def test_the_status_tells_what_waits_and_what_is_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path) as late:
+            assert status(late) == TIMER_IDLE
+            for number in range(4):
+                await late.delay(5, b"%d" % number, f"u{number}")
+            gone = SendMessageAnswer.decode((await late.delay(9, b"gone", "u4")).fields).recall_handle
+            assert late.recall(str(gone)).code == 0
+            await pass_s(2)
+            assert status(late) == {**TIMER_IDLE, "timerCongestNum": "4", "timerEnqueueTps": "3.0"}
+            late.sending.store.is_disk_full = True
+            await pass_s(8)
+            assert (status(late)["timerReadBehind"], status(late)["timerCongestNum"]) == ("6", "4")
+            late.sending.store.is_disk_full = False
+            await pass_s(2)
+            assert (status(late)["timerReadBehind"], status(late)["timerCongestNum"]) == ("0", "0")
+            assert float(status(late)["timerDequeueTps"]) == pytest.approx(4 / late.passed_s)
+        async with timing(tmp_path, late.clock, timerStopEnqueue="true") as late:
+            await late.delay(3)
+            await pass_s(5)
+            assert status(late) == {**TIMER_IDLE, "timerOffsetBehind": "1"}
 
     run(scenario())
 

@@ -286,7 +286,7 @@ def test_units_of_a_slot_are_a_chain_that_is_followed_back(waits: Any) -> None:
     assert (kinds, then) == (b"\x01\x01\x01", -1)
     found, kinds, then = waits.walk_units(padded, 0, 520 + 3 * 52, STEP_MS, NOW_MS + 5000, 2)
     assert (len(found) // 20, kinds, then) == (2, b"\x01\x01", 520)
-    assert waits.walk_units(padded, 0, 572, STEP_MS, NOW_MS + 5000, 9) == (b"", b"", -1)  # another slot's
+    assert waits.walk_units(padded, 0, 572, STEP_MS, NOW_MS + 5000, 9) == (b"", b"", -2 - 572)  # another slot's
     assert waits.walk_units(padded[400:], 400, 52, STEP_MS, NOW_MS + 5000, 9) == (b"", b"", 52)  # another file's
 
 

@@ -116,7 +116,7 @@ class Broker:
         progress = Progress(self.current, *consuming, self.stats, clock)
         resets = Resets(self.current, *consuming)
         forwarding = Forwarding(self.current, self.members, self.topics, self.groups, store)
-        status = Status(self.current, self.topics, self.stats, store, clock, aside)
+        status = Status(self.current, self.topics, self.stats, store, clock, aside, self.timers)
         topic_calls = TopicCalls(
             self.topics, self.offsets, store, self.current, self.stats, keeper, announced=self.announced
         )

@@ -34,6 +34,8 @@ class Moment(NamedTuple):
     found_count: float
     missed_count: float
     got_count: float
+    filed_count: float
+    timed_count: float
 
 
 class Flow:
@@ -75,6 +77,8 @@ class Stats:
         self.put_total = Flow()
         self.got_total = Flow()
         self.missed_count = 0
+        self.filed_count = 0  # timed messages that began to wait
+        self.timed_count = 0  # and those whose time came
         self.took_max_ms = 0
         self._took_counts = [0] * len(_TOOK_NAMES)
         self._puts: dict[str, Flow] = {}
@@ -246,7 +250,15 @@ class Stats:
 
     def _moment(self) -> Moment:
         got = self.got_total
-        return Moment(self._clock.monotonic_s(), self.put_total.count, got.times, self.missed_count, got.count)
+        return Moment(
+            self._clock.monotonic_s(),
+            self.put_total.count,
+            got.times,
+            self.missed_count,
+            got.count,
+            self.filed_count,
+            self.timed_count,
+        )
 
     def _flows(self) -> list[Flow]:
         return [self.put_total, self.got_total, *(flow for table in self._tables() for flow in table.values())]

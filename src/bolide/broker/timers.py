@@ -28,7 +28,7 @@ from bolide.broker.timer_files import TimerFiles
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.plain_records import ENTRY_SIZE
-from bolide.kernel.plain_waits import KIND_MARK, KIND_PLAIN, KIND_ROLL
+from bolide.kernel.plain_waits import KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
@@ -45,6 +45,7 @@ _RETRY_S = 0.5
 _CLEAN_EVERY_S = 30.0
 _EMPTY_SLOTS_MAX = 4096  # are passed in one turn of the loop
 _CHUNKS_MAX = 32  # of a slot are looked through in one turn
+_KIND_AT = 15  # in a unit: the last byte of its kind, which is all of it that counts
 log = logging.getLogger(__name__)
 
 
@@ -81,6 +82,17 @@ class Timers:
     def load_at(self, due_ms: int) -> int:
         """How many messages wait in the slot of a time."""
         return self.files.wheel.slot(due_ms).load
+
+    @property
+    def behind_s(self) -> int:
+        """By how many whole seconds delivering is late; 0 where nothing waits."""
+        is_idle = self.files.latest_ms < self.read_ms
+        return 0 if is_idle else max(0, self._clock.now_ms() - self.read_ms) // 1000
+
+    @property
+    def unfiled_count(self) -> int:
+        """How many timed messages are stored, and not filed yet."""
+        return max(0, self._store.max_offset(_QUEUE) - self.files.check.queue_offset)
 
     # The loop
 
@@ -173,6 +185,8 @@ class Timers:
             files.wheel.reserve(changes)
             files.log.append(units)
             files.latest_ms = max(files.latest_ms, files.wheel.apply(changes))
+            files.waiting_count += _load(units[_KIND_AT::UNIT_SIZE])
+            self._stats.filed_count += len(units) // UNIT_SIZE
         for place in unreadable:
             log.error("a timed message is passed over: no whole record, or no time physical_offset=%d", place)
         for topic, change in counts:
@@ -200,6 +214,7 @@ class Timers:
                 if slot.last >= 0 and not await self._deliver(slot):
                     return
                 self.read_ms += self._step_ms
+                self.files.waiting_count -= slot.load
             passed += 1
             if slot.last >= 0 or passed % _EMPTY_SLOTS_MAX == 0:
                 self.files.is_changed = True
@@ -209,15 +224,21 @@ class Timers:
         """The messages of a slot, oldest first; false if it was given up, because the store refuses at the stop."""
         starts: list[int] = []
         marks: set[bytes] = set()
-        for position, entries, kinds in self._chunks(slot, slot.last):
+        position, load = slot.last, 0
+        while position >= 0:
             starts.append(position)
+            entries, kinds, position = self._chunk(slot, position)
+            load += _load(kinds)
             if not _are_plain(kinds):
                 marks |= self._marks(entries, kinds)
             if len(starts) % _CHUNKS_MAX == 0:
                 await asyncio.sleep(0)
+        if position < -1:
+            text = "the timer's log is damaged or gone at %d: %d messages that were due at %d ms are lost"
+            log.error(text, -2 - position, slot.load - load, slot.time_ms)
         recalled = frozenset(marks)
-        for position in reversed(starts):
-            _, entries, kinds = next(self._chunks(slot, position))
+        for start in reversed(starts):
+            entries, kinds, _ = self._chunk(slot, start)
             for part, rolls in _parts(entries, kinds):
                 if not await self._deliver_part(part, rolls, recalled):
                     return False
@@ -249,27 +270,25 @@ class Timers:
         for topic, count, size, recalled_count in relaid.tallies:
             if count:
                 self._stats.put(topic, count, size)
+                self._stats.timed_count += 0 if rolls else count
             if is_counted and not rolls:
                 self.files.counts.add(topic, -count - recalled_count)
         self.files.is_changed = True
         return relaid.seen
 
-    def _chunks(self, slot: Slot, position: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """The units of a slot from a place back, a few at a time; each few are oldest first."""
-        while position >= 0:
-            start, entries, kinds = position, b"", b""
-            while position >= 0 and len(kinds) < BATCH_COUNT_MAX:
-                segment = self.files.log.find(position)
-                if segment is None:
-                    log.error("units of a timer slot are gone slot=%d position=%d", slot.time_ms, position)
-                    position = -1
-                    break
-                left = BATCH_COUNT_MAX - len(kinds)
-                older, older_kinds, position = kernel.walk_units(
-                    segment.view, segment.base, position, self._step_ms, slot.time_ms, left
-                )
-                entries, kinds = older + entries, older_kinds + kinds
-            yield start, entries, kinds
+    def _chunk(self, slot: Slot, position: int) -> tuple[bytes, bytes, int]:
+        """A few units of a slot from a place back, oldest first, and where it goes on, as `kernel.walk_units` says."""
+        entries, kinds = b"", b""
+        while position >= 0 and len(kinds) < BATCH_COUNT_MAX:
+            segment = self.files.log.find(position)
+            if segment is None:
+                return entries, kinds, -2 - position
+            left = BATCH_COUNT_MAX - len(kinds)
+            older, older_kinds, position = kernel.walk_units(
+                segment.view, segment.base, position, self._step_ms, slot.time_ms, left
+            )
+            entries, kinds = older + entries, older_kinds + kinds
+        return entries, kinds, position
 
     def _marks(self, entries: bytes, kinds: bytes) -> set[bytes]:
         """The unique keys that are recalled by these units; each mark is off the count again."""
@@ -326,6 +345,11 @@ class Timers:
 def _are_plain(kinds: bytes) -> bool:
     """Whether none rolls or recalls; asked in one step, for nearly always it is so."""
     return not kinds.strip(bytes([KIND_PLAIN]))
+
+
+def _load(kinds: bytes) -> int:
+    """What units are in the count of their slot: a recall takes one off."""
+    return len(kinds) if _are_plain(kinds) else len(kinds) - 2 * sum(kind & KIND_MARK > 0 for kind in kinds)
 
 
 def _parts(entries: bytes, kinds: bytes) -> Iterator[tuple[bytes, bool]]:

@@ -590,10 +590,10 @@ def walk_units(units, base, position, step_ms, slot_ms, count_max):
             before = <int64_t>get64(unit + 4)
             kind = <int32_t>get32(unit + 12)
             if (
-                get32(unit) != UNIT or not 0 < kind <= KIND_MAX or before >= at
+                get32(unit) != UNIT or not 0 < kind <= KIND_MAX or not -1 <= before < at
                 or floor_of(<int64_t>get64(unit + 16) + <int32_t>get32(unit + 24), step) != wanted
             ):
-                at = -1
+                at = -2 - at
                 break
             entry -= ENTRY
             memcpy(entry, unit + 28, 12)

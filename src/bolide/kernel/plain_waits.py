@@ -247,15 +247,15 @@ def walk_units(
     """Follow a slot's units back from position on: entries and kinds, the oldest first, and where it goes on.
 
     An entry has the place and size of a message and when it was filed. units is one file of the timer's log, which
-    begins at base. -1 means that there are no more: the chain ended, or came to what is no unit of this slot.
+    begins at base. -1 means that the chain ended; -2 - p that it broke at p, where no unit of this slot is.
     """
     entries: list[bytes] = []
     kinds = bytearray()
     while base <= position <= base + len(units) - UNIT_SIZE and len(entries) < count_max:
         size, before, kind, filed_ms, delay_ms, place, place_size, _, _ = _UNIT.unpack_from(units, position - base)
         is_ours = size == UNIT_SIZE and 0 < kind <= _KIND_MAX and (filed_ms + delay_ms) // step_ms == slot_ms // step_ms
-        if not is_ours or before >= position:
-            return b"".join(reversed(entries)), bytes(reversed(kinds)), -1
+        if not is_ours or not -1 <= before < position:
+            return b"".join(reversed(entries)), bytes(reversed(kinds)), -2 - position
         entries.append(_ENTRY.pack(place, place_size, filed_ms))
         kinds.append(kind)
         position = before

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from bolide import __version__
 from bolide.broker.config import RULES, CurrentConfig, shown, updated
 from bolide.broker.stats import Stats
+from bolide.broker.timers import Timers
 from bolide.broker.topics import Topics
 from bolide.clock import Clock
 from bolide.errors import Refusal, StoreError
@@ -38,10 +39,17 @@ log = logging.getLogger(__name__)
 
 
 class Status:
-    """The broker about itself. `aside` is the thread that owns the small files."""
+    """The broker about itself. `aside` is the thread that owns the small files; a broker may be without timers."""
 
     def __init__(
-        self, current: CurrentConfig, topics: Topics, stats: Stats, store: Store, clock: Clock, aside: Executor
+        self,
+        current: CurrentConfig,
+        topics: Topics,
+        stats: Stats,
+        store: Store,
+        clock: Clock,
+        aside: Executor,
+        timers: Timers | None,
     ) -> None:
         self._current = current
         self._topics = topics
@@ -49,6 +57,7 @@ class Status:
         self._store = store
         self._clock = clock
         self._aside = aside
+        self._timers = timers
         self._version = DataVersion(timestamp=clock.now_ms())
 
     def handlers(self) -> dict[int, Handler]:
@@ -66,7 +75,7 @@ class Status:
 
     def runtime(self, request: Request) -> Command:
         """28: what brokerStatus and clusterList print."""
-        table = {**self._life(), **self._traffic(), **self._log_state(), **self._idle_pools()}
+        table = {**self._life(), **self._traffic(), **self._log_state(), **self._timing(), **self._idle_pools()}
         return request.command.answer(ResponseCode.SUCCESS, body=KVTable(table=table).encode())
 
     def _life(self) -> dict[str, str]:
@@ -131,15 +140,20 @@ class Status:
             "pageCacheLockTimeMills": "0",
         }
 
+    def _timing(self) -> dict[str, str]:
+        timers, rates = self._timers, self._stats.rates(_RATE_SPANS_S[0])
+        return {
+            "timerReadBehind": str(0 if timers is None else timers.behind_s),
+            "timerOffsetBehind": str(0 if timers is None else timers.unfiled_count),
+            "timerCongestNum": str(0 if timers is None else timers.files.waiting_count),
+            "timerEnqueueTps": str(rates.filed_count),
+            "timerDequeueTps": str(rates.timed_count),
+        }
+
     def _idle_pools(self) -> dict[str, str]:
         table = {
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
         for pool in _POOLS:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
