@@ -1,21 +1,28 @@
 """The README is true: its program runs, its commands exist, its links lead somewhere."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from bolide.cli.app import app
+from bolide.cli.main import SERVERS
 from bolide.testing import cluster
 from tests.cli.test_namesrv import LIMIT_S, environment
 from tests.tidy.source import ROOT
 
 README = (ROOT / "README.md").read_text("utf-8")
+# The second one is for Spark: tests/spark/test_examples.py runs it.
+PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_program_sends_and_gets_what_it_sent(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    program = PROGRAMS[0]
     with cluster() as rocket:
         done = subprocess.run(
             [sys.executable, "-c", program.replace("127.0.0.1:9876", rocket.namesrv)],
@@ -32,7 +39,7 @@ def test_the_program_sends_and_gets_what_it_sent(tmp_path: Path) -> None:
 
 
 def test_the_program_is_about_twenty_lines() -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    program = PROGRAMS[0]
     assert len([line for line in program.splitlines() if line.strip()]) <= 20
 
 
@@ -45,6 +52,23 @@ def test_every_page_it_links_exists() -> None:
     pages = [page for page in re.findall(r"\]\(([^)]+)\)", README) if not page.startswith("http")]
     assert pages
     assert [page for page in pages if not (ROOT / page).is_file()] == []
+
+
+def test_it_leads_to_every_page() -> None:
+    assert {path.name for path in (ROOT / "docs").iterdir()} - set(re.findall(r"\]\(docs/([^)]+)\)", README)) == set()
+
+
+@pytest.mark.parametrize("line", re.findall(r"^bolide (.*)", README, re.MULTILINE))
+def test_every_command_and_option_it_types_is_there(line: str) -> None:
+    for typed in line.partition("  #")[0].split(" && "):
+        words = shlex.split(typed.removeprefix("bolide ").rstrip(" &"))
+        if words[0] not in SERVERS:
+            path = [word for word in words[:2] if re.fullmatch(r"[a-z-]+", word)]
+            command: Any = get_command(app)
+            while path and hasattr(command, "commands"):
+                command = command.commands[path.pop(0)]
+            known = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in words if re.match(r"--?[a-z]", word)} - known == set()
 
 
 def test_the_sample_of_a_remark_is_one_the_name_server_gives() -> None:

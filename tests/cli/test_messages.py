@@ -201,10 +201,10 @@ def test_the_cluster_is_shown_as_a_table_and_as_json(rocket: Cluster) -> None:
 
 def test_a_message_is_sent_for_later_and_taken_back() -> None:
     with cluster(settings={"recallMessageEnable": "true"}) as running:
-        (receipt,) = told(running.namesrv, "send", "Later", "tea", "--delay", "60")
+        (receipt,) = told(running.namesrv, "send", "Later", "tea", "--delay", "1m")
         assert told(running.namesrv, "recall", receipt["recall_handle"]) == [{"id": receipt["id"]}]
         done = run(running.namesrv, "send", "Later", "tea", "--deliver-at", "tomorrow")
-        assert (done.returncode, "must be a time such as" in done.stderr) == (2, True)
+        assert (done.returncode, "must be a time like" in done.stderr) == (2, True)
         done = run(running.namesrv, "send", "Later", "tea", "--delay", "1", "--delay-level", "2")
         assert "one of them says when" in done.stderr
         assert "is no recall handle" in run(running.namesrv, "recall", "nonsense").stderr

@@ -82,6 +82,14 @@ def test_the_program_of_the_page_runs_and_copies_what_it_says(spark, rocket, cap
     assert "new" in capsys.readouterr().out
 
 
+def test_the_program_of_the_readme_counts_by_tag(spark, rocket, capsys) -> None:
+    _, program = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    with bolide.Producer("readme", rocket.namesrv) as producer:
+        producer.send("Orders", b"two teas", tags="readme")
+    exec(compile(program.replace('"127.0.0.1:9876"', repr(rocket.namesrv)), "README.md", "exec"), {})
+    assert "readme" in capsys.readouterr().out
+
+
 def test_the_page_names_the_options_and_columns_that_there_are() -> None:
     known = {name for names in (options._SHARED, options._SOURCE, options._SINK) for name in names}
     known |= {alias for names in (options._SHARED, options._SOURCE) for aliases in names.values() for alias in aliases}

@@ -1,11 +1,12 @@
 """Imports point down: the table of floors, and the doors that lead out of them."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.tidy.source import Module, dotted, modules, nodes
+from tests.tidy.source import ROOT, Module, dotted, modules, nodes
 
 FLOORS: list[set[str]] = [
     {"kernel", "model", "errors", "clock", "files", "settings"},
@@ -43,6 +44,14 @@ def imported_rooms(module: Module) -> Iterator[tuple[ast.AST, str]]:
 
 def test_every_room_has_a_floor() -> None:
     assert {module.room for module in modules()} - FACES <= set(FLOOR_OF)
+
+
+def test_the_page_for_contributors_shows_the_same_floors() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    told = [
+        set(re.findall(r"[a-z]+", row)) for row in re.findall(r"^\d  ([a-z |]+?)(?:  disk .*)?$", page, re.MULTILINE)
+    ]
+    assert told[::-1] == FLOORS
 
 
 def test_no_import_climbs() -> None:

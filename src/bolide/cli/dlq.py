@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
@@ -15,7 +14,7 @@ from bolide.admin.admin import Admin
 from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
 from bolide.cli.start import fail, plain_errors
-from bolide.cli.topics import moment
+from bolide.cli.times import moment, time_ms
 
 T = TypeVar("T")
 _SHOWN_SIZE = 200
@@ -180,13 +179,6 @@ def _filter(
         ids=frozenset(ids or ()),
         topic=topic,
         reason=reason,
-        since_ms=0 if since is None else _time_ms("--since", since),
-        until_ms=EVER_MS if until is None else _time_ms("--until", until),
+        since_ms=0 if since is None else time_ms("--since", since),
+        until_ms=EVER_MS if until is None else time_ms("--until", until),
     )
-
-
-def _time_ms(option: str, text: str) -> int:
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        fail(f"{option} {text}: must be a time like 2026-05-01T12:00")

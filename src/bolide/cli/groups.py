@@ -1,7 +1,6 @@
 """`bolide group`: who consumes, how far they are, how failures are retried, and moving them."""
 
 import re
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -11,11 +10,10 @@ from bolide.admin.admin import Admin, ProgressRow
 from bolide.admin.backtracking import Move, Target
 from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.cli.start import fail
-from bolide.cli.topics import moment
+from bolide.cli.times import moment, span, span_ms, time_ms
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 app = typer.Typer(help="Consumer groups: who, how far, how retried, and moving them.", no_args_is_help=True)
 Group = Annotated[str, typer.Argument(help="the consumer group")]
 
@@ -134,24 +132,16 @@ def set_(
 
 def _policy(listed: str | None, growing: str) -> RetryPolicy:
     if listed is not None:
-        delays = [_span_ms("--retry-delays", word) for word in listed.split(",")]
+        delays = [span_ms("--retry-delays", word) for word in listed.split(",")]
         return RetryPolicy(type=RetryKind.CUSTOMIZED, customized_retry_policy=ListedDelays(next=delays))
     if growing == "levels":
         return RetryPolicy()
     words = growing.split(":")
     if len(words) != 3 or not words[2].isdecimal():
         fail(f"--backoff {growing}: must be first:longest:factor, as 5s:2h:2, or levels")
-    first, longest = (_span_ms("--backoff", word) for word in words[:2])
+    first, longest = (span_ms("--backoff", word) for word in words[:2])
     delays_ms = GrowingDelays(initial=first, max=longest, multiplier=int(words[2]))
     return RetryPolicy(type=RetryKind.EXPONENTIAL, exponential_retry_policy=delays_ms)
-
-
-def _span_ms(option: str, word: str) -> int:
-    """`500ms`, `10s`, `5m`, `2h`."""
-    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", word.strip())
-    if found is None:
-        fail(f"{option}: {word!r} is no time; write 500ms, 10s, 5m, 2h or 1d")
-    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _config_row(config: GroupConfig) -> dict[str, object]:
@@ -167,14 +157,9 @@ def _config_row(config: GroupConfig) -> dict[str, object]:
 def _said(policy: RetryPolicy) -> str:
     if policy.type is RetryKind.EXPONENTIAL:
         growing = policy.exponential_retry_policy or GrowingDelays()
-        return f"{_span(growing.initial)}, × {growing.multiplier} each time, at most {_span(growing.max)}"
+        return f"{span(growing.initial)}, × {growing.multiplier} each time, at most {span(growing.max)}"
     listed = policy.customized_retry_policy
-    return ", ".join(map(_span, listed.next)) if listed is not None and listed.next else "levels (10s to 2h)"
-
-
-def _span(span_ms: int) -> str:
-    unit = next((unit for unit in ("d", "h", "m", "s") if span_ms and span_ms % _UNITS_MS[unit] == 0), "ms")
-    return f"{span_ms // _UNITS_MS[unit]}{unit}"
+    return ", ".join(map(span, listed.next)) if listed is not None and listed.next else "levels (10s to 2h)"
 
 
 @app.command()
@@ -254,10 +239,9 @@ def _target(to: str, queue: MessageQueue | None) -> Target:
         return Target(0, queue=queue)
     if to.isdecimal():
         return Target(offset=int(to), queue=queue)
-    try:
-        return Target(int(datetime.fromisoformat(to).timestamp() * 1000), queue=queue)
-    except ValueError:
+    if not re.match(r"\d{4}-", to):
         fail(f"--to {to}: must be earliest, latest, a time like 2026-05-01T12:00, or an offset like 1200")
+    return Target(time_ms("--to", to), queue=queue)
 
 
 def _queue(topic: str, text: str | None) -> MessageQueue | None:

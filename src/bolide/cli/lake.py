@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,9 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bolide.admin.admin import Admin
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
 from bolide.cli.spark import Master, Settings, settings_of
-from bolide.cli.start import fail, plain_errors
+from bolide.cli.start import plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
+from bolide.cli.times import time_ms
 from bolide.errors import ClientError
 from bolide.model.topics import dead_letter_topic
 from bolide.spark.session import begun, demand_spark
@@ -45,21 +46,14 @@ Stores = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
 Since = Annotated[
-    str | None, typer.Option("--since", help="stored from then on: 2026-11-16, 2026-11-16T08:00, or milliseconds")
+    str | None,
+    typer.Option("--since", help="stored from then on: 2026-11-16 or 2026-11-16T08:00 (UTC), or milliseconds"),
 ]
 Until = Annotated[str | None, typer.Option("--until", help="stored before then")]
 
 
 def moment_ms(text: str | None, option: str) -> int | None:
-    """A time as people write it; without a zone it is UTC."""
-    if text is None or text.isdecimal():
-        return None if text is None else int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{option} {text}: write a date, a time like 2026-11-16T08:00, or milliseconds")
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return None if text is None else time_ms(option, text, UTC)
 
 
 @contextmanager

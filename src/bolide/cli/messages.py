@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from bolide import Consumer, MessageQueue, Producer, Receipt, Received, Sql, Sta
 from bolide.aio import PullConsumer
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
 from bolide.cli.start import fail, plain_errors
+from bolide.cli.times import span_ms, time_ms
 from bolide.client.delaying import When
 
 EVERYTHING = "*"
@@ -34,7 +34,7 @@ def send(
     keys: Annotated[list[str] | None, typer.Option("--keys", help="a key to find it by; may be repeated")] = None,
     properties: Annotated[list[str] | None, typer.Option("--property", help="name=value; may be repeated")] = None,
     shard: Annotated[str | None, typer.Option(help="messages of one shard keep their order")] = None,
-    delay: Annotated[float | None, typer.Option(help="deliver it so many seconds from now")] = None,
+    delay: Annotated[str | None, typer.Option(help="deliver it after so long: 90 (seconds), 30m, 2h")] = None,
     deliver_at: Annotated[
         str | None, typer.Option(help="deliver it then: 2026-01-31T08:00, or with a zone, 2026-01-31T08:00+01:00")
     ] = None,
@@ -72,15 +72,12 @@ def _receipt_line(receipt: Receipt) -> str:
     return f"{line} recall with: bolide recall {receipt.recall_handle}" if receipt.recall_handle else line
 
 
-def _when(delay: float | None, deliver_at: str | None, delay_level: int | None) -> When:
+def _when(delay: str | None, deliver_at: str | None, delay_level: int | None) -> When:
     when: When = {}
     if delay is not None:
-        when["delay"] = delay
+        when["delay"] = span_ms("--delay", delay) / 1000
     if deliver_at is not None:
-        try:
-            when["deliver_at"] = datetime.fromisoformat(deliver_at)
-        except ValueError:
-            fail(f"--deliver-at {deliver_at}: must be a time such as 2026-01-31T08:00 or 2026-01-31T08:00+01:00")
+        when["deliver_at"] = time_ms("--deliver-at", deliver_at) / 1000
     if delay_level is not None:
         when["delay_level"] = delay_level
     return when

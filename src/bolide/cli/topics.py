@@ -1,12 +1,12 @@
 """`bolide topic`: which there are, what is in them; create and delete."""
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from bolide.admin.admin import Admin
 from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.times import moment
 
 app = typer.Typer(help="Create, list, show and delete topics.", no_args_is_help=True)
 Topic = Annotated[str, typer.Argument(help="the topic")]
@@ -68,8 +68,3 @@ def delete(
 
     ask(namesrv, remove)
     typer.echo(f"topic {topic} deleted")
-
-
-def moment(time_ms: int) -> str:
-    """A time for people; nothing where there is none."""
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds") if time_ms > 0 else ""

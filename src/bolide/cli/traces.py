@@ -9,7 +9,7 @@ import typer
 from bolide.admin.traces import MessageTrace
 from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.cli.start import fail
-from bolide.cli.topics import moment
+from bolide.cli.times import moment
 from bolide.model.topics import TRACE_TOPIC
 
 

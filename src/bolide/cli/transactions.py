@@ -7,7 +7,7 @@ import typer
 from bolide.admin.admin import Admin
 from bolide.admin.transactions import OpenTransaction
 from bolide.cli.output import Format, Namesrv, Output, ask, show
-from bolide.cli.topics import moment
+from bolide.cli.times import moment
 from bolide.clock import SystemClock
 
 app = typer.Typer(help="Transactions: list what is undecided, resume what was given up.", no_args_is_help=True)

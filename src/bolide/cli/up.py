@@ -139,6 +139,7 @@ def _greet(config: "BrokerConfig", namesrv: "Server", broker: "Server") -> None:
         f"  messages          {config.store.root.absolute()}",
         f"  clients           export NAMESRV_ADDR={config.namesrv}",
         f"  send one          bolide send -n {config.namesrv} Hello 'Hello, Bolide'",
+        f"  read it           bolide consume -n {config.namesrv} Hello --from-beginning",
         f"  look around       bolide topic show -n {config.namesrv} Hello",
         f"  look at the log   bolide store inspect {shlex.quote(str(config.store.root))}",
         "  stop              Ctrl-C",
