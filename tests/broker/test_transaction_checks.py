@@ -10,6 +10,8 @@ import pytest
 from bolide.broker.transactions.checks import CheckRules, Step, judge
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.operations import read_offsets
+from bolide.protocol.properties import encode_properties
+from bolide.store.record import Draft
 from bolide.testing import run
 from tests.broker.transacting import COMMIT, ROLLBACK, UNKNOWN, Producer, Transacting, transacting
 
@@ -308,6 +310,19 @@ def test_op_records_of_both_ages_are_read() -> None:
     assert read_offsets(b"17,18,25,") == [17, 18, 25]
     assert read_offsets(b"17") == [17]
     assert read_offsets(b"x,,9,-4,") == [9]
+
+
+def test_op_records_that_name_what_never_was_cost_nothing(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        await rig.prepare()
+        body = b"0,999999999999999,%s," % (b"9" * 5_000)
+        properties = encode_properties({"TAGS": "d"})
+        rig.room.store.append([Draft("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, body, properties, 0, 0, 0, bytes(8))])
+        await rig.transactions.load()
+        assert rig.transactions.ended.how(0)
+        assert rig.transactions.ended.next_undecided(0) == 1
+
+    scenario(tmp_path, check, maxMessageSize="8192")
 
 
 def test_a_round_over_many_decided_ones_reads_none_of_them() -> None:

@@ -2,16 +2,18 @@
 
 import dataclasses
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bolide import kernel
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.command import Command
 from bolide.protocol.properties import parse_properties
-from bolide.store.record import decode
+from bolide.store.record import Draft, decode
 from bolide.testing import run
 from tests.broker.sending import message
 from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Sent, Transacting, transacting
@@ -139,6 +141,39 @@ def test_a_message_that_is_no_half_message_cannot_be_committed(tmp_path: Path) -
         rig.room.answer(message(properties="PGROUP\x01transfers\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02"))
         with pytest.raises(Refusal, match="no half message at 0"):
             rig.end(Sent(0, 0, "u"), COMMIT)
+
+    scenario(tmp_path, check)
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+def test_a_record_in_the_body_of_a_message_is_no_half_message_whatever_it_says(tmp_path: Path, oneway: bool) -> None:
+    async def check(rig: Transacting) -> None:
+        inside = rig.room.store.commitlog.end + 88  # where the body of the next message begins
+        text = b"PGROUP\x01transfers\x02REAL_TOPIC\x01Orders\x02REAL_QID\x012\x02"
+        forged = ("RMQ_SYS_TRANS_HALF_TOPIC", 0, b"pay", text, 0, 0, 0, bytes(8), 0, 0)
+        numbers = {("RMQ_SYS_TRANS_HALF_TOPIC", 0): 10**15}
+        record, *_ = kernel.lay_records([forged], inside, 0, bytes(8), numbers, (), 4096)
+        rig.room.answer(message(record))
+        assert rig.room.store.record_at(inside) is not None
+        half = Sent(10**15, inside, "u")  # as many marks would be a petabyte
+        with nullcontext() if oneway else pytest.raises(Refusal, match="no half message"):
+            rig.end(half, COMMIT, oneway=oneway)
+        rig.transactions.processor.finish()
+        assert rig.messages() == []
+
+    scenario(tmp_path, check)
+
+
+@pytest.mark.parametrize("topic", ["../../elsewhere", "..", "a/b"])
+def test_a_message_taken_up_again_cannot_name_a_place_outside_of_the_store(tmp_path: Path, topic: str) -> None:
+    async def check(rig: Transacting) -> None:
+        own = f"PGROUP\x01transfers\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02"
+        answer = await rig.room.sent(message(properties=own))
+        with pytest.raises(Refusal, match="is no half message"):
+            rig.ask(Command(323, fields={"topic": "Orders", "msgId": answer.fields["msgId"]}))
+        draft = Draft(topic, 0, b"x", b"", 0, 0, 0, bytes(8))
+        with pytest.raises(Refusal, match="cannot be stored"):
+            rig.room.store.append([draft])
 
     scenario(tmp_path, check)
 

@@ -120,6 +120,8 @@ def test_a_half_message_becomes_the_message_it_stands_for(kernel: Any) -> None:
         PLACE | {"PGROUP": "another"},
         PLACE | {"REAL_QID": "-1"},
         PLACE | {"REAL_TOPIC": "Bestände"},
+        PLACE | {"REAL_TOPIC": "../elsewhere"},
+        PLACE | {"REAL_TOPIC": ".."},
         {"PGROUP": "pg"},
     ],
 )

@@ -112,6 +112,9 @@ def test_a_due_message_is_laid_out_where_it_belongs_with_everything_it_had(waits
         b"REAL_TOPIC\x01" + b"x" * 128 + b"\x02REAL_QID\x013\x02",
         b"REAL_TOPIC\x01Bestell\xc3\xbcng\x02REAL_QID\x013\x02",
         b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x013\x02",
+        b"REAL_TOPIC\x01../../elsewhere\x02REAL_QID\x013\x02",
+        b"REAL_TOPIC\x01here/there\x02REAL_QID\x013\x02",
+        b"REAL_TOPIC\x01..\x02REAL_QID\x013\x02",
     ],
 )
 def test_a_message_without_a_home_is_named_and_passed_over(waits: Any, properties: bytes) -> None:

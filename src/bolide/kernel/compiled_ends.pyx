@@ -241,10 +241,10 @@ cdef void find_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nog
 
 cdef inline bint is_plain_topic(Span topic) noexcept nogil:
     cdef Py_ssize_t i
-    if not 0 < topic.size <= 127:
+    if not 0 < topic.size <= 127 or topic.at[0] == 46:
         return False
     for i in range(topic.size):
-        if topic.at[i] >= 0x80:
+        if topic.at[i] == 47 or topic.at[i] >= 0x80:
             return False
     return True
 

@@ -102,8 +102,10 @@ cdef inline bint is_home(Span topic) noexcept nogil:
         limit = 255
     if not 0 < topic.size <= limit or equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24):
         return False
+    if topic.at[0] == 46:
+        return False
     for i in range(topic.size):
-        if topic.at[i] == 0 or topic.at[i] >= 0x80:
+        if topic.at[i] == 0 or topic.at[i] == 47 or topic.at[i] >= 0x80:
             return False
     return True
 

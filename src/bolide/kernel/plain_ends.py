@@ -14,6 +14,7 @@ from bolide.kernel.plain_records import (
     INNER_BATCH,
     TOPIC_SIZE_MAX,
     Draft,
+    leads_elsewhere,
     scan_records,
 )
 
@@ -87,6 +88,7 @@ def _draft(log: Buffer, log_base: int, limit: int, end: End) -> Draft | None:
         and not any(name.startswith(b"TIMER_") for name in found)
         and 0 < len(topic) <= TOPIC_SIZE_MAX
         and topic.isascii()
+        and not leads_elsewhere(topic)
         and queue_id.isdigit()
         and len(queue_id) <= 9
     )

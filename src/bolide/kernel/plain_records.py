@@ -145,6 +145,11 @@ def lay_records(
     return b"".join(parts), places, queue_offsets, runs.done(), b"".join(keys)
 
 
+def leads_elsewhere(topic: bytes) -> bool:
+    """Whether a topic of this name would have its queues outside of the directory of the queues."""
+    return b"/" in topic or topic.startswith(b".")
+
+
 def seal_records(records: bytes) -> bytes:
     """Records that end in BLANK_CHECKSUM, with the checksum of all that comes before it in each of them."""
     sealed = bytearray(records)

@@ -23,6 +23,7 @@ from bolide.kernel.plain_records import (
     Draft,
     Run,
     lay_records,
+    leads_elsewhere,
     scan_records,
 )
 
@@ -128,7 +129,7 @@ def _home(log: Buffer, columns: list["array[int]"], found: dict[bytes, bytes], r
         name, queue = _text(log, columns, 14), str(columns[2][0]).encode()
     limit = RETRY_TOPIC_SIZE_MAX if name.startswith(b"%RETRY%") else TOPIC_SIZE_MAX
     is_name = 0 < len(name) <= limit and name.isascii() and 0 not in name and name != _HALF_TOPIC
-    if not is_name or not queue.isdigit() or len(queue) > 9:
+    if not is_name or leads_elsewhere(name) or not queue.isdigit() or len(queue) > 9:
         return None, 0
     return name.decode(), int(queue)
 

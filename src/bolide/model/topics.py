@@ -10,6 +10,7 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC = "BenchmarkTest"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
+MARK_TOPIC = "rmq_sys_BOLIDE_MARK"  # which batches are published
 
 SYSTEM_PREFIX = "rmq_sys_"
 RETRY_PREFIX = "%RETRY%"
@@ -17,9 +18,13 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-# A client's send to one of these is refused.
+# A client's send to one of these is refused; RocketMQ takes those to the timer, and whoever sends them says in their
+# properties where the broker is to store them.
 CLOSED_TOPICS = frozenset(
-    [SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_EXHAUSTED_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC]
+    [
+        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_EXHAUSTED_TOPIC),
+        *(SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC, MARK_TOPIC),
+    ]
 )
 # Nobody creates one of these by name; those named after the cluster and the broker join them at run time.
 SYSTEM_TOPICS = CLOSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}

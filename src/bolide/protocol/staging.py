@@ -14,8 +14,25 @@ and is answered with the last batch of the query that is published, or -1:
 
 import msgspec
 
+from bolide.model.topics import MARK_TOPIC
+
+__all__ = [
+    "IDENTITY",
+    "MARK_TOPIC",
+    "NAME_SIZE_MAX",
+    "NOTHING",
+    "STAGE",
+    "STAGES_MAX",
+    "STAGE_QUEUE_COUNT",
+    "STAGE_TOPIC",
+    "TARGET_QUEUE",
+    "TARGET_TOPIC",
+    "Done",
+    "Publish",
+    "Published",
+    "read_note",
+]
 STAGE_TOPIC = "rmq_sys_BOLIDE_STAGE"
-MARK_TOPIC = "rmq_sys_BOLIDE_MARK"
 STAGE_QUEUE_COUNT = 4
 STAGE = "BOLIDE_STAGE"  # query/batch/partition
 TARGET_TOPIC = "BOLIDE_TOPIC"

@@ -161,6 +161,7 @@ class Store:
                 self._roll(len(laid[0]))
                 laid = lay(commitlog.end, store_ms, self._next_offsets)
             records, runs, keys, more = laid
+            self._check_topics(runs)
             started_s = self._clock.monotonic_s()
             commitlog.append(records)
             self.took_s = self._clock.monotonic_s() - started_s
@@ -178,6 +179,12 @@ class Store:
         if self.took_s * 1000 > self.config.busy_timeout_ms:
             self._slow_until_s = started_s + 2 * self.took_s
         return more, store_ms
+
+    def _check_topics(self, runs: list[Run]) -> None:
+        """Topics are checked where they come in; this is for one that was made up in between, from a record."""
+        for topic, _, _, _ in runs:
+            if "/" in topic or topic.startswith("."):
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a topic named {topic[:80]!r} cannot be stored")
 
     def _lay(
         self, drafts: Sequence[Draft], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]

@@ -17,7 +17,7 @@ from bolide import kernel
 from bolide.broker.config import CurrentConfig
 from bolide.broker.stats import Stats
 from bolide.broker.transactions.ended import Ended
-from bolide.broker.transactions.halves import Half, again, committed, immunity_ms, read_half, real_place
+from bolide.broker.transactions.halves import HALVES, Half, again, committed, immunity_ms, read_half, real_place
 from bolide.broker.transactions.operations import Operations
 from bolide.broker.waiting import Destination, Waiting
 from bolide.clock import Clock
@@ -105,6 +105,7 @@ class Transactions:
             return None
         self.finish()
         draft = self._draft(end)
+        self._check_place(end)
         how = self._ended.how(self._ended.newest(header.half_queue_offset))
         if how in _DECISIONS and how != header.commit_or_rollback:
             remark = f"the transaction was {_DECISIONS[how]} before; nothing has changed"
@@ -131,6 +132,7 @@ class Transactions:
         for end, draft in zip(due, self._plain_drafts(due), strict=True):
             try:
                 draft = draft or self._draft(end)
+                self._check_place(end)
             except BolideError as problem:
                 log.warning("transaction not ended group=%s offset=%d problem=%s", end[4].decode(), end[1], problem)
                 continue
@@ -195,6 +197,14 @@ class Transactions:
         if end[2] == sysflags.ROLLED_BACK:
             return committed(half, Destination(*place, half.properties))
         return committed(half, self._waiting.divert(*place, half.properties))
+
+    def _check_place(self, end: End) -> None:
+        """Whoever sends a message can write a record into its body, and name the place: ask the half queue."""
+        queue = self._store.queue(HALVES)
+        offset = end[1]
+        if queue is None or not queue.min_offset <= offset < queue.next_offset or queue.entry(offset)[0] != end[0]:
+            remark = f"no half message at {end[0]} of the log that is the half queue's {offset}th"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _half_at(self, physical_offset: int) -> Half:
         record = self._store.record_at(physical_offset)

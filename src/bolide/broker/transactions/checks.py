@@ -23,6 +23,7 @@ from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import (
     CHECK_GROUP,
     HALF_QUEUE_ID,
+    HALVES,
     again,
     check_count,
     discarded,
@@ -44,7 +45,6 @@ from bolide.remoting.session import Session
 from bolide.store.record import decode
 from bolide.store.store import Store
 
-HALVES = QueueKey(HALF_TOPIC, HALF_QUEUE_ID)
 OPERATIONS = QueueKey(OP_HALF_TOPIC, HALF_QUEUE_ID)
 ROUND_LIMIT_S = 60.0
 _READ_COUNT = 32

@@ -15,12 +15,15 @@ from bolide.broker.waiting import Destination
 from bolide.errors import CorruptRecord
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
+from bolide.model.names import topic_problem
+from bolide.model.queue import QueueKey
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC
 from bolide.protocol import sysflags
 from bolide.protocol.properties import decode_properties, encode_properties
 from bolide.store.record import Draft
 
 HALF_QUEUE_ID = 0
+HALVES = QueueKey(HALF_TOPIC, HALF_QUEUE_ID)
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its progress is how far half and op queue are settled
 
 _HEAD = struct.Struct(">iiqqiq")  # from byte 12 on: queue id, flag, queue offset, physical offset, system flag, born
@@ -88,9 +91,10 @@ def read_half(record: memoryview) -> Half | None:
 
 
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Topic and queue the message is for; None where it does not say."""
+    """Topic and queue the message is for; None where it does not say, or names what cannot be a topic."""
     topic, queue_id = properties.get(names.REAL_TOPIC, ""), properties.get(names.REAL_QUEUE_ID, "")
-    return (topic, int(queue_id)) if topic and queue_id.isdecimal() and len(queue_id) < 10 else None
+    is_place = topic_problem(topic) is None and queue_id.isdecimal() and len(queue_id) < 10
+    return (topic, int(queue_id)) if is_place else None
 
 
 def committed(half: Half, destination: Destination) -> Draft:

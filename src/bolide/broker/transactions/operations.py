@@ -22,6 +22,7 @@ from bolide.store.record import Draft
 from bolide.store.store import Store
 
 TAG = "d"
+_DIGITS_MAX = 18
 _PROPERTIES = encode_properties({names.TAGS: TAG, names.WAIT: "true"})
 log = logging.getLogger(__name__)
 
@@ -104,4 +105,4 @@ def _body(offsets: deque[int], size_max: int) -> tuple[bytes, list[int]]:
 
 def read_offsets(body: bytes) -> list[int]:
     """The half offsets in a record; what is no number is passed over."""
-    return [int(text) for text in body.split(b",") if text.isdigit()]
+    return [int(text) for text in body.split(b",") if text.isdigit() and len(text) <= _DIGITS_MAX]

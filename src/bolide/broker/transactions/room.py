@@ -12,9 +12,9 @@ from bolide.broker.offsets import Offsets
 from bolide.broker.processors.transactions import Transactions
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
-from bolide.broker.transactions.checks import HALVES, OPERATIONS, Checks
+from bolide.broker.transactions.checks import OPERATIONS, Checks
 from bolide.broker.transactions.ended import MOVED, Ended
-from bolide.broker.transactions.halves import CHECK_GROUP
+from bolide.broker.transactions.halves import CHECK_GROUP, HALVES
 from bolide.broker.transactions.operations import TAG, Operations, read_offsets
 from bolide.broker.waiting import Waiting
 from bolide.clock import Clock
@@ -81,7 +81,8 @@ class TransactionRoom:
         except StoreError as problem:
             log.error("record of %s passed over: %s", OPERATIONS.topic, problem)
             return
-        offsets = read_offsets(record.body) if record.tags == TAG else []
+        end = self._store.max_offset(HALVES)
+        offsets = [each for each in read_offsets(record.body) if each < end] if record.tags == TAG else []
         for offset in offsets:
             self.ended.mark(offset, MOVED)
         self.operations.know(record.queue_offset, offsets)
