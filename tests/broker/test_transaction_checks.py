@@ -9,11 +9,14 @@ import pytest
 
 from bolide.broker.transactions.checks import CheckRules, Step, judge
 from bolide.broker.transactions.ended import Ended
+from bolide.broker.transactions.halves import HALVES
 from bolide.broker.transactions.operations import read_offsets
+from bolide.model.queue import QueueKey
 from bolide.protocol.properties import encode_properties
+from bolide.store.read import Slices
 from bolide.store.record import Draft
 from bolide.testing import run
-from tests.broker.transacting import COMMIT, ROLLBACK, UNKNOWN, Producer, Transacting, transacting
+from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Transacting, transacting
 
 
 def scenario(root: Path, check: Callable[[Transacting], Awaitable[None]], **settings: str) -> None:
@@ -28,6 +31,10 @@ def progress(rig: Transacting) -> tuple[int | None, int | None]:
     topics = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
     half, op = (rig.offsets.get("CID_RMQ_SYS_TRANS", topic, 0) for topic in topics)
     return half, op
+
+
+def half_count(rig: Transacting) -> int:
+    return rig.room.store.max_offset(HALVES)
 
 
 RULES = CheckRules(timeout_ms=6_000, check_count_max=15, keep_ms=72 * 3_600_000)
@@ -142,16 +149,109 @@ def test_questions_go_round_the_group_and_not_to_who_does_not_read(tmp_path: Pat
     scenario(tmp_path, check)
 
 
-def test_with_nobody_to_ask_a_check_is_counted_and_the_next_round_asks(tmp_path: Path) -> None:
+@pytest.mark.feature("F297", "F298")
+def test_a_group_that_is_away_is_waited_for_with_no_copy_and_no_check_counted(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         await rig.prepare()
+        for _ in range(120):
+            await rig.pass_time(30)
+            await rig.transactions.checks.check()
+        assert (len(rig.halves), rig.given_up, progress(rig)[0]) == (1, [], 0)
+        producer = rig.join(Producer())
+        await rig.transactions.checks.check()
+        ((question, asked),) = producer.questions()
+        assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        rig.answer(question, COMMIT)
+        await rig.transactions.checks.check()
+        assert (len(rig.messages()), progress(rig)[0]) == (1, 2)
+
+    scenario(tmp_path, check)
+
+
+def test_who_waits_for_its_group_holds_up_no_other(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        producer = rig.join(Producer())
+        for i in range(40):
+            await rig.prepare(b"%d" % i, group="away" if i % 2 else GROUP)
         await rig.pass_time(7)
         await rig.transactions.checks.check()
-        producer = rig.join(Producer())
+        questions = producer.questions()
+        assert [asked.body for _, asked in questions] == [b"%d" % i for i in range(0, 40, 2)]
+        for question, _ in questions:
+            rig.answer(question, COMMIT)
         await rig.pass_time(30)
         await rig.transactions.checks.check()
-        ((_, asked),) = producer.questions()
-        assert asked.properties["TRANSACTION_CHECK_TIMES"] == "2"
+        assert (producer.asked, half_count(rig), progress(rig)[0]) == ([], 60, 1)
+
+    scenario(tmp_path, check)
+
+
+def test_one_that_waits_for_its_group_is_ended_by_who_knows_it_and_settled(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        sent = await rig.prepare()
+        await rig.pass_time(7)
+        await rig.transactions.checks.check()
+        rig.end(sent, COMMIT)
+        rig.end(sent, COMMIT)
+        await rig.transactions.checks.check()
+        assert (len(rig.messages()), progress(rig)[0]) == (1, 1)
+
+    scenario(tmp_path, check)
+
+
+def test_one_that_waits_for_its_group_is_given_up_when_it_is_too_old(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        await rig.prepare(b"old")
+        await rig.pass_time(1800)
+        await rig.prepare(b"younger")
+        for _ in range(62):
+            await rig.pass_time(30)
+            await rig.transactions.checks.check()
+        assert [each.body for each in rig.given_up] == [b"old"]
+        assert (len(rig.halves), progress(rig)[0]) == (2, 1)
+
+    scenario(tmp_path, check, fileReservedTime="1")
+
+
+def test_a_round_reads_none_of_those_whose_group_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(rig: Transacting) -> None:
+        for _ in range(100):
+            await rig.prepare()
+        await rig.pass_time(7)
+        await rig.transactions.checks.check()
+        store, starts = rig.room.store, list[int]()
+        read = store.read
+
+        def noting(key: QueueKey, offset: int, count_max: int) -> Slices:
+            starts.append(offset)
+            return read(key, offset, count_max)
+
+        monkeypatch.setattr(store, "read", noting)
+        await rig.transactions.checks.check()
+        assert starts == []
+        rig.join(Producer())
+        await rig.transactions.checks.check()
+        assert starts == [0, 32, 64, 96]
+
+    scenario(tmp_path, check)
+
+
+def test_one_that_waits_moves_uncounted_when_many_are_decided_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(rig: Transacting) -> None:
+        monkeypatch.setattr("bolide.broker.transactions.checks.HELD_UP_MAX", 20)
+        await rig.prepare(b"waits", group="away")
+        await rig.pass_time(7)
+        await rig.transactions.checks.check()
+        for _ in range(30):
+            rig.end(await rig.prepare(), COMMIT)
+        for _ in range(4):
+            await rig.transactions.checks.check()
+            await rig.pass_time(30)
+        first, *_, moved = rig.halves
+        assert (half_count(rig), progress(rig)[0]) == (32, 31)
+        assert moved.properties == {**first.properties, "TRAN_PREPARED_QUEUE_OFFSET": "0"}
 
     scenario(tmp_path, check)
 
@@ -275,14 +375,16 @@ def test_without_the_offsets_file_both_queues_are_read_from_their_beginning(tmp_
                 rig.end(await rig.prepare(), how)
             await rig.prepare(b"open")
             await rig.pass_time(30)
+            rig.join(Producer())
             await rig.transactions.checks.check()
+            assert len(rig.halves) == 4
 
     async def second() -> None:
         async with transacting(tmp_path) as rig:
             rig.clock.set_wall(1_700_000_100_000)
             producer = rig.join(Producer())
             await rig.transactions.checks.check()
-            assert [asked.body for _, asked in producer.questions()] == [b"open"] * 2  # its half and the copy of it
+            assert [asked.body for _, asked in producer.questions()] == [b"open"]  # the copy, not its half
 
     run(first())
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
@@ -309,7 +411,7 @@ def test_the_topic_of_those_given_up_is_known_after_a_crash_before_its_table_was
 def test_op_records_of_both_ages_are_read() -> None:
     assert read_offsets(b"17,18,25,") == [17, 18, 25]
     assert read_offsets(b"17") == [17]
-    assert read_offsets(b"x,,9,-4,") == [9]
+    assert read_offsets(b"x,,9,-4," + b"7" * 5_000) == [9]
 
 
 def test_op_records_that_name_what_never_was_cost_nothing(tmp_path: Path) -> None:

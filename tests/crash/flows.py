@@ -33,7 +33,7 @@ SETTINGS = {
     "messageDelayLevel": " ".join(["1s"] * 18),
     "flushDelayOffsetInterval": 200,
     "transactionTimeOut": 500,
-    "transactionCheckInterval": 1_000,
+    "transactionCheckInterval": 300,
     "transactionCheckMax": 10_000,  # a life is short, and a question in it may not be answered
     "transactionOpBatchInterval": 100,
 }
@@ -201,10 +201,13 @@ class Retried(Flow):
 
 
 class Transacted(Flow):
-    """Half messages, decided at once or when the broker asks; a half that is in doubt is taken back."""
+    """Half messages, decided at once or when the broker asks; a half that is in doubt is taken back.
+
+    However often its half was copied, a message is committed once in a life: only a kill between the two commits
+    explains a second one, for it may have taken the note that the first was made.
+    """
 
     topic = "Transacted"
-    has_steps = True
 
     _producer: aio.TransactionProducer
 

@@ -126,6 +126,10 @@ class Members:
         """The connection of a client that is a producer here."""
         return self._producing.get(client_id)
 
+    def has_producer(self, group: str) -> bool:
+        """Whether anybody of the group is connected."""
+        return any(session.is_open for session in self.producer_groups.get(group, ()))
+
     def producer(self, group: str) -> Session | None:
         """One producer of the group, another each time; one that reads what it is sent, if there is such a one."""
         live = [session for session in self.producer_groups.get(group, ()) if session.is_open]

@@ -11,6 +11,7 @@ the same again. An end that comes twice is carried out once.
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from bolide import kernel
@@ -24,12 +25,14 @@ from bolide.clock import Clock
 from bolide.errors import BolideError, Refusal
 from bolide.kernel.plain_ends import End
 from bolide.model import properties as names
+from bolide.model.halves import transaction_key
 from bolide.model.message import parse_offset_id
 from bolide.protocol import sysflags
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
 from bolide.protocol.headers.send import EndTransactionRequest
+from bolide.protocol.properties import decode_properties
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.record import Draft, decode
@@ -167,7 +170,11 @@ class Transactions:
         for (_, offset, decision, _, _), draft in zip(ends, drafts, strict=True):
             if has_copies:
                 offset = ended.newest(offset)
-            if offset in decided or ended.how(offset):
+            how = ended.how(offset)
+            if how is None and ended.has_strays:
+                copy = ended.stray(transaction_key(decode_properties(bytes(draft.properties)), draft.born_ms))
+                offset, how = (offset, how) if copy is None else (copy, ended.how(copy))
+            if offset in decided or how:
                 continue  # it was ended already: nothing is stored twice
             decided[offset] = decision
             if decision == sysflags.COMMITTED:
@@ -241,6 +248,9 @@ class Transactions:
         if real_place(message.properties) is None or names.PRODUCER_GROUP not in message.properties:
             remark = f"the message {header.message_id} of {message.topic!r} is no half message"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        # It begins anew: an earlier place of it in the half queue says nothing any more.
+        properties = {name: text for name, text in message.properties.items() if name != names.PREPARED_QUEUE_OFFSET}
+        message = replace(message, properties=properties)
         self._store.append([again(message, **{names.TRANSACTION_CHECK_TIMES: "0"})])
         log.info("transaction taken up again id=%s", message.unique_id)
         return request.command.answer(ResponseCode.SUCCESS)

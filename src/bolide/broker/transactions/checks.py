@@ -4,8 +4,11 @@
 one more check counted, and the question names the copy; so the queue always advances, and one undecided transaction
 holds up no other. The question goes to one live producer of the group, whoever: the sender may be long dead.
 
-Two things differ from RocketMQ. What is decided is known (`ended.py`), so a round never waits for the op queue. And a
-message that is moved because it asked for time (CHECK_IMMUNITY_TIME_IN_SECONDS) does not use up one of its checks.
+Three things differ from RocketMQ. What is decided is known (`ended.py`), so a round never waits for the op queue. A
+message that is moved because it asked for time (CHECK_IMMUNITY_TIME_IN_SECONDS) does not use up one of its checks. And
+with nobody of its group connected a message is not asked about, so nothing is counted and nothing copied: it waits in
+its place (`absent.py`), until somebody is there or it is too old. Only when many that are decided have gathered behind
+such ones are they moved, uncounted, so that memory and the next start depend on what is undecided, not on all the rest.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from bolide.broker.config import BrokerConfig, CurrentConfig
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
 from bolide.broker.topics import Topics
+from bolide.broker.transactions.absent import Absent
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import (
     CHECK_GROUP,
@@ -47,6 +51,8 @@ from bolide.store.store import Store
 
 OPERATIONS = QueueKey(OP_HALF_TOPIC, HALF_QUEUE_ID)
 ROUND_LIMIT_S = 60.0
+HELD_UP_MAX = 1 << 18  # half messages behind one that waits; half a minute of a busy broker
+_CROWDED = 4  # of those at least so many for each that waits, or moving these costs more than it saves
 _READ_COUNT = 32
 _SLOW_PRODUCER_LIMIT_S = 3.0
 log = logging.getLogger(__name__)
@@ -111,6 +117,8 @@ class Checks:
         self._ended = ended
         self._operations = operations
         self._clock = clock
+        self._absent = Absent()
+        self._moves_below = 0
 
     async def run_forever(self) -> None:
         """A round every half minute, until cancelled."""
@@ -126,6 +134,7 @@ class Checks:
         ended, began_ms = self._ended, self._clock.now_ms()
         limit_s = self._clock.monotonic_s() + ROUND_LIMIT_S
         end = self._store.max_offset(HALVES)
+        self._wake(end, began_ms)
         offset, is_over = ended.base, False
         try:
             while not is_over and self._clock.monotonic_s() < limit_s:
@@ -137,9 +146,17 @@ class Checks:
         finally:
             self._settle(min(offset, end))
 
+    def _wake(self, end: int, now_ms: int) -> None:
+        """Look again at those that nobody could be asked about, where something has changed."""
+        ended, size = self._ended, end - self._ended.base
+        is_crowded = size > HELD_UP_MAX and size > ended.waiting_count() * _CROWDED
+        self._moves_below = ended.base + size // 2 if is_crowded else self._store.min_offset(HALVES)
+        expired_ms = now_ms - rules_of(self._current.config).keep_ms
+        ended.wake(self._absent.take_due(self._members.has_producer, expired_ms, self._moves_below))
+
     def _settle(self, offset: int) -> None:
-        offset = max(offset, self._ended.base)
-        self._ended.settle(offset)
+        self._ended.settle(max(offset, self._ended.base))
+        offset = self._ended.base
         op_end = self._store.max_offset(OPERATIONS)
         for topic, settled in (
             (HALF_TOPIC, offset),
@@ -155,9 +172,9 @@ class Checks:
             return max(offset, slices.next_offset), slices.next_offset <= offset
         rules = rules_of(self._current.config)
         for view in slices.views:
-            half = decode(view)
-            if self._ended.how(half.queue_offset):
+            if not self._ended.is_due(int.from_bytes(view[20:28], "big")):
                 continue
+            half = decode(view)
             step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
             if step is Step.STOP:
                 return half.queue_offset, True
@@ -165,30 +182,25 @@ class Checks:
         return slices.next_offset, False
 
     async def _carry_out(self, step: Step, half: StoredMessage) -> None:
-        offset = half.queue_offset
         if step is Step.DISCARD:
             self._discard(half)
         elif step is Step.KEEP:
-            origin = half.properties.get(names.PREPARED_QUEUE_OFFSET, str(offset))
-            appended = self._store.append([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
-            self._ended.follow(offset, appended.queue_offsets[0])
+            self._move(half)
         else:
-            counted = {names.TRANSACTION_CHECK_TIMES: str(check_count(half.properties) + 1)}
-            appended = self._store.append([again(half, **counted)])
-            self._ended.follow(offset, appended.queue_offsets[0])
-            await self._ask(
-                replace(
-                    half,
-                    properties={**half.properties, **counted},
-                    queue_offset=QueueOffset(appended.queue_offsets[0]),
-                    physical_offset=PhysicalOffset(appended.physical_offsets[0]),
-                )
-            )
+            await self._ask(half)
+
+    def _move(self, half: StoredMessage) -> None:
+        """To the end of the queue, with no check counted."""
+        origin = half.properties.get(names.PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+        appended = self._store.append([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
+        self._ended.follow(half.queue_offset, appended.queue_offsets[0])
 
     def _discard(self, half: StoredMessage) -> None:
         self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)
         appended = self._store.append([discarded(half)])
         self._ended.discard(half.queue_offset)
+        if self._ended.is_held_up(half.queue_offset):  # or each start would give it up again, as long as it is
+            self._operations.add([half.queue_offset])
         log.error(
             "transaction given up: it was not decided id=%s topic=%s group=%s checks=%d; it lies in %s at %d",
             half.unique_id,
@@ -202,12 +214,36 @@ class Checks:
         """Ask one producer of the group, any, how the transaction ended; its answer is an END_TRANSACTION."""
         group = half.properties.get(names.PRODUCER_GROUP, "")
         session = self._members.producer(group)
+        if session is None and group:
+            self._leave(half, group)
+            return
+        counted = {names.TRANSACTION_CHECK_TIMES: str(check_count(half.properties) + 1)}
+        appended = self._store.append([again(half, **counted)])
+        self._ended.follow(half.queue_offset, appended.queue_offsets[0])
         place = real_place(half.properties)
         if session is None or place is None:
-            log.warning("nobody to ask about a transaction group=%s id=%s", group, half.unique_id)
+            log.warning(
+                "a half message that nobody can be asked about: it names no group or no topic id=%s", half.unique_id
+            )
             return
-        session.send(question(half, place, self._current.config.name))
+        copy = replace(
+            half,
+            properties={**half.properties, **counted},
+            queue_offset=QueueOffset(appended.queue_offsets[0]),
+            physical_offset=PhysicalOffset(appended.physical_offsets[0]),
+        )
+        session.send(question(copy, place, self._current.config.name))
         await _taken(session)
+
+    def _leave(self, half: StoredMessage, group: str) -> None:
+        """Nobody of the group is here: it stays where it is, unless many wait behind it."""
+        if half.queue_offset < self._moves_below:
+            self._move(half)
+            return
+        self._ended.wait(half.queue_offset)
+        # A clock that is ahead would keep those behind it from becoming too old.
+        if self._absent.add(group, half.queue_offset, min(half.born_at, self._clock.now_ms())):
+            log.warning("nobody of producer group %s is here to be asked: its transactions wait", group)
 
 
 def question(half: StoredMessage, place: tuple[str, int], broker_name: str) -> Command:

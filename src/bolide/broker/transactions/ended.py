@@ -3,15 +3,19 @@
 RocketMQ's broker learns this in every round from the op queue. Here the same process writes that queue, so what it says
 is kept in memory as well and only read when the broker starts. It buys more than reading: a decision that comes twice
 is carried out once, and one that names an old copy (the sender's own, after somebody else was asked) ends the newest.
+Which records are copies of one transaction is read from the half queue then (`room.py`).
 
 The cost is a byte for each half message since the last round, and two entries for each one that was copied; of those
 only the latest are kept. What was forgotten is treated as RocketMQ does: stored once more, or asked about once more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from bolide.model.halves import TransactionKey
 
 UNDECIDED = 0
 MOVED = 1  # it lives on as a copy further on, or in the discard topic
+_WAITING = 2  # undecided, and no round looks at it
 _COPIES_MAX = 100_000
 
 
@@ -28,6 +32,7 @@ class Ended:
         self._newest: dict[int, int] = {}  # the first copy's offset → the last one's
         self._first_of: dict[int, int] = {}
         self._discarded: dict[int, None] = {}
+        self._strays: dict[TransactionKey, int] = {}
 
     def mark(self, offset: int, how: int) -> None:
         """Note what became of a half message."""
@@ -55,7 +60,8 @@ class Ended:
         """What became of a half message; None if that is not known, for it was settled before we began to look."""
         at = offset - self.base
         if at >= 0:
-            return self._marks[at] if at < len(self._marks) else UNDECIDED
+            how = self._marks[at] if at < len(self._marks) else UNDECIDED
+            return UNDECIDED if how == _WAITING else how
         if offset in self._discarded:
             return UNDECIDED
         return MOVED if offset >= self._first else None
@@ -66,9 +72,41 @@ class Ended:
         return max(offset, self.base + len(self._marks)) if found < 0 else self.base + found
 
     def settle(self, offset: int) -> None:
-        """Everything below is settled for good."""
+        """Everything below is settled for good, up to the first that waits."""
+        waiting = self._first_waiting(offset)
+        offset = offset if waiting is None else waiting
         del self._marks[: offset - self.base]
         self.base = offset
+
+    # Waiting
+
+    def wait(self, offset: int) -> None:
+        """No round needs to look at this undecided one."""
+        self.mark(offset, _WAITING)
+
+    def wake(self, offsets: Iterable[int]) -> None:
+        """The next round looks at them again, unless they were decided meanwhile."""
+        for offset in offsets:
+            if self._is_waiting(offset):
+                self._marks[offset - self.base] = UNDECIDED
+
+    def is_due(self, offset: int) -> bool:
+        """Whether a round has to look at it."""
+        return self.how(offset) == UNDECIDED and not self._is_waiting(offset)
+
+    def _is_waiting(self, offset: int) -> bool:
+        return 0 <= offset - self.base < len(self._marks) and self._marks[offset - self.base] == _WAITING
+
+    def waiting_count(self) -> int:
+        return self._marks.count(_WAITING)
+
+    def is_held_up(self, offset: int) -> bool:
+        """Whether one before it waits, so that it is not settled and is read again at the next start."""
+        return self._first_waiting(offset) is not None
+
+    def _first_waiting(self, end: int) -> int | None:
+        found = self._marks.find(_WAITING, 0, max(end - self.base, 0))
+        return None if found < 0 else self.base + found
 
     # Copies
 
@@ -79,6 +117,16 @@ class Ended:
         self._newest[first] = new
         self._first_of[new] = first
         self.mark(old, MOVED)
+        self._forget()
+
+    def link(self, old: int, newest: int) -> None:
+        """What was read of an earlier life: a message that lives on as a copy, which may have others before it."""
+        self._newest[newest] = newest
+        self._first_of[old] = newest
+        self.mark(old, MOVED)
+        self._forget()
+
+    def _forget(self) -> None:
         for table in (self._newest, self._first_of):
             if len(table) > _COPIES_MAX:
                 del table[next(iter(table))]
@@ -89,6 +137,19 @@ class Ended:
         self._discarded[offset] = None
         if len(self._discarded) > _COPIES_MAX:
             del self._discarded[next(iter(self._discarded))]
+
+    def know_strays(self, strays: Mapping[TransactionKey, int]) -> None:
+        """Copies whose earlier ones lie before `base`: an end that names one of those is told by what they share."""
+        self._strays = dict(list(strays.items())[:_COPIES_MAX])
+
+    @property
+    def has_strays(self) -> bool:
+        return bool(self._strays)
+
+    def stray(self, key: TransactionKey | None) -> int | None:
+        """Where a message lives now that was settled as an old copy before we began to look."""
+        found = None if key is None else self._strays.get(key)
+        return None if found is None else self.newest(found)
 
     @property
     def has_copies(self) -> bool:

@@ -28,6 +28,8 @@ CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its progress is how far half and op queue a
 
 _HEAD = struct.Struct(">iiqqiq")  # from byte 12 on: queue id, flag, queue offset, physical offset, system flag, born
 _TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
+_RECORD_SIZE_MIN = 91
+_COPY_NAMES = (names.PREPARED_QUEUE_OFFSET.encode(), names.TRANSACTION_CHECK_TIMES.encode())
 
 
 def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
@@ -61,11 +63,41 @@ class Half(NamedTuple):
     properties: dict[str, str]
 
 
+class Trace(NamedTuple):
+    """What tells a record of the half queue from others, without its body."""
+
+    queue_offset: int
+    born_ms: int
+    encoded_properties: bytes
+
+
+def read_trace(record: memoryview) -> Trace:
+    """For many records at once: the body is not checked, and properties are for whoever needs them."""
+    if len(record) < _RECORD_SIZE_MIN:
+        raise CorruptRecord(f"{len(record)} bytes of the log are no half message")
+    _, _, queue_offset, _, sys_flag, born_ms = _HEAD.unpack_from(record, 12)
+    body_at = _tail_at(sys_flag) + _TAIL.size
+    topic_at = body_at + int.from_bytes(record[body_at - 4 : body_at], "big")
+    if topic_at >= len(record):
+        raise CorruptRecord(f"the half message with queue offset {queue_offset} ends in its body")
+    return Trace(queue_offset, born_ms, bytes(record[topic_at + 1 + record[topic_at] + 2 :]))
+
+
+def may_be_copy(trace: Trace) -> bool:
+    """False if it is none for sure; cheap."""
+    return any(name in trace.encoded_properties for name in _COPY_NAMES)
+
+
+def _tail_at(sys_flag: int) -> int:
+    store_ms_at = 48 + (20 if sys_flag & sysflags.BORN_HOST_IPV6 else 8)
+    return store_ms_at + 8 + (20 if sys_flag & sysflags.STORE_HOST_IPV6 else 8)
+
+
 def read_half(record: memoryview) -> Half | None:
     """The half message in a whole record of the log; None if it is another topic's. Raises CorruptRecord."""
     _, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(record, 12)
     store_ms_at = 48 + (20 if sys_flag & sysflags.BORN_HOST_IPV6 else 8)
-    tail_at = store_ms_at + 8 + (20 if sys_flag & sysflags.STORE_HOST_IPV6 else 8)
+    tail_at = _tail_at(sys_flag)
     reconsume_times, _, body_size = _TAIL.unpack_from(record, tail_at)
     body_at = tail_at + _TAIL.size
     topic_at = body_at + body_size + 1

@@ -1,10 +1,15 @@
 """The transactions of one broker, wired: half messages come in with the sends, their ends and the asking are here.
 
-`load` runs before anything is served: it reads from the op queue what was decided before this start.
+`load` runs before anything is served. It reads from the op queue what was decided before this start, and from the half
+queue which records are copies of one transaction: one of them is decided with any of them, and only the newest is asked
+about. The half queue is read backwards from its end to where it is settled, so that of each transaction the newest copy
+comes first and only those that are copies need to be remembered.
 """
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.members import Members
@@ -13,12 +18,13 @@ from bolide.broker.processors.transactions import Transactions
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.broker.transactions.checks import OPERATIONS, Checks
+from bolide.broker.transactions.copies import Copies
 from bolide.broker.transactions.ended import MOVED, Ended
-from bolide.broker.transactions.halves import CHECK_GROUP, HALVES
+from bolide.broker.transactions.halves import CHECK_GROUP, HALVES, read_trace
 from bolide.broker.transactions.operations import TAG, Operations, read_offsets
 from bolide.broker.waiting import Waiting
 from bolide.clock import Clock
-from bolide.errors import StoreError
+from bolide.errors import CorruptRecord, StoreError
 from bolide.model.queue import QueueKey
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC
 from bolide.remoting.handlers import Handler
@@ -56,15 +62,28 @@ class TransactionRoom:
         return self.processor.handlers()
 
     async def load(self) -> None:
-        """Learn from the op queue what is decided."""
+        """Learn what is decided, and which half messages are the same."""
         if self._store.queue(QueueKey(CHECK_EXHAUSTED_TOPIC, 0)) is not None:
             self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)  # a crash may come between its first message and the table
         self.ended.begin(self._settled(HALVES))
-        offset, end = self._settled(OPERATIONS), self._store.max_offset(OPERATIONS)
+        end = self._store.max_offset(HALVES)
+        async for views in self._slices(OPERATIONS, self._settled(OPERATIONS), self._store.max_offset(OPERATIONS)):
+            for view in views:
+                self._take_in(view, end)
+        copies = Copies(self.ended)
+        for at in range(end, self.ended.base, -_READ_COUNT):
+            begin = max(at - _READ_COUNT, self.ended.base)
+            views = [view async for some in self._slices(HALVES, begin, at) for view in some]
+            for view in reversed(views):
+                with suppress(CorruptRecord):  # the round that comes to it says so
+                    copies.take_in(read_trace(view))
+        self.ended.know_strays(copies.found)
+
+    async def _slices(self, key: QueueKey, offset: int, end: int) -> AsyncIterator[list[memoryview]]:
+        """The records of a stretch of a queue, some at a time, with a turn for others after each."""
         while offset < end:
-            slices = self._store.read(OPERATIONS, offset, _READ_COUNT)
-            for view in slices.views:
-                self._take_in(view)
+            slices = self._store.read(key, offset, min(_READ_COUNT, end - offset))
+            yield slices.views
             if slices.next_offset <= offset:
                 break
             offset = slices.next_offset
@@ -75,14 +94,14 @@ class TransactionRoom:
         settled = self._offsets.get(CHECK_GROUP, key.topic, key.queue_id) or 0
         return max(self._store.min_offset(key), min(settled, self._store.max_offset(key)))
 
-    def _take_in(self, view: memoryview) -> None:
+    def _take_in(self, view: memoryview, half_end: int) -> None:
         try:
             record = decode(view)
         except StoreError as problem:
             log.error("record of %s passed over: %s", OPERATIONS.topic, problem)
             return
-        end = self._store.max_offset(HALVES)
-        offsets = [each for each in read_offsets(record.body) if each < end] if record.tags == TAG else []
+        # What lies behind the end of the half queue was not written by a broker.
+        offsets = [each for each in read_offsets(record.body) if each < half_end] if record.tags == TAG else []
         for offset in offsets:
             self.ended.mark(offset, MOVED)
         self.operations.know(record.queue_offset, offsets)
