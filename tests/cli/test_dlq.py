@@ -44,13 +44,13 @@ def rocket() -> Iterator[Cluster]:
 def test_the_groups_with_dead_letters_are_listed_and_each_letter_is_shown_with_its_cause(rocket: Cluster) -> None:
     (rows,) = test_messages.told(rocket.namesrv, "dlq", "list")
     assert [(row["group"], row["dead letters"]) for row in rows] == [("payments", 3)]
-    letters = told(rocket.namesrv, "dlq", "show", "payments")
+    (letters,) = told(rocket.namesrv, "dlq", "show", "payments")
     assert sorted(letter["reason"] for letter in letters) == [f"no account for {n}" for n in (10, 20, 30)]
     assert {letter["topic"] for letter in letters} == {"Payments"}
     assert {letter.get("body") or letter["body_hex"] for letter in letters} == {"10", "20", "ff3330"}
-    (one,) = told(rocket.namesrv, "dlq", "show", "payments", letters[0]["id"])
+    ((one,),) = told(rocket.namesrv, "dlq", "show", "payments", letters[0]["id"])
     assert one == letters[0]
-    assert len(told(rocket.namesrv, "dlq", "show", "payments", "--limit", "2")) == 2
+    assert len(told(rocket.namesrv, "dlq", "show", "payments", "--limit", "2")[0]) == 2
     table = run(rocket.namesrv, "dlq", "show", "payments", "--reason", "for 20").stdout
     assert "no account for 20" in table
     assert "for 10" not in table
@@ -69,7 +69,7 @@ def test_resending_wants_to_know_which_and_can_be_tried_dry(rocket: Cluster) -> 
     assert "bolide dlq show payments" in missing.stderr
     late = run(rocket.namesrv, "dlq", "resend", "payments", "--since", "yesterday")
     assert "must be a time" in late.stderr
-    letter = told(rocket.namesrv, "dlq", "show", "payments", "--reason", "for 10")[0]
+    ((letter,),) = told(rocket.namesrv, "dlq", "show", "payments", "--reason", "for 10")
     (done,) = told(rocket.namesrv, "dlq", "resend", "payments", letter["id"], "--only-group")
     assert (done["sent"], done["failed"]) == (1, 0)
     with bolide.Consumer("payments", "Payments", rocket.namesrv) as consumer:
@@ -92,6 +92,7 @@ def test_dead_letters_are_exported_as_json_lines(rocket: Cluster, tmp_path: Path
 
 
 def test_a_group_without_dead_letters_says_so(rocket: Cluster) -> None:
+    assert told(rocket.namesrv, "dlq", "show", "nobody") == [[]]
     assert "bolide dlq list" in run(rocket.namesrv, "dlq", "show", "nobody").stdout
 
 

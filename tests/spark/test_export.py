@@ -133,6 +133,26 @@ def test_without_names_the_users_own_topics_are_exported(spark, stored, tmp_path
         export(spark, stored.source(), tmp_path / "lake", compression="rar")
 
 
+@pytest.mark.feature("D07")
+def test_another_choice_of_topics_adds_only_what_is_new_to_the_lake(spark, stored, tmp_path):
+    lake = tmp_path / "lake"
+    stored.more(30, ["A", "B", "%RETRY%shop"])
+    for topics, count in (["A"], 10), (["A", "B"], 10), ([], 0), (["B"], 0):
+        assert export(spark, stored.source(), lake, topics=topics).message_count == count
+    stored.more(30, ["A", "B", "%RETRY%shop"])
+    for topics, count in (["B"], 10), ([], 10), (["A"], 0), (["A", "%RETRY%shop"], 20):
+        assert export(spark, stored.source(), lake, topics=topics).message_count == count
+    assert bodies(lake) == sorted(stored.bodies)
+
+
+def test_a_lake_of_another_form_is_refused_and_not_filled_twice(spark, stored, tmp_path):
+    stored.more(1)
+    (tmp_path / "lake" / "_bolide").mkdir(parents=True)
+    (tmp_path / "lake" / "_bolide" / "manifest.json").write_text('{"v": 1, "runs": 1, "sources": {}}')
+    with pytest.raises(ConfigError, match="has form 1"):
+        export(spark, stored.source(), tmp_path / "lake")
+
+
 def test_what_expired_between_two_runs_is_told(spark, stored, tmp_path):
     stored.more(10, ["Orders"])
     export(spark, stored.source(), tmp_path / "lake")
@@ -168,4 +188,13 @@ def test_topics_are_exported_through_the_brokers_too(spark, rocket, tmp_path):
     send(5)
     assert sum(row["messages"] for row in json.loads(runner.invoke(app, words).stdout)) == 5
     assert json.loads(runner.invoke(app, words).stdout) == []
-    assert bodies(lake) == sorted(sent)
+    other = f"Export{uuid4().hex[:8]}"
+    with bolide.Producer("export", rocket.namesrv) as producer:
+        producer.send(other, b"new here")
+    added = json.loads(runner.invoke(app, [*words, other]).stdout)
+    assert [(row["topic"], row["messages"]) for row in added] == [(other, 1)]
+    with bolide.Admin(rocket.namesrv) as admin:
+        admin.delete_topic(other)
+    send(1)
+    assert sum(row["messages"] for row in json.loads(runner.invoke(app, words).stdout)) == 1
+    assert bodies(lake) == sorted([*sent, b"new here"])

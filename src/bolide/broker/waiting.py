@@ -59,7 +59,7 @@ class Timing:
             return None
         if due_ms <= now_ms or due_ms - now_ms > limit_ms:
             remark = (
-                f"timer message illegal: it is due in {(due_ms - now_ms) / 1000:g} s, at most "
+                f"timer message illegal: it is due in {(due_ms - now_ms) / 1000:.0f} s, at most "
                 f"{config.timer_delay_max_s} s are allowed (timerMaxDelaySec)"
             )
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)

@@ -55,8 +55,7 @@ def show_(
 
     letters = _run(namesrv, look)
     if output is Output.JSON:
-        for letter in letters:
-            typer.echo(json.dumps(as_row(letter), ensure_ascii=False))
+        show([as_row(letter) for letter in letters], output, empty="")
         return
     table = [
         {

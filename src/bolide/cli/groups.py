@@ -199,11 +199,17 @@ def clone(
     """Let a group be where another is."""
 
     async def copy(admin: Admin) -> list[ProgressRow]:
+        if not await admin.group_progress(source):
+            return []
         await admin.clone_group(source, destination, topic)
         return await admin.group_progress(destination)
 
     rows = ask(namesrv, copy)
-    show(_progress_table(rows), output, empty=f"group {source} has read nothing that could be copied")
+    show(
+        _progress_table(rows),
+        output,
+        empty=f"group {source} has read nothing that could be copied; `bolide group list` shows those there are",
+    )
 
 
 def _move(namesrv: str | None, group: str, topic: str, target: Target, output: Output, *, is_dry: bool) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bolide.admin.admin import Admin
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
 from bolide.cli.spark import Master, Settings, settings_of
-from bolide.cli.start import plain_errors
+from bolide.cli.start import fail, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
 from bolide.cli.times import time_ms
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bolide.spark.jobs.frames import Where
     from bolide.spark.jobs.sources import Source
 
+T = TypeVar("T")
 _ROWS_SHOWN = 50
 # Spark gives the traceback of a worker as text.
 _OWN_ERROR = re.compile(r"^\s*bolide\.errors\.\w+: (.+)$", re.MULTILINE)
@@ -54,6 +55,13 @@ Until = Annotated[str | None, typer.Option("--until", help="stored before then")
 
 def moment_ms(text: str | None, option: str) -> int | None:
     return None if text is None else time_ms(option, text, UTC)
+
+
+def before_spark(prepare: Callable[[], T]) -> T:
+    """What can be refused without Spark is refused before it takes its seconds to start."""
+    with plain_errors():
+        demand_spark()
+        return prepare()
 
 
 @contextmanager
@@ -121,10 +129,12 @@ def export(
     output: Format = Output.TABLE,
 ) -> None:
     """Add to a directory of Parquet files what came since the last time, by topic and date."""
+    source = before_spark(lambda: source_of(namesrv, stores, topics, None, None))
+    if compression not in ("zstd", "snappy", "none"):
+        fail(f"--compression {compression}: may be zstd, snappy or none")
     with job("export", master, settings) as (spark, tell):
         from bolide.spark.jobs.export import export as run
 
-        source = source_of(namesrv, stores, topics, None, None)
         added = run(spark, source, to, topics=topics or [], compression=compression, is_dry=dry_run, tell=tell)
     rows = [{"topic": topic, "date": date, "messages": count} for (topic, date), count in added.topics.items()]
     show(rows, output, empty="nothing new")
@@ -145,11 +155,11 @@ def audit(
     output: Format = Output.TABLE,
 ) -> None:
     """Every record, queue entry and key of a stopped store against its log; exits with 1 if something does not fit."""
+    kept = before_spark(lambda: config_for(directory, config))
     with job("audit", master, settings) as (spark, tell):
         from bolide.spark.jobs.audit import audit as run
         from bolide.spark.jobs.audit import scope_of
 
-        kept = config_for(directory, config)
         scope = scope_of(kept)
         if not dry_run:
             found = run(spark, kept, tell=tell)
@@ -183,10 +193,11 @@ def rebuild(
     output: Format = Output.TABLE,
 ) -> None:
     """Make the consume queues and the index of a stopped store again from its log."""
+    kept = before_spark(lambda: config_for(directory, config))
     with job("rebuild", master, settings) as (spark, tell):
         from bolide.spark.jobs.rebuild import rebuild as run
 
-        done = run(spark, config_for(directory, config), to=to, is_dry=dry_run, tell=tell)
+        done = run(spark, kept, to=to, is_dry=dry_run, tell=tell)
     rows = [{"topic": topic, "queue": queue_id, "entries": count} for (topic, queue_id), count in done.queues.items()]
     show(rows, output, empty="the log holds no message")
     if output is Output.TABLE:
@@ -208,7 +219,10 @@ def where_of(
 ) -> "Where":
     """A lake or store files where they are named, else the brokers of a cluster."""
     from bolide.spark.jobs.frames import Where
+    from bolide.spark.jobs.manifest import demand_lake
 
+    if lake is not None:
+        demand_lake(lake)
     return Where(
         stores=[str(path) for path in stores or []],
         lake=lake,
@@ -243,11 +257,11 @@ def replay(
     """Send messages of a lake, of store files or dead letters to a topic again."""
     if dead_letters:
         topics = [dead_letter_topic(dead_letters)]
+    where = before_spark(lambda: where_of(namesrv, stores, lake, topics, since, until))
     with job("replay", master, settings) as (spark, tell):
         from bolide.spark.jobs.replay import replay as run
 
         sink = cluster_of(namesrv) | ({"deliveryGuarantee": "exactly-once"} if exactly_once else {})
-        where = where_of(namesrv, stores, lake, topics, since, until)
         done = run(spark, where, sink, to=to, rate=rate, is_dry=dry_run, tell=tell)
     rows = [{"from": origin, "to": target, "messages": count} for (origin, target), count in done.routes.items()]
     show(rows, output, empty="no message fits")
@@ -270,12 +284,12 @@ def stats(
     output: Format = Output.TABLE,
 ) -> None:
     """Traffic by topic, tag and minute, sizes, delays, lag, retries and dead letters."""
+    where = before_spark(lambda: where_of(namesrv, stores, lake, topics, since, until))
     with job("stats", master, settings) as (spark, tell):
         from bolide.spark.jobs.frames import messages
         from bolide.spark.jobs.page import page_of
         from bolide.spark.jobs.stats import READ, statistics
 
-        where = where_of(namesrv, stores, lake, topics, since, until)
         if dry_run:
             asked = messages(spark, where, READ).columns
         else:

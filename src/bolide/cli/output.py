@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -15,6 +16,7 @@ from bolide.cli.start import plain_errors
 
 T = TypeVar("T")
 LIMIT_S = 15.0
+_PIPE_WIDTH = 10_000
 
 
 class Output(StrEnum):
@@ -53,12 +55,14 @@ def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str) ->
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, value in found[0].items():
-        table.add_column(name, justify="right" if isinstance(value, int | float) else "left", no_wrap=True)
+        # On a narrow terminal texts go on in the next line; numbers stay whole, and nothing is cut off.
+        is_number = isinstance(value, int | float)
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in found:
         table.add_row(*(_cell(value) for value in row.values()))
-    console = Console()
-    # Into a pipe nothing is cut: a program reads it.
-    console.print(table, width=None if console.is_terminal else 10_000, soft_wrap=not console.is_terminal)
+    # Into a pipe every row is a line: a program reads it.
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    console.print(table)
 
 
 def _cell(value: object) -> str:

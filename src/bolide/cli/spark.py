@@ -63,6 +63,6 @@ def _ask(names: dict[str, object]) -> None:
         readline.parse_and_bind("tab: complete")
     greeting = (
         f"Bolide {__version__} with Spark in `spark`. Try: "
-        'spark.read.format("bolide").option("subscribe", "Orders").load().show()'
+        'spark.read.format("bolide").option("nameServer", "127.0.0.1:9876").option("subscribe", "Orders").load().show()'
     )
     code.InteractiveConsole(names).interact(greeting, "")

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bolide.cli.start import plain_errors, read_file
+from bolide.cli.output import Format, Output
+from bolide.cli.start import fail, plain_errors, read_file
 from bolide.model.message import StoredMessage
 from bolide.settings import build
 from bolide.store.config import StoreConfig
@@ -24,14 +25,17 @@ app = typer.Typer(help="Look into a store directory.", no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)]
 Settings = Annotated[Path | None, typer.Option("-c", "--config", help="the broker.conf the store was written with")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table")]
+AsJson = Annotated[bool, typer.Option("--json", help="the same as --output json")]
 
 
 def config_for(root: Path, settings: Path | None) -> StoreConfig:
     """The given settings; without them, file sizes are taken from the files that are there."""
     properties = read_file(settings) if settings else sizes_found(root)
     properties["storePathRootDir"] = str(root)
-    return build(StoreConfig, properties)
+    config = build(StoreConfig, properties)
+    if not any(path.is_dir() for path in config.log_directories):
+        fail(f"{root} is no store: it has no commitlog directory; name RocketMQ's storePathRootDir")
+    return config
 
 
 def sizes_found(root: Path) -> dict[str, str]:
@@ -47,11 +51,13 @@ def sizes_found(root: Path) -> dict[str, str]:
 
 
 @app.command()
-def inspect(directory: Directory, settings: Settings = None, as_json: AsJson = False) -> None:
+def inspect(
+    directory: Directory, settings: Settings = None, output: Format = Output.TABLE, as_json: AsJson = False
+) -> None:
     """Segments, queues, offsets, times and health."""
     with plain_errors():
         summary = StoreView(config_for(directory, settings)).summary()
-    if as_json:
+    if as_json or output is Output.JSON:
         _print_json(summary)
         return
     console = Console()
@@ -63,7 +69,9 @@ def inspect(directory: Directory, settings: Settings = None, as_json: AsJson = F
 
 
 @app.command()
-def verify(directory: Directory, settings: Settings = None, as_json: AsJson = False) -> None:
+def verify(
+    directory: Directory, settings: Settings = None, output: Format = Output.TABLE, as_json: AsJson = False
+) -> None:
     """Every record, every queue entry and every key against the log; exits with 1 when something does not fit."""
     found: list[Finding] = []
     count = 0
@@ -75,7 +83,7 @@ def verify(directory: Directory, settings: Settings = None, as_json: AsJson = Fa
             else:
                 count = step.record_count
                 bar.update(task, completed=step.done, total=step.total)
-    if as_json:
+    if as_json or output is Output.JSON:
         rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found]
         _print_json({"records": count, "findings": rows})
     else:
@@ -93,12 +101,13 @@ def cat(
     from_: Annotated[int, typer.Option("--from", help="the first queue offset")] = 0,
     count: Annotated[int, typer.Option(help="how many messages at most")] = 100,
     settings: Settings = None,
+    output: Format = Output.TABLE,
     as_json: AsJson = False,
 ) -> None:
     """Messages of one queue, decoded."""
     with plain_errors():
         for record in StoreView(config_for(directory, settings)).messages(topic, queue, from_, count):
-            if as_json:
+            if as_json or output is Output.JSON:
                 _print_json(_as_row(record))
             else:
                 typer.echo(_as_text(record))

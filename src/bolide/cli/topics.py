@@ -15,7 +15,7 @@ Topic = Annotated[str, typer.Argument(help="the topic")]
 @app.command()
 def create(
     topic: Topic,
-    queues: Annotated[int, typer.Option(help="queues on each broker")] = 8,
+    queues: Annotated[int, typer.Option(help="queues on each broker", min=1)] = 8,
     cluster: Annotated[str | None, typer.Option(help="only on the brokers of this cluster")] = None,
     namesrv: Namesrv = None,
 ) -> None:

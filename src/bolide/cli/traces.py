@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bolide.admin.admin import Admin
 from bolide.admin.traces import MessageTrace
 from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.cli.start import fail
@@ -20,7 +21,12 @@ def trace(
     output: Format = Output.TABLE,
 ) -> None:
     """Who sent a message, where it is stored, and what each group made of it; clients tell it with trace=True."""
-    found = ask(namesrv, lambda admin: admin.trace(wanted, topic))
+
+    async def look(admin: Admin) -> list[MessageTrace]:
+        # It is made with the first record that is told.
+        return await admin.trace(wanted, topic) if topic in await admin.topics(with_system=True) else []
+
+    found = ask(namesrv, look)
     if output is Output.JSON:
         typer.echo(json.dumps([asdict(each) for each in found], ensure_ascii=False))
         return

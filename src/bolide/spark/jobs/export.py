@@ -16,10 +16,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 from bolide.errors import ConfigError
-from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from bolide.spark.jobs.manifest import Lake
 from bolide.spark.jobs.parquet import Files, by_topic_and_day, date_of, final_name
-from bolide.spark.jobs.sources import Source
+from bolide.spark.jobs.sources import Source, is_users
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
 
 if TYPE_CHECKING:
@@ -54,11 +53,6 @@ class Exported:
         return sum(self.topics.values())
 
 
-def is_users(topic: str) -> bool:
-    """Whether a topic is exported without being named."""
-    return not is_system_topic(topic) and not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-
-
 def export(
     spark: "SparkSession",
     source: Source,
@@ -75,13 +69,12 @@ def export(
     is_wanted = frozenset(topics).__contains__ if topics else is_users
     lake = Lake(root.resolve())
     if is_dry:
-        position = lake.manifest()["sources"].get(_key(source, topics), {})
-        pieces, _, missed = source.pieces(position)
+        pieces, _, missed = source.pieces(lake.manifest()["sources"].get(source.name, {}), topics)
         return _summary(_run(spark, pieces, partial(_count, source, is_wanted), tell), missed)
     with lake.held():
         manifest = lake.manifest()
-        position = manifest["sources"].get(_key(source, topics), {})
-        pieces, after, missed = source.pieces(position)
+        position = manifest["sources"].get(source.name, {})
+        pieces, after, missed = source.pieces(position, topics)
         work = partial(_write, source, is_wanted, lake.staging, compression)
         found = _run(spark, pieces, work, tell)
         run = manifest["runs"] + 1
@@ -90,13 +83,8 @@ def export(
             for number, row in enumerate(found)
         }
         if after != position or names:
-            lake.commit(names, _key(source, topics), after)
+            lake.commit(names, source.name, after)
         return _summary(found, missed)
-
-
-def _key(source: Source, topics: Sequence[str]) -> str:
-    """Under which the manifest keeps a position: another choice of topics begins anew."""
-    return f"{source.name} {','.join(sorted(topics)) or '*'}"
 
 
 def _run(

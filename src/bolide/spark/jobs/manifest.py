@@ -18,6 +18,8 @@ from bolide.errors import ConfigError, StoreError
 from bolide.files import read_whole, write_whole
 
 _OWN = "_bolide"
+# 1 kept a position for each choice of topics, so that another choice exported the same messages again.
+_FORM = 2
 
 
 class Lake:
@@ -41,8 +43,12 @@ class Lake:
             yield self
 
     def manifest(self) -> dict[str, Any]:
-        """Runs so far, and for each source how far it was read."""
-        return read_whole(self._own / "manifest.json", _parsed, {"v": 1, "runs": 0, "sources": {}})
+        """Runs so far, and for each source how far it was read, topic by topic."""
+        found = read_whole(self._own / "manifest.json", _parsed, {"v": _FORM, "runs": 0, "sources": {}})
+        if found.get("v") != _FORM:
+            problem = f"has form {found.get('v')} and this Bolide writes {_FORM}; export into a new directory"
+            raise ConfigError("lake", str(self.root), problem)
+        return found
 
     def finish(self) -> bool:
         """Complete a run that was interrupted after it counted, and clear away one that was before; true for the first.

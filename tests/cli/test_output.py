@@ -1,0 +1,68 @@
+"""What all commands share: tables, times and spans, and answers to questions about what is not there."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bolide.cli import times
+from bolide.cli.app import app
+from bolide.testing import cluster
+from tests.cli.inside import run, told
+
+ROW = {
+    "topic": "a-topic-with-a-name-of-some-length-and-then-more-of-it",
+    "queue": 3,
+    "end": 1234567,
+    "when": "2026-11-16 09:19:05.000+00:00",
+}
+SHOWS = f"from bolide.cli.output import Output, show; show([{ROW!r}] * 2, Output.TABLE, empty='')"
+
+
+def test_a_narrow_terminal_folds_texts_and_cuts_nothing() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb"}  # which has 80 columns, and no colours
+    subprocess.run([sys.executable, "-c", SHOWS], stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    with open(ours, "rb") as read:
+        lines = read.read1(65536).decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == list(ROW)
+    assert "".join(line[: lines[0].index("queue")].strip() for line in lines[1:]) == str(ROW["topic"]) * 2
+    assert "…" not in "".join(lines)
+
+
+def test_into_a_pipe_every_row_is_one_line() -> None:
+    environment = {**os.environ, "COLUMNS": "50"}
+    done = subprocess.run([sys.executable, "-c", SHOWS], capture_output=True, text=True, env=environment, check=True)
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [" ".join(map(str, ROW.values())).split()] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("90", 90_000), ("1.5", 1500), ("500ms", 500), ("30m", 1_800_000), ("1d", 86_400_000)]
+)
+def test_a_span_is_read_in_every_unit(text: str, ms: int) -> None:
+    assert times.span_ms("--delay", text) == ms
+    assert times.span_ms("--delay", times.span(ms)) == ms
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "5 w", "1e3"])
+def test_what_is_no_span_is_refused_with_examples(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        times.span_ms("--delay", text)
+    assert "write 500ms, 10s" in capsys.readouterr().err
+
+
+def test_questions_about_what_is_not_there_are_answered_with_what_helps(tmp_path: Path) -> None:
+    with cluster() as rocket:
+        assert "trace=True" in run(rocket.namesrv, "trace", "NOSUCHID").stderr
+        assert told(rocket.namesrv, "trace", "NOSUCHID") == [[]]
+        assert "nothing that could be copied" in run(rocket.namesrv, "group", "clone", "nobody", "copy").stdout
+        assert run(rocket.namesrv, "topic", "create", "None", "--queues", "0").exit_code == 2
+    nothing = CliRunner().invoke(app, ["store", "inspect", str(tmp_path)])
+    assert nothing.exit_code == 2
+    assert "is no store" in nothing.stderr
