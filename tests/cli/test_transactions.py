@@ -86,3 +86,17 @@ def test_what_was_given_up_is_shown_and_taken_up_again() -> None:
         oldest = bolide.StartFrom.oldest()
         with bolide.Consumer("g", "Transfers", rocket.namesrv, start_from=oldest) as consumer:
             assert next(iter(consumer)).keys == ["t-1"]
+
+
+def test_one_that_was_asked_about_is_listed_once_also_behind_one_whose_group_is_away() -> None:
+    def open_one(producer: bolide.TransactionProducer) -> None:
+        with producer.transaction("Transfers", b"x") as transaction:
+            transaction.unknown()
+
+    with cluster(settings=QUICK | {"transactionCheckMax": 10_000}) as rocket:
+        with bolide.TransactionProducer("away", rocket.namesrv, checker=unsure) as producer:
+            open_one(producer)
+        with bolide.TransactionProducer("transfers", rocket.namesrv, checker=unsure) as producer:
+            open_one(producer)
+            wait_for(lambda: any(row["checks"] >= 2 for row in listed(rocket.namesrv, "--group", "transfers")))
+            assert sorted(row["group"] for row in listed(rocket.namesrv)) == ["away", "transfers"]

@@ -1,7 +1,8 @@
 """Transactions that nobody decided yet, and those that brokers gave up: to look at, and to take up again.
 
 Looking leaves no trace. What is open is read from the half queue, from where the broker's own progress is, without what
-the op queue says is decided; a decision of the last seconds may not be written there yet, so young ones may be listed
+the op queue says is decided and without old copies of what was asked about; the queue is read twice for that, so that
+only places are remembered. A decision of the last seconds may not be written there yet, so young ones may be listed
 although they are done.
 """
 
@@ -14,6 +15,7 @@ from bolide.client.instance import NO_ROUTE
 from bolide.client.puller import PullConsumer
 from bolide.errors import ClientError
 from bolide.model import properties as names
+from bolide.model.halves import TransactionKey, is_copy, transaction_key
 from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
@@ -76,8 +78,12 @@ class TransactionCalls(DeadLetterCalls, ABC):
             for queue, address in await self._queues_of(HALF_TOPIC):
                 done = await self._decided(consumer, queue, address)
                 start = await self._settled(address, HALF_TOPIC, queue.queue_id)
+                places: dict[TransactionKey, int | None] = {}
                 async for message in _walk(consumer, queue, start):
-                    if message.queue_offset not in done:
+                    note_place(places, message, message.queue_offset in done)
+                newest = set(places.values())
+                async for message in _walk(consumer, queue, start):
+                    if message.queue_offset in newest:
                         yield OpenTransaction(queue.broker_name, message)
 
     async def given_up_transactions(self) -> AsyncIterator[OpenTransaction]:
@@ -131,6 +137,15 @@ class TransactionCalls(DeadLetterCalls, ABC):
         async for record in _walk(consumer, queue, start):
             done.update(int(text) for text in record.body.split(b",") if text.isdigit())
         return done
+
+
+def note_place(places: dict[TransactionKey, int | None], message: StoredMessage, is_done: bool) -> None:
+    """Learn from the next record of a half queue where each transaction has its newest copy, None if it is decided."""
+    key = transaction_key(message.properties, message.born_at) or ("", "", message.queue_offset)
+    if is_done:
+        places[key] = None
+    elif not is_copy(message.properties) or places.get(key, 0) is not None:
+        places[key] = message.queue_offset
 
 
 async def _walk(consumer: PullConsumer, queue: MessageQueue, start: int) -> AsyncIterator[StoredMessage]:
