@@ -414,6 +414,48 @@ def test_op_records_of_both_ages_are_read() -> None:
     assert read_offsets(b"x,,9,-4," + b"7" * 5_000) == [9]
 
 
+def test_one_whose_properties_have_no_room_for_a_count_is_asked_about_once_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    async def check(rig: Transacting) -> None:
+        producer = rig.join(Producer())
+        full = await rig.prepare(b"full")
+        size = len(encode_properties(rig.halves[0].properties))
+        full = await rig.prepare(b"full", own="x" * (32_767 - size - 5))
+        other = await rig.prepare(b"other")
+        await rig.pass_time(10)
+        await rig.transactions.checks.check()
+        asked = producer.questions()
+        assert [half.body for _, half in asked][1:] == [b"full", b"other"]
+        assert asked[1][0].half_queue_offset == full.queue_offset
+        assert [each.body for each in rig.given_up] == [b"full"]
+        for question, _ in asked:
+            rig.answer(question, COMMIT)
+            rig.answer(question, COMMIT)
+        assert [each.body for each in rig.messages()] == [b"full", b"full", b"other"]
+        await rig.pass_time(60)
+        await rig.transactions.checks.check()
+        assert producer.questions() == []
+        assert other.queue_offset == 2
+
+    scenario(tmp_path, check, maxMessageSize="65536", mappedFileSizeCommitLog="1048576")
+
+
+def test_a_half_message_that_was_damaged_holds_up_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def check(rig: Transacting) -> None:
+        producer = rig.join(Producer())
+        damaged = await rig.prepare(b"damaged")
+        await rig.prepare(b"whole")
+        segment = rig.room.store.commitlog.segments.open(0)
+        segment.write(b"D", damaged.physical_offset + 88)
+        await rig.pass_time(10)
+        await rig.transactions.checks.check()
+        assert [half.body for _, half in producer.questions()] == [b"whole"]
+
+    scenario(tmp_path, check)
+    assert "a half message is passed over" in caplog.text
+
+
 def test_op_records_that_name_what_never_was_cost_nothing(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         await rig.prepare()

@@ -26,6 +26,7 @@ _ENTRIES_MIN = 800
 
 # With a sieve: so many entries a step, between which the time is looked at, and so many in all.
 _STEP_COUNT = 128
+_STEP_COUNT_FIRST = 8  # a long expression over long properties may take a millisecond a message
 _SIEVED_MAX = 65_536
 _ONE = (0, 1)
 
@@ -243,8 +244,10 @@ class Reader:
         near_from = self._log.end - self._near_size
         limits = (near_from, count_max, size_max, self._near_limits, self._far_limits)
         is_gone = is_full = False
+        step_count = _STEP_COUNT_FIRST
         while scanned < count and not is_full and not (scanned and is_over is not None and is_over()):
-            step = entries[scanned * ENTRY_SIZE : (scanned + _STEP_COUNT) * ENTRY_SIZE]
+            step = entries[scanned * ENTRY_SIZE : (scanned + step_count) * ENTRY_SIZE]
+            step_count = min(2 * step_count, _STEP_COUNT)
             view, base = self._log_at(step)
             chosen, seen, is_full = kernel.match_entries(
                 step, sieve.program, sieve.passes, self._log.start, *limits, view, base, len(views), size

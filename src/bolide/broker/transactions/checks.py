@@ -41,7 +41,7 @@ from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.queue import PhysicalOffset, QueueKey, QueueOffset
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from bolide.protocol.codes import RequestCode
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.protocol.headers.callbacks import CheckTransactionRequest
 from bolide.protocol.records import encode_record
@@ -174,11 +174,20 @@ class Checks:
         for view in slices.views:
             if not self._ended.is_due(int.from_bytes(view[20:28], "big")):
                 continue
-            half = decode(view)
+            try:
+                half = decode(view)
+            except CorruptRecord as problem:
+                log.error("a half message is passed over: %s", problem)
+                continue
             step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
             if step is Step.STOP:
                 return half.queue_offset, True
-            await self._carry_out(step, half)
+            try:
+                await self._carry_out(step, half)
+            except Refusal as refusal:
+                if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+                    raise
+                await self._ask_once(half, refusal)
         return slices.next_offset, False
 
     async def _carry_out(self, step: Step, half: StoredMessage) -> None:
@@ -194,6 +203,16 @@ class Checks:
         origin = half.properties.get(names.PREPARED_QUEUE_OFFSET, str(half.queue_offset))
         appended = self._store.append([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
         self._ended.follow(half.queue_offset, appended.queue_offsets[0])
+
+    async def _ask_once(self, half: StoredMessage, refusal: Refusal) -> None:
+        """There cannot be a copy, for its properties have no room: ask about it where it lies, and be done with it."""
+        log.error("a half message cannot be asked about again: %s", refusal.remark)
+        self._discard(half)
+        session = self._members.producer(half.properties.get(names.PRODUCER_GROUP, ""))
+        place = real_place(half.properties)
+        if session is not None and place is not None:
+            session.send(question(half, place, self._current.config.name))
+            await _taken(session)
 
     def _discard(self, half: StoredMessage) -> None:
         self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)

@@ -41,7 +41,7 @@ class Ended:
             self._marks.extend(bytes(at + 1 - len(self._marks)))
         if at >= 0:
             self._marks[at] = how
-        elif self._discarded:
+        if self._discarded:
             self._discarded.pop(offset, None)
 
     def mark_all(self, decided: Mapping[int, int]) -> None:
@@ -51,19 +51,19 @@ class Ended:
         if missing > 0:
             marks.extend(bytes(missing))
         for offset, how in decided.items():
-            if offset >= base:
+            if offset >= base and not self._discarded:
                 marks[offset - base] = how
             else:
                 self.mark(offset, how)
 
     def how(self, offset: int) -> int | None:
         """What became of a half message; None if that is not known, for it was settled before we began to look."""
+        if offset in self._discarded:
+            return UNDECIDED
         at = offset - self.base
         if at >= 0:
             how = self._marks[at] if at < len(self._marks) else UNDECIDED
             return UNDECIDED if how == _WAITING else how
-        if offset in self._discarded:
-            return UNDECIDED
         return MOVED if offset >= self._first else None
 
     def next_undecided(self, offset: int) -> int:
@@ -92,7 +92,8 @@ class Ended:
 
     def is_due(self, offset: int) -> bool:
         """Whether a round has to look at it."""
-        return self.how(offset) == UNDECIDED and not self._is_waiting(offset)
+        at = offset - self.base
+        return at >= 0 and (at >= len(self._marks) or self._marks[at] == UNDECIDED)
 
     def _is_waiting(self, offset: int) -> bool:
         return 0 <= offset - self.base < len(self._marks) and self._marks[offset - self.base] == _WAITING
