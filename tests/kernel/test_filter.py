@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,6 +131,15 @@ def test_both_have_the_same_function_and_parameters(compiled: Any) -> None:
     assert list(inspect.signature(twin.match_entries).parameters) == list(
         inspect.signature(plain_filter.match_entries).parameters
     )
+
+
+def test_a_part_that_nearly_fits_everywhere_is_looked_for_once(filters: Any) -> None:
+    predicate = compile_sql(f"a CONTAINS '{'x' * 8_000}y' OR a CONTAINS '{'x' * 8_000}z'")
+    records = [record_of(encoded({"a": "x" * 30_000})) for _ in range(100)]
+    records.append(record_of(encoded({"a": "x" * 8_001 + "z" + "x" * 8_000})))
+    started_s = time.process_time()
+    assert matched(filters, predicate, records) == ([100], 101, False)
+    assert time.process_time() - started_s < 1  # each place of each text was compared with the whole part before
 
 
 @settings(max_examples=400, deadline=None)

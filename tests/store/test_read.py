@@ -104,9 +104,9 @@ def test_a_sieve_looks_on_until_its_time_is_over_but_takes_a_step_in_any_case(tm
             return len(steps) == 3
 
         found = store.read(QUEUE, 0, 5, sieve=compile_sql("a = 1"), is_over=is_over)
-        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 3 * 128)
+        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8 + 16 + 32)
         found = store.read(QUEUE, 0, 5, sieve=compile_sql("a = 1"), is_over=lambda: True)
-        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 128)
+        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8)
 
 
 def test_a_sieve_goes_round_a_segment_of_the_log_that_is_gone(tmp_path):
