@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from bolide.broker.transactions.copies import Copies
+from bolide.broker.transactions.ended import Ended
+from bolide.broker.transactions.halves import Trace
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import CheckTransactionRequest
 from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
+from bolide.protocol.properties import encode_properties
 from bolide.testing import run
-from tests.broker.transacting import COMMIT, ROLLBACK, UNKNOWN, Producer, Sent, Transacting, transacting
+from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Sent, Transacting, transacting
 
 RESTARTED_MS = 1_700_000_200_000
 
@@ -40,6 +44,21 @@ async def asked_after(rig: Transacting, life: int = 1) -> list[CheckTransactionR
 def forget_offsets(root: Path) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (root / "config" / name).unlink(missing_ok=True)
+
+
+def test_what_is_remembered_while_the_queue_is_read_are_copies_whose_original_has_not_come() -> None:
+    copies = Copies(Ended())
+
+    def take_in(offset: int, **own: str) -> None:
+        properties = {"UNIQ_KEY": f"{offset % 10}", "PGROUP": GROUP, **own}
+        copies.take_in(Trace(offset, 1, encode_properties(properties)))
+
+    for offset in range(59, 29, -1):
+        take_in(offset, TRANSACTION_CHECK_TIMES=str(offset // 10))
+    assert len(copies.found) == 10
+    for offset in range(9, -1, -1):
+        take_in(offset)
+    assert copies.found == {}
 
 
 @pytest.mark.feature("F296", "F293")
