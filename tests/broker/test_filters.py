@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.filters import FILE_NAME, Filters, GroupFilter, parse_filters
+from bolide.broker.filters import FILE_NAME, KEPT_LENGTH_MAX, Filters, GroupFilter, parse_filters
 from bolide.protocol.bodies import Subscription
 from bolide.testing import VirtualClock
 from tests.broker.tables import tables
@@ -162,6 +162,37 @@ async def test_an_expression_of_a_file_that_no_longer_compiles_is_no_reason_not_
         assert found.predicate is None
         filters.heard("G", [wanting("a = 1", 6)])
         assert filter_of(filters).predicate is not None
+
+
+@virtual_time
+async def test_a_heartbeat_with_much_to_compile_is_taken_in_by_and_by(tmp_path, caplog) -> None:
+    async with kept(tmp_path, VirtualClock()) as filters:
+        texts = [f"a IN ('{number}', '{'x' * 12_000}')" for number in range(8)]
+        subscriptions = [wanting(text, 1, topic=f"T{number}") for number, text in enumerate(texts)]
+        counts = []
+        for _ in range(4):
+            filters.heard("G", subscriptions)
+            counts.append(sum(filters.get(f"T{number}", "G") is not None for number in range(8)))
+        assert counts == [3, 6, 8, 8]
+        assert "the next heartbeat goes on" in caplog.text
+
+
+@virtual_time
+async def test_all_filters_together_are_bounded_and_the_dead_make_room(tmp_path, caplog) -> None:
+    clock = VirtualClock()
+    async with kept(tmp_path, clock) as filters:
+        text = f"a = '{'x' * 16_000}'"
+        fitting = KEPT_LENGTH_MAX // len(text)
+        for number in range(fitting + 1):
+            filters.heard(f"G{number}", [wanting(text, 1)])
+        assert filters.get("T", f"G{fitting - 1}") is not None
+        assert filters.get("T", f"G{fitting}") is None
+        assert "the expressions of all groups have more" in caplog.text
+        filters.left("G0")
+        await asyncio.sleep(1)  # virtual
+        filters.heard(f"G{fitting}", [wanting(text, 1)])
+        assert filters.get("T", f"G{fitting}") is not None
+        assert filters.get("T", "G0") is None
 
 
 @virtual_time

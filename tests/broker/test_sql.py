@@ -178,7 +178,7 @@ async def test_many_searches_that_come_together_share_the_time_of_one(tmp_path) 
         peer = await connected(rig, expression="a = 1", version=1, **SQL)
         peer.send(*(pull_of(0, opaque=i, sys_flag=PUSH, subscription_version=1) for i in range(10)))
         scanned = [place_of(answer).next_offset for answer in await peer.answers(10)]
-        assert min(scanned) == STEP, "who comes late gets a step and may ask again"
+        assert 0 < min(scanned) < STEP, "who comes late gets a step and may ask again"
         assert sum(scanned) <= STEP * (STEPS_A_TURN + 10)
         peer.leave()
 

@@ -6,6 +6,9 @@ by what nobody asked for. When the last member leaves, the filter is marked dead
 
 The file, consumerFilter.json, follows every 10 s and at the stop, as in RocketMQ. It is for those who read it: here and
 in a Java broker a heartbeat brings everything back. After a start all filters count as dead until somebody is heard.
+
+What is compiled costs a hundred times the length of its text in memory, and the time of everybody on the loop. So a
+heartbeat compiles only so much, and the next one goes on; and beyond a megabyte of texts in all no more are taken.
 """
 
 import asyncio
@@ -31,6 +34,9 @@ SAVE_INTERVAL_S = 10.0
 _ABSENT_MS = 30_000  # at the start: so long ago everybody left
 _COMPILED_COUNT_MAX = 256
 _COMPILED_LENGTH_MAX = 1 << 20
+_HEARD_LENGTH_MAX = 32_768  # of new expressions in one heartbeat, unless the first alone is longer
+KEPT_LENGTH_MAX = 1 << 20
+_SHOWN_MAX = 200
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +70,7 @@ class Filters:
         self._path: Path = config.directory / FILE_NAME
         self._compiled: OrderedDict[str, Predicate] = OrderedDict()
         self._compiled_length = 0
+        self._kept_length = 0
         self._by_group: dict[str, dict[str, GroupFilter]] = {}
         self._is_changed = False
         self._load(read_whole(self._path, parse_filters, FilterTable()))
@@ -94,14 +101,19 @@ class Filters:
         """A member of the group told what it wants."""
         known = self._by_group.get(group)
         told = {each.topic: each for each in subscriptions}
+        length = 0
         for subscription in told.values():
             if subscription.sub_string and not is_tag_type(subscription.expression_type):
-                self._follow(group, subscription)
+                if length > _HEARD_LENGTH_MAX:
+                    log.warning("filters of group %s are many: the next heartbeat goes on with them", group)
+                    break
+                length += self._follow(group, subscription)
         for kept in (known or {}).values():
             if kept.topic not in told and not kept.is_dead:
                 self._bury(kept)
 
-    def _follow(self, group: str, told: Subscription) -> None:
+    def _follow(self, group: str, told: Subscription) -> int:
+        """Returns how long a text had to be compiled for it."""
         kept = self.get(told.topic, group)
         if kept is not None and told.sub_version <= kept.client_version:
             if told.sub_version == kept.client_version and kept.is_dead:
@@ -111,29 +123,45 @@ class Filters:
                     "filter not followed group=%s topic=%s: version %d is not newer than %d",
                     *(group, told.topic, told.sub_version, kept.client_version),
                 )
-            return
+            return 0
         if kept is not None and kept.predicate is not None and _is_same(kept, told):
             kept.client_version = told.sub_version
             self._revive(kept)
-            return
+            return 0
         self._replace(group, told)
+        return len(told.sub_string)
 
     def _replace(self, group: str, told: Subscription) -> None:
-        topics = self._by_group.setdefault(group, {})
-        self._is_changed = True
+        self._drop(group, told.topic)
+        if self._kept_length + len(told.sub_string) > KEPT_LENGTH_MAX:
+            self._clean(self._clock.now_ms())  # the dead make room
         try:
+            if self._kept_length + len(told.sub_string) > KEPT_LENGTH_MAX:
+                raise SqlError(f"the expressions of all groups have more than {KEPT_LENGTH_MAX} characters")
             predicate = self.compiled(told.sub_string, told.expression_type)
         except SqlError as problem:
-            topics.pop(told.topic, None)
-            if not topics:
-                del self._by_group[group]
             log.warning("filter refused group=%s topic=%s problem=%s", group, told.topic, problem)
             return
         now_ms = self._clock.now_ms()
-        topics[told.topic] = GroupFilter(
+        kept = GroupFilter(
             told.topic, group, told.sub_string, told.expression_type, predicate, told.sub_version, now_ms
         )
-        log.info("filter taken group=%s topic=%s expression=%s", group, told.topic, told.sub_string)
+        self._put(kept)
+        log.info("filter taken group=%s topic=%s expression=%s", group, told.topic, told.sub_string[:_SHOWN_MAX])
+
+    def _put(self, kept: GroupFilter) -> None:
+        self._by_group.setdefault(kept.group, {})[kept.topic] = kept
+        self._kept_length += len(kept.expression)
+        self._is_changed = True
+
+    def _drop(self, group: str, topic: str) -> None:
+        topics = self._by_group.get(group, {})
+        kept = topics.pop(topic, None)
+        if kept is not None:
+            self._kept_length -= len(kept.expression)
+            self._is_changed = True
+            if not topics:
+                del self._by_group[group]
 
     def left(self, group: str) -> None:
         """The last member of the group left."""
@@ -159,20 +187,16 @@ class Filters:
 
     def save(self) -> None:
         """Delete what died long ago, and have the rest written if anything changed."""
-        self._clean()
+        self._clean(self._clock.now_ms() - self._current.config.filter_life_ms)
         if self._is_changed:
             self._is_changed = False
             self._keeper.save(self._path, lambda: self._table().encode().decode())
 
-    def _clean(self) -> None:
-        died_before_ms = self._clock.now_ms() - self._current.config.filter_life_ms
+    def _clean(self, died_before_ms: int) -> None:
         for group, topics in list(self._by_group.items()):
             for topic in [topic for topic, kept in topics.items() if kept.is_dead and kept.dead_ms <= died_before_ms]:
-                del topics[topic]
-                self._is_changed = True
+                self._drop(group, topic)
                 log.info("filter deleted group=%s topic=%s: nobody used it", group, topic)
-            if not topics:
-                del self._by_group[group]
 
     def _table(self) -> FilterTable:
         by_topic: dict[str, dict[str, FilterEntry]] = {}
@@ -191,7 +215,8 @@ class Filters:
             log.info("filters not taken, heartbeats bring them back: other sizes of bits in path=%s", self._path)
             return
         for entry in entries:
-            self._by_group.setdefault(entry.consumer_group, {})[entry.topic] = self._loaded(entry)
+            self._put(self._loaded(entry))
+        self._is_changed = False
 
     def _is_ours(self, entry: FilterEntry) -> bool:
         """A Java broker drops all if one does not fit its sizes; who goes back and forth sees the same here."""

@@ -1,8 +1,8 @@
 """What is wanted of a queue, and sieves at work: how long they may, and one that finds its filter for each message.
 
 Looking at properties takes time that everybody on the loop waits for, so what pulls and pops may take in one turn of it
-is bounded: the first has two milliseconds, and those after it what is left of them. Who finds nothing in that time is
-told how far the search came and asks again at once.
+is bounded: the first has two milliseconds, and those after it what is left of them, a tenth of one at least. Who finds
+nothing in that time is told how far the search came and asks again at once.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from bolide.protocol.properties import decode_properties
 from bolide.store.read import Sieve
 
 TURN_S = 0.002
+LATE_S = 0.0001
 _ASKING = plain_filter.HEADER.pack(0, 1, 0) + plain_filter.NODE.pack(plain_filter.ASK, 0, 0, 0, 0)
 
 
@@ -40,9 +41,12 @@ class SieveTime:
 
     def begin(self) -> None:
         """A search begins; if it is the first of the turn, so does its time."""
+        now_s = self._clock.monotonic_s()
         if self._until_s is None:
-            self._until_s = self._clock.monotonic_s() + TURN_S
+            self._until_s = now_s + TURN_S
             asyncio.get_running_loop().call_soon(self._end)
+        else:
+            self._until_s = max(self._until_s, now_s + LATE_S)
 
     def is_over(self) -> bool:
         return self._until_s is not None and self._clock.monotonic_s() >= self._until_s
