@@ -5,7 +5,6 @@ what it would do. What Spark is imported for is imported when a command runs.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,8 +23,8 @@ from bolide.cli.start import fail, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
 from bolide.cli.times import time_ms
-from bolide.errors import ClientError
 from bolide.model.topics import dead_letter_topic
+from bolide.spark.problems import plain_tasks
 from bolide.spark.session import begun, demand_spark
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ROWS_SHOWN = 50
-# Spark gives the traceback of a worker as text.
-_OWN_ERROR = re.compile(r"^\s*bolide\.errors\.\w+: (.+)$", re.MULTILINE)
 app = typer.Typer(help="Work on whole topics and whole stores, on Spark.", no_args_is_help=True)
 
 Topics = Annotated[list[str] | None, typer.Argument(help="topics; without any, all of the user's own")]
@@ -77,20 +74,6 @@ def job(
             with begun(f"bolide lake {name}", master, **settings_of(settings)) as spark, plain_tasks():
                 bar.update(task, description=name)
                 yield spark, lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def plain_tasks() -> Iterator[None]:
-    """What Bolide raised on purpose inside of Spark, as the sentence that it was."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as problem:
-        found = _OWN_ERROR.findall(str(problem))
-        if not found:
-            raise
-        raise ClientError(found[-1]) from problem
 
 
 def source_of(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from bolide.spark.problems import plain_tasks
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,7 +46,13 @@ def rows_of(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch
 
 @contextmanager
 def watched(spark: "SparkSession", tell: Tell) -> Iterator[None]:
-    """Tell how many tasks of the jobs that run meanwhile are done."""
+    """Tell how many tasks of the jobs that run meanwhile are done; an error of ours in one is raised as it was."""
+    with plain_tasks(), _telling(spark, tell):
+        yield
+
+
+@contextmanager
+def _telling(spark: "SparkSession", tell: Tell) -> Iterator[None]:
     if not hasattr(spark, "_jsc"):  # at a Spark Connect address the server tells
         with _told_by_server(spark, tell):
             yield
