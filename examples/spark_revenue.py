@@ -9,6 +9,7 @@ on where it was when it is started again with the same `--work`.
 import argparse
 import json
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -44,14 +45,15 @@ def revenue_by_minute(spark: SparkSession, namesrv: str) -> DataFrame:
     )
 
 
-def start(spark: SparkSession, namesrv: str, work: Path, *, is_once: bool) -> list[StreamingQuery]:
-    """Two queries, each with its own checkpoint."""
+def start(spark: SparkSession, namesrv: str, broker: str, work: Path, *, is_once: bool) -> list[StreamingQuery]:
+    """Two queries, each with its own checkpoint; the broker keeps what of the first is published."""
     revenue = revenue_by_minute(spark, namesrv)
     as_messages = revenue.select(
         f.date_format("minute", "yyyy-MM-dd'T'HH:mm").alias("keys"), f.to_json(f.struct("*")).alias("body")
     )
     to_topic = as_messages.writeStream.format("bolide").option("bolide.bootstrap.servers", namesrv)
     to_topic = to_topic.option("topic", REVENUE).option("deliveryGuarantee", "exactly-once")
+    to_topic = to_topic.option("broker", broker)
     to_files = revenue.writeStream.format("parquet").option("path", str(work / "revenue"))
     queries = []
     for name, writer in (("topic", to_topic), ("files", to_files)):
@@ -64,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--send", action="store_true")
     parser.add_argument("--once", action="store_true")
+    parser.add_argument("--broker", default=socket.gethostname(), help="as `bolide up` names it where nothing is said")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "bolide-revenue")
     given = parser.parse_args()
     if given.send:
@@ -72,7 +75,7 @@ def main() -> None:
             admin.create_topic(REVENUE, 1)
         send_orders(NAMESRV)
     spark = bolide.spark.session("revenue")
-    for query in start(spark, NAMESRV, given.work, is_once=given.once):
+    for query in start(spark, NAMESRV, given.broker, given.work, is_once=given.once):
         query.awaitTermination()
     spark.read.parquet(str(given.work / "revenue")).orderBy("minute").show()
 

@@ -1,11 +1,18 @@
 """The sink: rows become messages, none is lost, and a repetition can be told."""
 
+import time
 from collections import Counter
 
 import pytest
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType, TimestampType
 
 import bolide
+from bolide.errors import ClientError, ConfigError
 from bolide.protocol.staging import IDENTITY
+from bolide.spark.options import sink_options, source_options
+from bolide.spark.reader import BatchReader
+from bolide.spark.staging import chosen_broker
+from bolide.spark.writer import BatchWriter, StreamWriter, Written, publish_all
 
 
 def sink(frame, namesrv: str, **options: object):
@@ -123,6 +130,7 @@ def test_a_batch_that_was_published_and_is_repeated_is_there_once(spark, rocket,
     def run() -> None:
         writer = frame.writeStream.format("bolide").option("bolide.bootstrap.servers", rocket.namesrv)
         writer = writer.option("topic", "Once").option("deliveryGuarantee", "exactly-once")
+        writer = writer.option("broker", rocket.brokers[0].name)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         assert writer.trigger(availableNow=True).start().awaitTermination(60)
 
@@ -146,3 +154,56 @@ def test_a_batch_write_is_seen_whole_and_one_that_fails_is_not_seen_at_all(spark
         sink(bad, rocket.namesrv, topic="OnceWhole", deliveryGuarantee="exactly-once").save()
     found = messages(spark, rocket.namesrv, "OnceWhole")
     assert sorted(int(bytes(row.body)) for row in found) == list(range(100))
+
+
+@pytest.mark.feature("D04")
+def test_a_delay_in_seconds_holds_a_row_back_by_a_level_or_by_the_timer(spark, rocket) -> None:
+    """A second is RocketMQ's level 1, a second and a half is no level; staged rows wait from their commit on."""
+    rocket.create_topic("SinkLater", 2)
+    delays = [None, 0.0, 1.0, 1.5]
+    rows = " UNION ALL ".join(f"SELECT {i} AS n, double({delay or 'NULL'}) AS delay" for i, delay in enumerate(delays))
+    for guarantee in ("at-least-once", "exactly-once"):
+        frame = spark.sql(f"SELECT concat('{guarantee} ', n) AS body, delay FROM ({rows})")
+        sink(frame, rocket.namesrv, topic="SinkLater", deliveryGuarantee=guarantee).save()
+    columns = [StructField("body", BinaryType()), StructField("properties", MapType(StringType(), StringType()))]
+    schema = StructType([*columns, StructField("born_ts", TimestampType()), StructField("store_ts", TimestampType())])
+    until_s = time.monotonic() + 30
+    found: list[dict] = []
+    while len(found) < 2 * len(delays):
+        assert time.monotonic() < until_s, found
+        reader = BatchReader(source_options({"nameServer": rocket.namesrv, "subscribe": "SinkLater"}), schema)
+        found = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+    assert len({row["body"] for row in found}) == len(found) == 2 * len(delays)
+    for row in found:
+        delay_s = delays[int(row["body"].split()[-1])] or 0
+        waited_s = (row["store_ts"] - row["born_ts"]).total_seconds()
+        assert waited_s >= delay_s, row
+        assert ("TIMER_DELAY_MS" in dict(row["properties"])) == (delay_s == 1.5), row
+
+
+def test_a_stream_that_is_to_be_exact_has_to_name_the_broker_that_keeps_its_mark() -> None:
+    """The route may show another one after a crash, and the last batch would be published there again."""
+    given = {"nameServer": "127.0.0.1:1", "topic": "Once", "deliveryGuarantee": "exactly-once"}
+    schema = StructType([StructField("body", BinaryType())])
+    with pytest.raises(ConfigError, match=r"broker = None: is needed, one of `bolide cluster`"):
+        StreamWriter(sink_options(given), schema, False)
+    StreamWriter(sink_options({**given, "broker": "broker-a"}), schema, False)
+    BatchWriter(sink_options(given), schema, False)
+
+
+def test_the_broker_that_was_named_is_the_one_or_none() -> None:
+    assert chosen_broker("b", "T", ["a", "b"]) == "b"
+    assert chosen_broker(None, "T", ["a"]) == "a"
+    with pytest.raises(ConfigError, match="T is on a, b: say which"):
+        chosen_broker(None, "T", ["a", "b"])
+    with pytest.raises(ClientError, match="T is on a and not on b"):
+        chosen_broker("b", "T", ["a"])
+
+
+def test_a_batch_whose_tasks_staged_at_two_brokers_is_not_published() -> None:
+    written = [Written("q", 0, 1), Written("q", 0, 1)]
+    for each, name in zip(written, "ab", strict=True):
+        each.stages, each.broker_name = [(0, 0)], name
+    given = {"nameServer": "127.0.0.1:1", "topic": "Once", "deliveryGuarantee": "exactly-once"}
+    with pytest.raises(ClientError, match="at a and b, nothing is published"):
+        publish_all(sink_options(given), written, 0)

@@ -1,13 +1,18 @@
 """Exactly once, with a Bolide broker: a task stages its rows, and the commit publishes all tasks' stages at once.
 
-One broker keeps the mark of a query, so all its rows go to that broker: the one that has the topic, or the one that the
-option `broker` names where several have it. (Two brokers could not agree on a batch that was published at one of them
-before a crash.) A batch that the broker has published already is not staged again; what a task staged and nobody
-published is never seen, and goes with the broker's log.
+One broker keeps the mark of a query, so all its rows go to that broker. (Two could not agree on a batch that was
+published at one of them before a crash.) The option `broker` names it, and a stream must have it: whoever starts the
+query again has to come back to the same broker, and the route does not tell which that was. The one that is alone in it
+today may have been the other one yesterday, which is down. A batch write is never begun again under its name, so there
+the only broker that has the topic will do.
+
+A batch that the broker has published already is not staged again; what a task staged and nobody published is never
+seen, and goes with the broker's log.
 """
 
 import logging
 import time
+from collections.abc import Sequence
 
 from bolide.client.outgoing import SendRules, send_command, to_queue
 from bolide.client.routes import Route
@@ -63,13 +68,8 @@ class Staging(Sending):
 
     def route(self, topic: str) -> Route:
         """The topic's queues on the broker that keeps the mark; the first one asked for makes it ready."""
-        route = super().route(topic)
-        names = sorted({queue.broker_name for queue in route.publish})
-        chosen = self._options.broker or (names[0] if len(names) == 1 else None)
-        if chosen is None:
-            raise ConfigError(
-                "broker", None, f"{topic} is on {', '.join(names)}: say which of them keeps what was published"
-            )
+        route, names = self._awaited(topic)
+        chosen = chosen_broker(self._options.broker, topic, names)
         if self.broker_name is None:
             self.broker_name = chosen
             query, batch, _ = self._place
@@ -79,6 +79,17 @@ class Staging(Sending):
             raise ConfigError("broker", None, f"{topic} is on {chosen}, other topics on {self.broker_name}: name one")
         queues = tuple(queue for queue in route.publish if queue.broker_name == chosen)
         return Route(route.topic, queues, route.subscribe, route.addresses)
+
+    def _awaited(self, topic: str) -> tuple[Route, list[str]]:
+        """The route and the brokers in it; the one that was named may be starting, and is waited for."""
+        until_s = self.clock.monotonic_s() + self._options.send_timeout_s
+        while True:
+            route = super().route(topic)
+            names = sorted({queue.broker_name for queue in route.publish})
+            if self._options.broker in (None, *names) or self.clock.monotonic_s() > until_s:
+                return route, names
+            self._routes.pop(topic)
+            time.sleep(_RETRY_S)
 
     def command(self, bundle: Bundle) -> Command:
         query, batch, partition = self._place
@@ -98,6 +109,21 @@ class Staging(Sending):
 
     def elsewhere(self, bundle: Bundle) -> MessageQueue:
         return bundle.queue
+
+
+def chosen_broker(wanted: str | None, topic: str, names: Sequence[str]) -> str:
+    """The broker that keeps the mark, among those in the topic's route."""
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted is None:
+        raise ConfigError(
+            "broker", None, f"{topic} is on {', '.join(names)}: say which of them keeps what was published"
+        )
+    if wanted not in names:
+        raise ClientError(
+            f"{topic} is on {', '.join(names)} and not on {wanted}, which keeps what was published; start it"
+        )
+    return wanted
 
 
 def publish(options: SinkOptions, broker_name: str, topic: str, wanted: Publish) -> None:

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bolide.clock import SystemClock
-from bolide.errors import ConfigError
+from bolide.errors import ClientError, ConfigError
 from bolide.protocol.staging import Publish
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SinkOptions
@@ -73,8 +73,9 @@ def publish_all(options: SinkOptions, messages: Sequence[WriterCommitMessage | N
     written = [each for each in messages if isinstance(each, Written) and each.stages]
     if not written or not options.is_exactly_once:
         return
-    names = {each.broker_name for each in written}
-    assert len(names) == 1, "every task stages at the one broker of its query"
+    names = sorted({each.broker_name or "" for each in written})
+    if len(names) > 1:  # a broker has come or gone meanwhile
+        raise ClientError(f"tasks staged at {' and '.join(names)}, nothing is published; name one in the option broker")
     first = written[0]
     assert first.broker_name is not None
     stages = [stage for each in written for stage in each.stages]
@@ -110,6 +111,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_sink(schema, options.topic)
         if overwrite:
             raise ConfigError("outputMode", "complete", "a message that was sent cannot be replaced; append or update")
+        if options.is_exactly_once and options.broker is None:
+            why = "is needed, one of `bolide cluster`: started again, the query must find who knows its last batch"
+            raise ConfigError("broker", None, why)
         self._options = options
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> Written:
