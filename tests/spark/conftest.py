@@ -1,6 +1,7 @@
 """One Spark session for all tests of the room: starting one costs more than most tests."""
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ from bolide.testing import Cluster, cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# For a session that lives a minute: the first compiler is enough, and the second one would never be done.
+# For a session that lives a minute: the first compiler is enough, and the second one would never be done; collecting
+# garbage needs no threads of its own.
 TEST_SETTINGS = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-Xss8m -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-Xss8m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
@@ -31,10 +33,27 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     home = Path(bolide.__file__).parents[1]
     # Workers inherit the environment of the JVM, and the JVM ours.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, sys.path)])
-    settings = TEST_SETTINGS | {"spark.sql.warehouse.dir": warehouse.as_uri()}
+    settings = TEST_SETTINGS | {
+        "spark.sql.warehouse.dir": warehouse.as_uri(),
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(free_port()),
+    }
     session = bolide.spark.session("tests", "local[2]", **settings)
     yield session
     session.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def connect(spark: "SparkSession") -> str:
+    """The address at which the same Spark serves those who live elsewhere."""
+    return f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}"
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
+import pyarrow.parquet as pq
 import pytest
 
 import bolide
 from bolide.spark import options
 from bolide.spark.schema import COLUMNS
+from bolide.testing import cluster
+from tests.spark.conftest import TEST_SETTINGS
 from tests.tidy.source import ROOT
 
 LIMIT_S = 240
@@ -38,7 +42,7 @@ def test_revenue_per_minute_goes_into_a_topic_and_into_files(spark, rocket, tmp_
     rocket.create_topic(example.ORDERS, 4)
     rocket.create_topic(example.REVENUE, 1)
     example.send_orders(rocket.namesrv)
-    for query in example.start(spark, rocket.namesrv, tmp_path, is_once=True):
+    for query in example.start(spark, rocket.namesrv, rocket.brokers[0].name, tmp_path, is_once=True):
         assert query.awaitTermination(LIMIT_S)
     rows = spark.read.parquet(str(tmp_path / "revenue")).orderBy("minute").collect()
     assert [(row.minute.minute, row.revenue, row.orders) for row in rows] == [(0, 100, 20), (1, 100, 20), (2, 100, 20)]
@@ -48,23 +52,45 @@ def test_revenue_per_minute_goes_into_a_topic_and_into_files(spark, rocket, tmp_
     ]
 
 
-@pytest.mark.feature("D12")
-def test_a_declared_pipeline_reads_a_topic_and_writes_another(spark, rocket, tmp_path) -> None:
-    rocket.create_topic("PipelineOrders", 2)
-    rocket.create_topic("PipelineLarge", 2)
-    with bolide.Producer("pipeline-pg", rocket.namesrv) as producer:
+def run_pipeline(namesrv: str, work: Path, *words: str) -> None:
+    """30 orders, and the pipeline over them."""
+    with bolide.Producer("pipeline-pg", namesrv) as producer:
         for number in range(30):
             order = {"item": "tea" if number % 3 else "pot", "amount": 10 * number}
             producer.send("PipelineOrders", json.dumps(order).encode(), keys=[f"o-{number}"])
-    command = [sys.executable, str(ROOT / "examples" / "pipeline" / "run.py"), "--work", str(tmp_path)]
-    environment = {**os.environ, "NAMESRV_ADDR": rocket.namesrv, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(ROOT / "examples" / "pipeline" / "run.py"), "--work", str(work), *words]
+    environment = {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": str(ROOT / "src")}
+    environment["JDK_JAVA_OPTIONS"] = TEST_SETTINGS["spark.driver.extraJavaOptions"]
     environment["SPARK_TESTING"] = "1"  # Spark Connect takes a free port then, and not always the same
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    rows = spark.read.parquet(str(tmp_path / "warehouse" / "revenue")).collect()
+
+
+@pytest.mark.feature("D12")
+def test_a_declared_pipeline_reads_a_topic_and_writes_another(spark, connect, rocket, tmp_path) -> None:
+    rocket.create_topic("PipelineOrders", 2)
+    rocket.create_topic("PipelineLarge", 2)
+    run_pipeline(rocket.namesrv, tmp_path, "--remote", connect)
+    try:
+        rows = spark.table("revenue").collect()
+    finally:
+        for table in ("orders", "revenue"):
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
     assert {row.item: (row.revenue, row.n) for row in rows} == {"tea": (3000.0, 20), "pot": (1350.0, 10)}
     large = topic_bodies(spark, rocket.namesrv, "PipelineLarge")
     assert sorted(each["amount"] for each in large) == [10.0 * number for number in range(10, 30)]
+
+
+@pytest.mark.soak
+def test_a_declared_pipeline_starts_its_own_spark_and_goes_on_where_it_was(tmp_path) -> None:
+    with cluster(processes=True) as rocket:
+        rocket.create_topic("PipelineOrders", 2)
+        rocket.create_topic("PipelineLarge", 2)
+        for runs in (1, 2):
+            run_pipeline(rocket.namesrv, tmp_path)
+            table = pq.read_table(tmp_path / "warehouse" / "revenue")
+            found = {row["item"]: (row["revenue"], row["n"]) for row in table.to_pylist()}
+            assert found == {"tea": (3000.0 * runs, 20 * runs), "pot": (1350.0 * runs, 10 * runs)}
 
 
 PAGE = (ROOT / "docs" / "spark.md").read_text("utf-8")
