@@ -56,6 +56,12 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def is_busy_worker(command: str) -> bool:
+    """A Python process of Spark's, but for those that only look up and plan, once and before anything is read."""
+    is_worker = "pyspark" in command and "java" not in command
+    return is_worker and not any(name in command for name in ("lookup_data", "create_data", "plan_data"))
+
+
 def kill_one(driver: subprocess.Popen, wanted: Callable[[str], bool], dice: random.Random) -> None:
     """Kill -9 one of the driver's processes."""
     chosen: list[int] = []
@@ -128,7 +134,7 @@ def survive(directory: Path, kinds: list[str], seed: int, *, a_step: int) -> Non
                         rocket.brokers[0].kill()
                         rocket.brokers[0].start()
                     elif kind == "worker":
-                        kill_one(driver, lambda command: "pyspark" in command and "java" not in command, dice)
+                        kill_one(driver, is_busy_worker, dice)
                     else:
                         kill_one(driver, lambda command: "java" in command.partition(" ")[0], dice)
                         break

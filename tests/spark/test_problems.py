@@ -31,7 +31,7 @@ def test_two_stages_that_fail_at_once_give_one_sentence(spark) -> None:
         failures.add(jvm.org.apache.spark.SparkException(TRACEBACK))
     errors = jvm.org.apache.spark.sql.errors.QueryExecutionErrors
     both = errors.multiFailuresInStageMaterializationError(jvm.PythonUtils.toSeq(failures))
-    assert "no whole record" not in both.getMessage()
+    assert "STAGE_MATERIALIZATION_MULTIPLE_FAILURES" in both.getMessage()
     with pytest.raises(StoreError, match=r"^00000: no whole record at byte 7$"), plain_tasks():
         raise Py4JJavaError("An error occurred while calling collect", both)
 
