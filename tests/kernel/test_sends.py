@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bolide.kernel import plain, plain_sends
@@ -64,6 +64,7 @@ def frame(
 
 @twins
 @settings(max_examples=400)
+@example(frames=[encoded("odd", 34, 1, 0, usual(i="\ud83d"), b"x"), frame()], is_sync=False, is_ipv6=False)
 @given(frames=READS, is_sync=st.booleans(), is_ipv6=st.booleans())
 def test_what_both_kernels_take_becomes_the_same_bytes_and_the_compiled_one_only_leaves_more(
     frames: list[bytes], is_sync: bool, is_ipv6: bool

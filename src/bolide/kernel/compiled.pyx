@@ -23,14 +23,16 @@ cdef extern from "Python.h":
 cdef tuple LANGUAGES = plain.LANGUAGES
 cdef dict LANGUAGE_CODES = {name: code for code, name in enumerate(plain.LANGUAGES)}
 
+include "bytes.pxi"
+include "scan.pxi"
+include "unescape.pxi"
+include "head.pxi"
+
 cdef enum:
-    JSON_CODEC = 0
-    BINARY_CODEC = 1
     JAVA = 0
     PYTHON = 3
     OTHER = 7
     LANGUAGE_COUNT = 14
-    RESPONSE_FLAG = 1
     ROUTE_REQUEST = 105
     STANDARD_JSON_VERSION = 401
     BINARY_FIXED_SIZE = 17
@@ -38,32 +40,6 @@ cdef enum:
     HEADER_SIZE_MAX = 0xFFFFFF
 
 assert len(plain.LANGUAGES) == LANGUAGE_COUNT and plain.LANGUAGES[PYTHON] == "PYTHON" and plain.LANGUAGES[OTHER] == "OTHER"
-
-
-# Big-endian integers.
-
-cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline uint32_t read_u24(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 16) | (<uint32_t>at[1] << 8) | at[2]
-
-
-cdef inline int16_t read_i16(const uint8_t* at) noexcept nogil:
-    return <int16_t>((<uint16_t>at[0] << 8) | at[1])
-
-
-cdef inline void write_u32(char* at, uint32_t value) noexcept nogil:
-    at[0] = <char>(value >> 24)
-    at[1] = <char>(value >> 16)
-    at[2] = <char>(value >> 8)
-    at[3] = <char>value
-
-
-cdef inline void write_u16(char* at, uint16_t value) noexcept nogil:
-    at[0] = <char>(value >> 8)
-    at[1] = <char>value
 
 
 # A buffer that grows; the only memory taken here.
@@ -97,7 +73,7 @@ cdef inline int put(Out* out, const char* data, Py_ssize_t size) except -1:
 
 cdef inline int put_u32(Out* out, uint32_t value) except -1:
     reserve(out, 4)
-    write_u32(out.data + out.size, value)
+    write32(out.data + out.size, value)
     out.size += 4
     return 0
 
@@ -151,12 +127,12 @@ def cut_frames(stream, end: int, frame_size_max: int) -> tuple:
             raise ValueError(f"end {end} is outside a stream of {buffer.len} bytes")
         while limit - position >= 4:
             at = <const uint8_t*>buffer.buf + position
-            size = <int32_t>read_u32(at)
+            size = <int32_t>get32(at)
             if size < 4 or size > size_max:
                 return bounds, position, f"a frame says it is {size} bytes long, it may be 4 to {size_max}"
             if limit - position < 8:
                 break
-            header_size = read_u24(at + 5)
+            header_size = header_size_of(at + 4)
             if at[4] > BINARY_CODEC:
                 return bounds, position, f"a frame has codec {at[4]}, known are 0 (JSON) and 1 (binary)"
             if header_size > size - 4:
@@ -169,9 +145,6 @@ def cut_frames(stream, end: int, frame_size_max: int) -> tuple:
         return bounds, position, None
     finally:
         PyBuffer_Release(&buffer)
-
-
-include "scan.pxi"
 
 
 cdef inline object text_to_str(const Text* text):
@@ -242,32 +215,9 @@ cdef const char* read_fields(const char* at, const char* end, dict fields) excep
             return at
 
 
-cdef struct Numbers:
-    int64_t code
-    int64_t version
-    int64_t opaque
-    int64_t flag
-
-
-cdef inline int64_t* number_called(const Text* key, Numbers* numbers) noexcept nogil:
-    if is_text(key, b"code", 4):
-        return &numbers.code
-    if is_text(key, b"version", 7):
-        return &numbers.version
-    if is_text(key, b"opaque", 6):
-        return &numbers.opaque
-    if is_text(key, b"flag", 4):
-        return &numbers.flag
-    return NULL
-
-
-cdef inline bint is_int32(int64_t value) noexcept nogil:
-    return -0x80000000 <= value <= 0x7FFFFFFF
-
-
 cdef tuple read_json_header(const char* at, const char* end, Py_ssize_t body_position):
     """The header as a tuple, or None if anything about it is irregular."""
-    cdef Numbers numbers
+    cdef Head numbers
     cdef int64_t* number
     cdef Text key, text
     cdef bint is_last
@@ -275,7 +225,7 @@ cdef tuple read_json_header(const char* at, const char* end, Py_ssize_t body_pos
     cdef object remark = None
     cdef object name
     cdef dict fields = {}
-    numbers.code = numbers.version = numbers.opaque = numbers.flag = 0
+    clear_head(&numbers, NULL, NULL)
     at = skip_blanks(at, end)
     if at >= end or at[0] != 123:
         return None
@@ -286,9 +236,7 @@ cdef tuple read_json_header(const char* at, const char* end, Py_ssize_t body_pos
             return None
         number = number_called(&key, &numbers)
         if number != NULL:
-            at = scan_integer(at, end, &text, number)
-            if at == NULL or not is_int32(number[0]):
-                return None
+            at = scan_number(at, end, number)
         elif is_text(&key, b"extFields", 9):
             fields = {}
             if at[0] == 123:
@@ -339,11 +287,11 @@ cdef tuple read_binary_header(const uint8_t* header, Py_ssize_t size, Py_ssize_t
     cdef dict fields = {}
     if size < BINARY_SIZE_MIN:
         return None
-    remark_size = <int32_t>read_u32(header + 13)
+    remark_size = <int32_t>get32(header + 13)
     if remark_size < 0 or size - BINARY_FIXED_SIZE - remark_size < 4:
         return None
     at = BINARY_FIXED_SIZE + remark_size
-    ext_size = <int32_t>read_u32(header + at)
+    ext_size = <int32_t>get32(header + at)
     at += 4
     if ext_size != size - at:
         return None
@@ -352,11 +300,11 @@ cdef tuple read_binary_header(const uint8_t* header, Py_ssize_t size, Py_ssize_t
         while at < size:
             if size - at < 6:
                 return None
-            key_size = read_i16(header + at)
+            key_size = <int16_t>get16(header + at)
             value_at = at + 2 + key_size + 4
             if key_size < 0 or value_at > size:
                 return None
-            value_size = <int32_t>read_u32(header + value_at - 4)
+            value_size = <int32_t>get32(header + value_at - 4)
             if value_size < 0 or value_size > size - value_at:
                 return None
             key = PyUnicode_DecodeUTF8(<const char*>header + at + 2, key_size, NULL)
@@ -368,21 +316,9 @@ cdef tuple read_binary_header(const uint8_t* header, Py_ssize_t size, Py_ssize_t
         return None
     language = header[2] if header[2] < LANGUAGE_COUNT else OTHER
     return (
-        BINARY_CODEC, read_i16(header), language, read_i16(header + 3), <int32_t>read_u32(header + 5),
-        <int32_t>read_u32(header + 9), remark, fields, body_position
+        BINARY_CODEC, <int16_t>get16(header), language, <int16_t>get16(header + 3), <int32_t>get32(header + 5),
+        <int32_t>get32(header + 9), remark, fields, body_position
     )
-
-
-cdef int check_bounds(Py_ssize_t start, Py_ssize_t end, Py_ssize_t size) except -1:
-    if not 0 <= start <= end - 4 <= size - 4:
-        raise ValueError(f"a frame from {start} to {end} is outside a stream of {size} bytes")
-    return 0
-
-
-cdef int check_pairs(list bounds) except -1:
-    if len(bounds) & 1:
-        raise ValueError(f"{len(bounds)} bounds, they come in pairs")
-    return 0
 
 
 def read_headers(stream, bounds: list) -> list:
@@ -399,7 +335,7 @@ def read_headers(stream, bounds: list) -> list:
             start = bounds[i]
             end = bounds[i + 1]
             check_bounds(start, end, buffer.len)
-            header_end = start + 4 + read_u24(data + start + 1)
+            header_end = start + 4 + header_size_of(data + start)
             header = None
             if header_end <= end:
                 if data[start] == BINARY_CODEC:
@@ -504,11 +440,11 @@ cdef int put_binary_header(
     cdef char fixed[13]
     cdef Py_ssize_t size, ext_at
     cdef const char* data
-    write_u16(fixed, <uint16_t>code)
+    write16(fixed, <uint16_t>code)
     fixed[2] = <char>language
-    write_u16(fixed + 3, <uint16_t>version)
-    write_u32(fixed + 5, <uint32_t>opaque)
-    write_u32(fixed + 9, <uint32_t>flag)
+    write16(fixed + 3, <uint16_t>version)
+    write32(fixed + 5, <uint32_t>opaque)
+    write32(fixed + 9, <uint32_t>flag)
     put(out, fixed, 13)
     put_sized_text(out, remark or "")
     ext_at = out.size
@@ -518,11 +454,11 @@ cdef int put_binary_header(
             data = PyUnicode_AsUTF8AndSize(key, &size)
             if size > 0x7FFF:
                 raise ValueError(f"a field name of {size} bytes, the limit is {0x7FFF}")
-            write_u16(fixed, <uint16_t>size)
+            write16(fixed, <uint16_t>size)
             put(out, fixed, 2)
             put(out, data, size)
             put_sized_text(out, value)
-    write_u32(out.data + ext_at, <uint32_t>(out.size - ext_at - 4))
+    write32(out.data + ext_at, <uint32_t>(out.size - ext_at - 4))
     return 0
 
 
@@ -545,8 +481,8 @@ cdef int put_frame(Out* out, tuple frame) except -1:
         if 4 + header_size + body.len > 0x7FFFFFFF:
             raise ValueError(f"a body of {body.len} bytes does not fit a frame")
         put(out, <const char*>body.buf, body.len)
-        write_u32(out.data + start, <uint32_t>(4 + header_size + body.len))
-        write_u32(out.data + start + 4, (<uint32_t>(codec == BINARY_CODEC) << 24) | <uint32_t>header_size)
+        write32(out.data + start, <uint32_t>(4 + header_size + body.len))
+        write32(out.data + start + 4, (<uint32_t>(codec == BINARY_CODEC) << 24) | <uint32_t>header_size)
     finally:
         PyBuffer_Release(&body)
     return 0
@@ -576,82 +512,32 @@ def write_frames(frames: list) -> bytes:
 # Route look-ups.
 
 cdef struct RouteRequest:
-    Numbers numbers
+    Head head
     Text topic
     bint has_topic
     bint is_standard
     bint has_zone
 
 
-cdef const char* scan_route_fields(const char* at, const char* end, RouteRequest* request) noexcept nogil:
-    """The ext fields of a look-up; anything but plain ASCII without escapes is irregular."""
-    cdef Text key, text
-    cdef bint is_last
-    at = skip_blanks(at + 1, end)
-    if at < end and at[0] == 125:
-        return at + 1
-    while True:
-        at = scan_key(at, end, &key)
-        if at == NULL or key.is_escaped or not key.is_ascii:
-            return NULL
-        at = scan_text(at, end, &text)
-        if at == NULL or text.is_escaped or not text.is_ascii:
-            return NULL
-        if is_text(&key, b"topic", 5):
-            request.topic = text
-            request.has_topic = True
-        elif is_text(&key, b"acceptStandardJsonOnly", 22):
-            if text.size == 4 and memcmp(text.at, b"true", 4) == 0:
-                request.is_standard = True
-            elif text.size == 5 and memcmp(text.at, b"false", 5) == 0:
-                request.is_standard = False
-            else:
-                return NULL
-        elif is_text(&key, b"__ZONE_MODE", 11):
-            request.has_zone = True
-        at = next_member(at, end, &is_last)
-        if at == NULL or is_last:
-            return at
+cdef bint take_route_field(const Text* key, const Text* text, void* into) noexcept nogil:
+    cdef RouteRequest* request = <RouteRequest*>into
+    if is_text(key, b"topic", 5):
+        request.topic = text[0]
+        request.has_topic = True
+    elif is_text(key, b"acceptStandardJsonOnly", 22):
+        request.is_standard = is_text(text, b"true", 4)
+        if not request.is_standard and not is_text(text, b"false", 5):
+            return False
+    elif is_text(key, b"__ZONE_MODE", 11):
+        request.has_zone = True
+    return is_plain(text)
 
 
 cdef bint scan_route_request(const char* at, const char* end, RouteRequest* request) noexcept nogil:
     """Reads a JSON header as a look-up without making an object of it; false if it is irregular."""
-    cdef Text key, text
-    cdef int64_t* number
-    cdef bint is_last, has_fields = False
-    request.numbers.code = request.numbers.version = request.numbers.opaque = request.numbers.flag = 0
+    clear_head(&request.head, take_route_field, request)
     request.has_topic = request.is_standard = request.has_zone = False
-    at = skip_blanks(at, end)
-    if at >= end or at[0] != 123:
-        return False
-    at = skip_blanks(at + 1, end)
-    while True:
-        at = scan_key(at, end, &key)
-        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
-            return False
-        number = number_called(&key, &request.numbers)
-        if number != NULL:
-            at = scan_integer(at, end, &text, number)
-            if at == NULL or not is_int32(number[0]):
-                return False
-        elif is_text(&key, b"extFields", 9):
-            if at[0] != 123 or has_fields:
-                return False
-            has_fields = True
-            at = scan_route_fields(at, end, request)
-        elif is_text(&key, b"remark", 6) or is_text(&key, b"language", 8):
-            at = scan_text(at, end, &text)
-            if at == NULL or text.is_escaped or not text.is_ascii:
-                return False
-        else:
-            at = skip_scalar(at, end)
-        if at == NULL:
-            return False
-        at = next_member(at, end, &is_last)
-        if at == NULL:
-            return False
-        if is_last:
-            return skip_blanks(at, end) == end
+    return scan_json_head(at, end, &request.head, scan_head_member)
 
 
 cdef int put_route_answer(Out* out, int64_t opaque, int64_t version, bytes body) except -1:
@@ -668,8 +554,8 @@ cdef int put_route_answer(Out* out, int64_t opaque, int64_t version, bytes body)
     if PyBytes_GET_SIZE(body) > 0x7FFFFFFF - 4 - header_size:
         raise ValueError(f"a body of {len(body)} bytes does not fit a frame")
     put(out, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
-    write_u32(out.data + start, <uint32_t>(out.size - start - 4))
-    write_u32(out.data + start + 4, <uint32_t>header_size)
+    write32(out.data + start, <uint32_t>(out.size - start - 4))
+    write32(out.data + start + 4, <uint32_t>header_size)
     return 0
 
 
@@ -694,7 +580,7 @@ def answer_routes(stream, bounds: list, quoted: dict, bare: dict, version: int) 
             start = bounds[i]
             end = bounds[i + 1]
             check_bounds(start, end, buffer.len)
-            header_end = start + 4 + read_u24(data + start + 1)
+            header_end = start + 4 + header_size_of(data + start)
             if (
                 header_end > end
                 or data[start] != JSON_CODEC
@@ -705,15 +591,15 @@ def answer_routes(stream, bounds: list, quoted: dict, bare: dict, version: int) 
                 left += more
                 continue
             found = NULL
-            if request.numbers.code == ROUTE_REQUEST and not request.numbers.flag & 3 and not request.has_zone:
+            if request.head.code == ROUTE_REQUEST and not request.head.flag & 3 and not request.has_zone:
                 topic = PyBytes_FromStringAndSize(request.topic.at, request.topic.size) if request.has_topic else b""
-                request.is_standard = request.is_standard or request.numbers.version >= STANDARD_JSON_VERSION
+                request.is_standard = request.is_standard or request.head.version >= STANDARD_JSON_VERSION
                 found = PyDict_GetItemWithError(quoted if request.is_standard else bare, topic)
             if found == NULL:
                 left.append(start)
                 left.append(end)
             else:
-                put_route_answer(&out, request.numbers.opaque, own_version, <bytes>found)
+                put_route_answer(&out, request.head.opaque, own_version, <bytes>found)
         return PyBytes_FromStringAndSize(out.data, out.size), left
     finally:
         PyBuffer_Release(&buffer)

@@ -14,7 +14,9 @@ from libc.string cimport memcmp, memcpy
 
 from bolide.kernel import plain_client
 
+include "bytes.pxi"
 include "scan.pxi"
+include "head.pxi"
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -27,6 +29,7 @@ cdef enum:
     MAGIC_ = 0xDAA320A7
     APART = 0xF1
     PORT_MAX_ = 0xFFFF
+    ANSWERED = 13  # HAS_CODE, HAS_OPAQUE, HAS_FLAG
     # what became of a frame
     RECEIPT = 1
     OTHERS = 0
@@ -36,22 +39,6 @@ cdef const char* HEX = b"0123456789ABCDEF"
 cdef const char* HEX_LOW = b"0123456789abcdef"
 cdef const char* KEY = b"UNIQ_KEY\x01"
 cdef Py_ssize_t KEY_SIZE = 9
-
-
-cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline int64_t read_i64(const uint8_t* at) noexcept nogil:
-    return <int64_t>((<uint64_t>read_u32(at) << 32) | read_u32(at + 4))
-
-
-cdef inline char* put_u32(char* at, uint32_t value) noexcept nogil:
-    at[0] = <char>(value >> 24)
-    at[1] = <char>(value >> 16)
-    at[2] = <char>(value >> 8)
-    at[3] = <char>value
-    return at + 4
 
 
 # Out
@@ -164,7 +151,7 @@ def write_sends(head, tail, born_ms, opaque, queue_ids, items, ids):
         at += snprintf(at, NUMBERS_SIZE_MAX, b'"},"flag":0,"language":"PYTHON","opaque":%lld', <long long>(number + i))
         memcpy(at, PyBytes_AS_STRING(tail_bytes), tail_size)
         at += tail_size
-        put_u32(put_u32(header - 8, <uint32_t>(4 + at - header + body_size)), <uint32_t>(at - header))
+        write32(write32(header - 8, <uint32_t>(4 + at - header + body_size)), <uint32_t>(at - header))
         memcpy(at, PyBytes_AS_STRING(body), body_size)
         at += body_size
     return frames[: at - start]
@@ -193,21 +180,19 @@ def lay_items(items, ids):
         id_text = PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
         body_size = PyBytes_GET_SIZE(body)
         text_size = properties_size(PyBytes_GET_SIZE(extra), id_size)
-        at = put_u32(at, <uint32_t>(ITEM_OVERHEAD + body_size + text_size))
-        at = put_u32(put_u32(at, 0), 0)
-        at = put_u32(put_u32(at, <uint32_t>flag), <uint32_t>body_size)
+        at = write32(at, <uint32_t>(ITEM_OVERHEAD + body_size + text_size))
+        at = write32(write32(at, 0), 0)
+        at = write32(write32(at, <uint32_t>flag), <uint32_t>body_size)
         memcpy(at, PyBytes_AS_STRING(body), body_size)
         at += body_size
-        at[0] = <char>(text_size >> 8)
-        at[1] = <char>text_size
-        at = put_properties(at + 2, PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size)
+        at = put_properties(write16(at, <uint16_t>text_size), PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size)
     return batch
 
 
 # In
 
 cdef struct Answer:
-    int64_t opaque
+    Head head
     int64_t queue_id
     int64_t queue_offset
     Text ids
@@ -216,100 +201,38 @@ cdef struct Answer:
     bint has_ids
 
 
-cdef bint read_digits(const Text* text, Py_ssize_t digits_max, int64_t* value) noexcept nogil:
-    cdef Py_ssize_t i
-    if text.size < 1 or text.size > digits_max:
+cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+    """Whoever says a thing twice is irregular."""
+    cdef Answer* answer = <Answer*>into
+    if not is_plain(text):
         return False
-    value[0] = 0
-    for i in range(text.size):
-        if text.at[i] < 48 or text.at[i] > 57:
+    if is_text(key, b"msgId", 5):
+        if answer.has_ids or text.size == 0:
             return False
-        value[0] = value[0] * 10 + (text.at[i] - 48)
+        answer.ids = text[0]
+        answer.has_ids = True
+    elif is_text(key, b"queueId", 7):
+        if answer.has_queue_id:
+            return False
+        answer.queue_id = number_of(<const uint8_t*>text.at, text.size, 9)
+        answer.has_queue_id = True
+        return answer.queue_id >= 0
+    elif is_text(key, b"queueOffset", 11):
+        if answer.has_queue_offset:
+            return False
+        answer.queue_offset = number_of(<const uint8_t*>text.at, text.size, DIGITS_MAX)
+        answer.has_queue_offset = True
+        return answer.queue_offset >= 0
     return True
 
 
-cdef const char* scan_fields(const char* at, const char* end, Answer* answer) noexcept nogil:
-    """`at` is the opening brace of the ext fields; whoever says a thing twice is irregular."""
-    cdef Text key, text
-    cdef bint is_last = False
-    if at >= end or at[0] != 123:
-        return NULL
-    at = skip_blanks(at + 1, end)
-    if at < end and at[0] == 125:
-        return at + 1
-    while not is_last:
-        at = scan_key(at, end, &key)
-        if at == NULL or key.is_escaped or not key.is_ascii:
-            return NULL
-        at = scan_text(at, end, &text)
-        if at == NULL or text.is_escaped or not text.is_ascii:
-            return NULL
-        if is_text(&key, b"msgId", 5):
-            if answer.has_ids or text.size == 0:
-                return NULL
-            answer.ids = text
-            answer.has_ids = True
-        elif is_text(&key, b"queueId", 7):
-            if answer.has_queue_id or not read_digits(&text, 9, &answer.queue_id):
-                return NULL
-            answer.has_queue_id = True
-        elif is_text(&key, b"queueOffset", 11):
-            if answer.has_queue_offset or not read_digits(&text, DIGITS_MAX, &answer.queue_offset):
-                return NULL
-            answer.has_queue_offset = True
-        at = next_member(at, end, &is_last)
-        if at == NULL:
-            return NULL
-    return at
-
-
 cdef int read_answer(const char* at, const char* end, Answer* answer) noexcept nogil:
-    cdef Text key, text
-    cdef int64_t number
-    cdef bint is_last = False, has_code = False, has_fields = False, has_flag = False, has_opaque = False
-    at = skip_blanks(at, end)
-    if at >= end or at[0] != 123:
+    cdef Head* head = &answer.head
+    clear_head(head, take_field, answer)
+    answer.has_ids = answer.has_queue_id = answer.has_queue_offset = False
+    if not scan_json_head(at, end, head, scan_head_member) or head.is_twice:
         return IRREGULAR
-    at = skip_blanks(at + 1, end)
-    while not is_last:
-        at = scan_key(at, end, &key)
-        if at == NULL or key.is_escaped or not key.is_ascii:
-            return IRREGULAR
-        if is_text(&key, b"code", 4) or is_text(&key, b"flag", 4) or is_text(&key, b"opaque", 6) or is_text(&key, b"version", 7):
-            at = scan_integer(at, end, &text, &number)
-            if at == NULL or number < INT32_MIN or number > INT32_MAX:
-                return IRREGULAR
-            if key.at[0] == 99:
-                if has_code or number != 0:
-                    return IRREGULAR
-                has_code = True
-            elif key.at[0] == 102:
-                if has_flag or not number & 1:
-                    return IRREGULAR
-                has_flag = True
-            elif key.at[0] == 111:
-                if has_opaque:
-                    return IRREGULAR
-                has_opaque = True
-                answer.opaque = number
-        elif is_text(&key, b"extFields", 9):
-            if has_fields:
-                return IRREGULAR
-            at = scan_fields(at, end, answer)
-            has_fields = True
-        elif is_text(&key, b"remark", 6):
-            # Text or null; anything else makes the header none.
-            if at < end and at[0] != 34 and at[0] != 110:
-                return IRREGULAR
-            at = skip_scalar(at, end)
-        else:
-            at = skip_scalar(at, end)
-        if at == NULL:
-            return IRREGULAR
-        at = next_member(at, end, &is_last)
-        if at == NULL:
-            return IRREGULAR
-    if skip_blanks(at, end) != end or not (has_code and has_flag and has_opaque):
+    if head.seen & ANSWERED != ANSWERED or head.code != 0 or not head.flag & RESPONSE_FLAG:
         return IRREGULAR
     return RECEIPT if answer.has_ids and answer.has_queue_id and answer.has_queue_offset else OTHERS
 
@@ -321,24 +244,20 @@ def read_receipts(stream, bounds, expected):
     cdef list frames = <list?>bounds, rows = [], left = []
     cdef Answer answer
     cdef int became
-    if len(frames) & 1:
-        raise ValueError(f"{len(frames)} bounds, they come in pairs")
+    check_pairs(frames)
     PyObject_GetBuffer(stream, &view, PyBUF_SIMPLE)
     try:
         bytes_ = <const uint8_t*>view.buf
         for i in range(0, len(frames), 2):
             start, end = frames[i], frames[i + 1]
-            if not 0 <= start <= end - 4 <= view.len - 4:
-                raise ValueError(f"a frame from {start} to {end} is outside a stream of {view.len} bytes")
-            header_end = start + 4 + (read_u32(bytes_ + start) & 0xFFFFFF)
+            check_bounds(start, end, view.len)
+            header_end = start + 4 + header_size_of(bytes_ + start)
             became = IRREGULAR
-            if bytes_[start] == 0 and header_end <= end:
-                answer.has_ids = answer.has_queue_id = answer.has_queue_offset = False
-                answer.opaque = answer.queue_id = answer.queue_offset = 0
+            if bytes_[start] == JSON_CODEC and header_end <= end:
                 became = read_answer(<const char*>bytes_ + start + 4, <const char*>bytes_ + header_end, &answer)
-            if became == RECEIPT and answer.opaque in expected:
+            if became == RECEIPT and answer.head.opaque in expected:
                 rows.append((
-                    answer.opaque, answer.queue_id, answer.queue_offset,
+                    answer.head.opaque, answer.queue_id, answer.queue_offset,
                     PyUnicode_DecodeASCII(answer.ids.at, answer.ids.size, NULL),
                 ))
                 continue
@@ -354,14 +273,6 @@ def read_receipts(stream, bounds, expected):
     return rows, left
 
 
-cdef bint is_plain(const uint8_t* at, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(size):
-        if at[i] >= 128:
-            return False
-    return True
-
-
 def cut_records(buffer):
     cdef bytes whole = <bytes?>buffer
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(whole)
@@ -375,10 +286,10 @@ def cut_records(buffer):
     while at < end:
         if end - at < FIXED_SIZE:
             return None
-        size, body_size = <int32_t>read_u32(at), <int32_t>read_u32(at + 84)
-        if read_u32(at + 4) != MAGIC_ or read_u32(at + 36) & APART or size < FIXED_SIZE or size > end - at:
+        size, body_size = <int32_t>get32(at), <int32_t>get32(at + 84)
+        if get32(at + 4) != MAGIC_ or get32(at + 36) & APART or size < FIXED_SIZE or size > end - at:
             return None
-        if read_u32(at + 52) > PORT_MAX_ or read_u32(at + 68) > PORT_MAX_:
+        if get32(at + 52) > PORT_MAX_ or get32(at + 68) > PORT_MAX_:
             return None
         record_end = at + size
         if body_size < 0 or body_size > size - FIXED_SIZE - 1:
@@ -387,11 +298,11 @@ def cut_records(buffer):
         if topic[0] > 127 or record_end - topic < 3 + topic[0]:
             return None
         text = topic + 1 + topic[0]
-        text_size = <int16_t>((<uint16_t>text[0] << 8) | text[1])
-        if text_size < 0 or record_end - text != 2 + text_size or not is_plain(topic + 1, topic[0]):
+        text_size = <int16_t>get16(text)
+        if text_size < 0 or record_end - text != 2 + text_size or not is_ascii(topic + 1, topic[0]):
             return None
         rows.append((
-            at - start, read_i64(at + 20), PyBytes_FromStringAndSize(<const char*>at + FIXED_SIZE, body_size),
+            at - start, <int64_t>get64(at + 20), PyBytes_FromStringAndSize(<const char*>at + FIXED_SIZE, body_size),
         ))
         at = record_end
     return rows

@@ -10,11 +10,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
-from bolide.kernel.plain_records import key_hash, tag_hash
-
-include "record_parts.pxi"
+include "bytes.pxi"
+include "pairs.pxi"
+include "record_base.pxi"
 include "record_reader.pxi"
 
 cdef extern from *:
@@ -22,7 +22,6 @@ cdef extern from *:
 
 cdef enum:
     COMPRESSED = 0x1
-    HIDDEN = 0x4
 
 # What each column is asked for by, as a bit.
 cdef enum:
@@ -143,24 +142,12 @@ cdef class _Rows:
         cdef Pair* pair
         cdef Py_ssize_t first = self.pair_count, i
         while at < end:
-            name.at = at
-            while at < end and at[0] != 1 and at[0] != 2:
-                at += 1
-            if at == end or at[0] == 2:
-                at += 1
-                continue
-            name.size = at - name.at
-            value.at = at + 1
-            at += 1
-            while at < end and at[0] != 2:
-                at += 1
-            value.size = at - value.at
-            at += 1
+            at = next_pair(at, end, &name, &value)
             if not name.size or not value.size:
                 continue
             for i in range(first, self.pair_count):
                 pair = &self.pairs[i]
-                if pair.name.size == name.size and memcmp(pair.name.at, name.at, name.size) == 0:
+                if equals(pair.name, <const char*>name.at, name.size):
                     pair.value = value
                     break
             else:
@@ -173,10 +160,10 @@ cdef class _Rows:
     cdef inline bint is_wanted_topic(self, Span* topic) except -1:
         """Whether rows of the topic are wanted; makes it UTF-8. Records of one topic often follow each other."""
         cdef Span raw = topic[0]
-        if raw.size == self.last_topic.size and memcmp(raw.at, self.last_topic.at, raw.size) == 0:
+        if equals(self.last_topic, <const char*>raw.at, raw.size):
             topic[0] = self.last_found
             return self.last_is_wanted
-        if not is_ascii(raw):
+        if not is_ascii(raw.at, raw.size):
             topic[0] = self.repaired(raw)
         self.last_topic = raw
         self.last_found = topic[0]
@@ -187,23 +174,9 @@ cdef class _Rows:
 cdef inline bint is_among(Span text, Span* spans, Py_ssize_t count) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(count):
-        if spans[i].size == text.size and memcmp(spans[i].at, text.at, text.size) == 0:
+        if equals(spans[i], <const char*>text.at, text.size):
             return True
     return False
-
-
-cdef inline bint is_ascii(Span text) noexcept nogil:
-    cdef const uint8_t* at = text.at
-    cdef const uint8_t* end = at + text.size
-    cdef uint64_t word, seen = 0
-    while end - at >= 8:
-        memcpy(&word, at, 8)
-        seen |= word
-        at += 8
-    while at < end:
-        seen |= <uint64_t>at[0]
-        at += 1
-    return not seen & <uint64_t>0x8080808080808080
 
 
 cdef object numbers32(_Rows rows, int kind):
@@ -405,7 +378,7 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
             at += row[1]
             prefetch(start + at)
             prefetch(start + at + 64)
-            if (given_base >= 0 and row[5] & HIDDEN) or row[7] < from_time or row[7] >= until_time:
+            if (given_base >= 0 and row[5] & PREPARED) or row[7] < from_time or row[7] >= until_time:
                 continue
             topic.at = start + row[14]
             topic.size = row[15]
@@ -421,7 +394,7 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
             if bits & LABELS:
                 labels.at = start + row[16]
                 labels.size = row[17]
-                if not is_ascii(labels):
+                if not is_ascii(labels.at, labels.size):
                     labels = rows.repaired(labels)
                 find_wanted(labels.at, labels.size, &record.labels)
                 if rows.tags != NULL and not (record.labels.tags.size and is_among(record.labels.tags, rows.tags, rows.tag_count)):

@@ -9,20 +9,18 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
-from bolide.kernel.plain_records import key_hash, tag_hash
-
+include "bytes.pxi"
 include "scan.pxi"
-include "record_parts.pxi"
+include "head.pxi"
+include "pairs.pxi"
+include "record_base.pxi"
 include "record_reader.pxi"
 
 cdef enum:
     END_TRANSACTION = 37
-    ONEWAY_FLAG = 2
     COMMITTED = 0x8
-    TRANSACTION = 0xC
     # places of the fields
     PHYSICAL = 0
     OFFSET = 1
@@ -34,10 +32,9 @@ cdef enum:
 
 
 cdef struct End:
-    int64_t code
-    int64_t flag
+    Head head
     uint32_t found
-    Text slots[6]
+    Text slots[SLOT_COUNT]
 
 
 cdef int slot_of(const Text* key) noexcept nogil:
@@ -56,84 +53,22 @@ cdef int slot_of(const Text* key) noexcept nogil:
     return -1
 
 
-cdef const char* scan_fields(const char* at, const char* end, End* found) noexcept nogil:
-    """The object behind extFields, of plain texts alone; `at` is its opening brace."""
-    cdef Text key, text
-    cdef bint is_last
-    cdef int slot
-    at = skip_blanks(at + 1, end)
-    if at < end and at[0] == 125:
-        return at + 1
-    while True:
-        at = scan_key(at, end, &key)
-        if at == NULL or key.is_escaped or not key.is_ascii:
-            return NULL
-        at = scan_text(at, end, &text)
-        if at == NULL or text.is_escaped or not text.is_ascii:
-            return NULL
-        slot = slot_of(&key)
-        if slot >= 0:
-            found.slots[slot] = text
-            found.found |= <uint32_t>1 << slot
-        at = next_member(at, end, &is_last)
-        if at == NULL or is_last:
-            return at
+cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+    cdef End* found = <End*>into
+    cdef int slot = slot_of(key)
+    if slot >= 0:
+        found.slots[slot] = text[0]
+        found.found |= <uint32_t>1 << slot
+    return is_plain(text)
 
 
 cdef bint scan_end(const char* at, const char* end, End* found) noexcept nogil:
-    """Read a JSON header; false if anything about it is irregular."""
-    cdef Text key, text
-    cdef int64_t number
-    cdef bint is_last, has_fields = False
-    found.code = found.flag = 0
+    """False for a header that is irregular, or no end that nobody waits for."""
+    clear_head(&found.head, take_field, found)
     found.found = 0
-    at = skip_blanks(at, end)
-    if at >= end or at[0] != 123:
+    if not scan_json_head(at, end, &found.head, scan_head_member):
         return False
-    at = skip_blanks(at + 1, end)
-    while True:
-        at = scan_key(at, end, &key)
-        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
-            return False
-        if is_text(&key, b"extFields", 9):
-            if at[0] != 123 or has_fields:
-                return False
-            has_fields = True
-            at = scan_fields(at, end, found)
-        elif is_text(&key, b"code", 4) or is_text(&key, b"opaque", 6) or is_text(&key, b"flag", 4) or is_text(&key, b"version", 7):
-            at = scan_integer(at, end, &text, &number)
-            if at == NULL or not INT32_MIN <= number <= INT32_MAX:
-                return False
-            if key.at[0] == 99:
-                found.code = number
-            elif key.at[0] == 102:
-                found.flag = number
-        elif is_text(&key, b"language", 8):
-            at = scan_text(at, end, &text)
-            if at == NULL or text.is_escaped or not text.is_ascii:
-                return False
-        else:
-            at = skip_scalar(at, end)
-        if at == NULL:
-            return False
-        at = next_member(at, end, &is_last)
-        if at == NULL:
-            return False
-        if is_last:
-            return skip_blanks(at, end) == end
-
-
-cdef inline int64_t number_of(const uint8_t* at, Py_ssize_t size, Py_ssize_t size_max) noexcept nogil:
-    """Some digits as a number, -1 for anything else."""
-    cdef int64_t number = 0
-    cdef Py_ssize_t i
-    if not 0 < size <= size_max:
-        return -1
-    for i in range(size):
-        if not 48 <= at[i] <= 57:
-            return -1
-        number = number * 10 + (at[i] - 48)
-    return number
+    return found.head.code == END_TRANSACTION and found.head.flag & (RESPONSE_FLAG | ONEWAY_FLAG) == ONEWAY_FLAG
 
 
 cdef inline int64_t slot_number(const End* found, int slot) noexcept nogil:
@@ -168,22 +103,19 @@ def read_ends(stream, bounds):
     cdef Py_ssize_t i, start, end, header_end
     cdef tuple row
     cdef End found
-    if len(places) & 1:
-        raise ValueError(f"{len(places)} bounds, they come in pairs")
+    check_pairs(places)
     PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
     try:
         for i in range(0, len(places), 2):
             start = places[i]
             end = places[i + 1]
-            if not 0 <= start <= end - 4 <= buffer.len - 4:
-                raise ValueError(f"a frame from {start} to {end} is outside a stream of {buffer.len} bytes")
+            check_bounds(start, end, buffer.len)
             frame = <const uint8_t*>buffer.buf + start
-            header_end = 4 + (get32(frame) & 0xFFFFFF)
+            header_end = 4 + header_size_of(frame)
             row = None
-            if frame[0] == 0 and header_end <= end - start:
+            if frame[0] == JSON_CODEC and header_end <= end - start:
                 if scan_end(<const char*>frame + 4, <const char*>frame + header_end, &found):
-                    if found.code == END_TRANSACTION and found.flag & 3 == ONEWAY_FLAG:
-                        row = end_of(&found)
+                    row = end_of(&found)
             if row is None:
                 left.append(places[i])
                 left.append(places[i + 1])
@@ -204,49 +136,26 @@ cdef struct Home:  # what the properties of a half message say
 cdef void find_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nogil:
     """One pass over the properties; the last of equal names counts, pairs with an empty side do not."""
     cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef Py_ssize_t name_size
-    cdef Span value
-    home.topic.size = home.queue.size = home.group.size = 0
-    home.is_apart = False
+    cdef Span name, value
+    memset(home, 0, sizeof(Home))
     while at < end:
-        name = at
-        while at < end and at[0] != 1 and at[0] != 2:
-            at += 1
-        if at == end or at[0] == 2:
-            at += 1
+        at = next_pair(at, end, &name, &value)
+        if name.size == 0 or value.size == 0:
             continue
-        name_size = at - name
-        at += 1
-        value.at = at
-        while at < end and at[0] != 2:
-            at += 1
-        value.size = at - value.at
-        at += 1
-        if name_size == 0 or value.size == 0:
-            continue
-        if name_size == 10 and memcmp(name, b"REAL_TOPIC", 10) == 0:
+        if equals(name, b"REAL_TOPIC", 10):
             home.topic = value
-        elif name_size == 8 and memcmp(name, b"REAL_QID", 8) == 0:
+        elif equals(name, b"REAL_QID", 8):
             home.queue = value
-        elif name_size == 6 and memcmp(name, b"PGROUP", 6) == 0:
+        elif equals(name, b"PGROUP", 6):
             home.group = value
-        elif name_size == 5 and memcmp(name, b"DELAY", 5) == 0:
+        elif equals(name, b"DELAY", 5) or equals(name, b"CHECK_IMMUNITY_TIME_IN_SECONDS", 30):
             home.is_apart = True
-        elif name_size == 30 and memcmp(name, b"CHECK_IMMUNITY_TIME_IN_SECONDS", 30) == 0:
-            home.is_apart = True
-        if name_size >= 6 and memcmp(name, b"TIMER_", 6) == 0:
+        elif name.size >= 6 and memcmp(name.at, b"TIMER_", 6) == 0:
             home.is_apart = True
 
 
 cdef inline bint is_plain_topic(Span topic) noexcept nogil:
-    cdef Py_ssize_t i
-    if not 0 < topic.size <= 127 or topic.at[0] == 46:
-        return False
-    for i in range(topic.size):
-        if topic.at[i] == 47 or topic.at[i] >= 0x80:
-            return False
-    return True
+    return 0 < topic.size <= 127 and is_ascii(topic.at, topic.size) and not leads_elsewhere(topic)
 
 
 cdef object draft_of(const uint8_t* log, int64_t base, int64_t limit, tuple end):

@@ -17,6 +17,9 @@ cdef extern from "string.h" nogil:
 
 from bolide.kernel import plain_filter
 
+include "bytes.pxi"
+include "entries.pxi"
+
 cdef enum:
     CONSTANT = 0
     PROPERTY = 1
@@ -54,15 +57,9 @@ cdef enum:
     NODES_MAX = 4096
     DEPTH_LIMIT = 200
     DIGITS_MAX = 15
-    ENTRY_BYTES = 20
 
 cdef double POWERS[16]
 POWERS[:] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15]
-
-
-cdef struct Span:
-    const uint8_t* at
-    Py_ssize_t size
 
 
 cdef struct Node:
@@ -95,14 +92,6 @@ cdef inline int32_t little(const uint8_t* at) noexcept nogil:
     cdef int32_t value
     memcpy(&value, at, 4)
     return value
-
-
-cdef inline uint32_t big(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline int64_t big64(const uint8_t* at) noexcept nogil:
-    return <int64_t>((<uint64_t>big(at) << 32) | big(at + 4))
 
 
 # The program
@@ -241,7 +230,7 @@ cdef int read_double(Span text, double* number) noexcept nogil:
     cdef int digit_count = 0, fraction_count = 0
     while at < end and at[0] <= 32:
         at += 1
-    while end > at and end[-1] <= 32:
+    while end > at and (end - 1)[0] <= 32:
         end -= 1
     if at < end and (at[0] == 43 or at[0] == 45):
         is_negative = at[0] == 45
@@ -269,18 +258,6 @@ cdef int read_double(Span text, double* number) noexcept nogil:
 cdef inline int outcome(Value* out, int kind) noexcept nogil:
     out.kind = kind
     return kind
-
-
-cdef inline bint is_ascii(Span text) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(text.size):
-        if text.at[i] & 0x80:
-            return False
-    return True
-
-
-cdef inline bint same(Span one, Span other) noexcept nogil:
-    return one.size == other.size and memcmp(one.at, other.at, one.size) == 0
 
 
 cdef bint says_true(Span text) noexcept nogil:
@@ -339,10 +316,10 @@ cdef int equal(const Program* program, const Node* node, const Value* one, const
     if other.kind <= TRUE:
         return one.kind == IS_TEXT and says_true(one.text) == (other.kind == TRUE)
     if one.kind == IS_TEXT and other.kind == IS_TEXT:
-        if same(one.text, other.text):
+        if equals(one.text, <const char*>other.text.at, other.text.size):
             return TRUE
         if program.nodes[node.a].operation == PROPERTY and program.nodes[node.b].operation == PROPERTY:
-            if not is_ascii(one.text) and not is_ascii(other.text):
+            if not is_ascii(one.text.at, one.text.size) and not is_ascii(other.text.at, other.text.size):
                 return CANNOT_TELL
         return FALSE
     became = compare(one, other, &order)
@@ -373,7 +350,7 @@ cdef int among(const Program* program, const Node* node, const Value* value) noe
         return UNKNOWN
     for k in range(node.c):
         text = program.nodes + little(program.data + node.b + 4 * k)
-        if value.text.size == text.b and memcmp(value.text.at, program.data + text.a, text.b) == 0:
+        if equals(value.text, <const char*>program.data + text.a, text.b):
             is_there = True
             break
     return is_there != (node.number & 1)
@@ -458,29 +435,32 @@ cdef bint find_properties(const uint8_t* record, int64_t size, Span* properties)
     at = 84 + (12 if record[39] & 0x10 else 0) + (12 if record[39] & 0x20 else 0)
     if size < at + 4:
         return False
-    body_size = <int32_t>big(record + at)
+    body_size = <int32_t>get32(record + at)
     at += 4 + body_size
     if body_size < 0 or at + 1 > size:
         return False
     if record[7] == 0xAB:
         if at + 2 > size:
             return False
-        at += 2 + ((<int64_t>record[at] << 8) | record[at + 1])
+        at += 2 + <int64_t>get16(record + at)
     else:
         at += 1 + record[at]
     if at + 2 > size:
         return False
-    properties.size = (<Py_ssize_t>record[at] << 8) | record[at + 1]
+    properties.size = get16(record + at)
     properties.at = record + at + 2
     return at + 2 + properties.size <= size
 
 
 cdef void spread(Program* program, Span properties) noexcept nogil:
-    """Find the values of the names; of two pairs with one name the later counts, and an empty value does not."""
+    """Find the values of the names; of two pairs with one name the later counts, and an empty value does not.
+
+    What is filtered by properties has many: here calls that look for a byte pay, measured against a walk byte by byte.
+    """
     cdef const uint8_t* at = properties.at
     cdef const uint8_t* end = properties.at + properties.size
     cdef const uint8_t* pair_end
-    cdef const uint8_t* name_end
+    cdef Span name, value
     cdef int32_t i
     for i in range(program.name_count):
         program.values[i].at = NULL
@@ -488,34 +468,17 @@ cdef void spread(Program* program, Span properties) noexcept nogil:
         pair_end = <const uint8_t*>memchr(at, 2, end - at)
         if pair_end == NULL:
             pair_end = end
-        name_end = <const uint8_t*>memchr(at, 1, pair_end - at)
-        if name_end != NULL and name_end + 1 < pair_end:
+        value.at = <const uint8_t*>memchr(at, 1, pair_end - at)
+        if value.at != NULL and value.at + 1 < pair_end:
+            name.at = at
+            name.size = value.at - at
+            value.at += 1
+            value.size = pair_end - value.at
             for i in range(program.name_count):
-                if program.names[i].size == name_end - at and memcmp(program.names[i].at, at, name_end - at) == 0:
-                    program.values[i].at = name_end + 1
-                    program.values[i].size = pair_end - name_end - 1
+                if equals(name, <const char*>program.names[i].at, program.names[i].size):
+                    program.values[i] = value
                     break
         at = pair_end + 1
-
-
-cdef struct Limits:
-    int64_t log_min
-    int64_t near_from
-    int64_t count_max
-    int64_t size_max
-    int64_t near_size
-    int64_t near_count
-    int64_t far_size
-    int64_t far_count
-
-
-cdef inline bint is_full(const Limits* limits, int64_t physical_offset, int64_t record_size, int64_t count, int64_t size) noexcept nogil:
-    cdef int64_t more = size + record_size
-    if count >= limits.count_max or more > limits.size_max:
-        return True
-    if physical_offset >= limits.near_from:
-        return count >= limits.near_count or more > limits.near_size
-    return count >= limits.far_count or more > limits.far_size
 
 
 cdef bint passes(Program* program, Span properties, object ask) except -1:
@@ -534,11 +497,11 @@ cdef object match(Program* program, object ask, const Limits* limits, const uint
     cdef const uint8_t* entry
     cdef Span properties
     while seen < entry_count:
-        entry = entries + seen * ENTRY_BYTES
-        physical_offset, record_size = big64(entry), <int32_t>big(entry + 8)
+        entry = entries + seen * ENTRY
+        physical_offset, record_size = <int64_t>get64(entry), <int32_t>get32(entry + 8)
         if count and is_full(limits, physical_offset, record_size, count, size):
             return chosen, seen, True
-        if physical_offset >= limits.log_min and record_size > 0 and record_size != INT32_MAX:
+        if is_there(limits, physical_offset, record_size):
             at = physical_offset - log_base
             if at < 0 or at + record_size > log_size:
                 return chosen, seen, False
@@ -555,9 +518,7 @@ def match_entries(entries, program, ask, log_min, near_from, count_max, size_max
     cdef Program read
     cdef Limits limits
     cdef Py_buffer entries_view, log_view
-    limits.log_min, limits.near_from, limits.count_max, limits.size_max = log_min, near_from, count_max, size_max
-    limits.near_size, limits.near_count = near_limits[0], near_limits[1]
-    limits.far_size, limits.far_count = far_limits[0], far_limits[1]
+    read_limits(&limits, log_min, near_from, count_max, size_max, near_limits, far_limits)
     read_program(<bytes?>program, &read)
     try:
         PyObject_GetBuffer(entries, &entries_view, PyBUF_SIMPLE)
@@ -565,7 +526,7 @@ def match_entries(entries, program, ask, log_min, near_from, count_max, size_max
             PyObject_GetBuffer(log, &log_view, PyBUF_SIMPLE)
             try:
                 return match(
-                    &read, ask, &limits, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY_BYTES,
+                    &read, ask, &limits, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
                     <const uint8_t*>log_view.buf, log_base, log_view.len, count, size,
                 )
             finally:

@@ -16,16 +16,15 @@ from libc.string cimport memcmp, memcpy
 
 from bolide.kernel import plain_pulls
 
+include "bytes.pxi"
 include "scan.pxi"
+include "head.pxi"
+include "binary_head.pxi"
+include "entries.pxi"
 
 cdef enum:
-    JSON_CODEC = 0
-    BINARY_CODEC = 1
     PULL_REQUEST = 11
     LITE_PULL_REQUEST = 361
-    BINARY_FIXED_SIZE = 17
-    ENTRY_SIZE_ = 20
-    PRE_BLANK_SIZE_ = 0x7FFFFFFF
     HEAD_SIZE_MAX = 512
     # fields, in the order of the numbers below
     QUEUE_ID = 0
@@ -41,7 +40,6 @@ cdef enum:
     TOPIC = 9
     EXPRESSION = 10
     EXPRESSION_TYPE = 11
-    FIELD_COUNT = 12
     NOBODYS = 12
     SOURCE = 13
     # what became of a frame
@@ -56,34 +54,7 @@ cdef struct Fields:
     int64_t numbers[NUMBER_COUNT]
     Text texts[4]
     uint32_t seen
-    int64_t code
-    int64_t opaque
-
-
-cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline int64_t read_i64(const uint8_t* at) noexcept nogil:
-    return <int64_t>((<uint64_t>read_u32(at) << 32) | read_u32(at + 4))
-
-
-cdef inline int16_t read_i16(const uint8_t* at) noexcept nogil:
-    return <int16_t>((<uint16_t>at[0] << 8) | at[1])
-
-
-cdef inline char* put_u32(char* at, uint32_t value) noexcept nogil:
-    at[0] = <char>(value >> 24)
-    at[1] = <char>(value >> 16)
-    at[2] = <char>(value >> 8)
-    at[3] = <char>value
-    return at + 4
-
-
-cdef inline char* put_u16(char* at, uint16_t value) noexcept nogil:
-    at[0] = <char>(value >> 8)
-    at[1] = <char>value
-    return at + 2
+    Head head
 
 
 cdef int field_of(const Text* key) noexcept nogil:
@@ -129,21 +100,6 @@ cdef bint put_number(Fields* fields, int field, int64_t value) noexcept nogil:
     return True
 
 
-cdef bint put_decimal(Fields* fields, int field, const char* at, Py_ssize_t size) noexcept nogil:
-    """A number in a text: a sign that is a minus, and up to 18 digits."""
-    cdef int64_t value = 0
-    cdef bint is_negative = size > 0 and at[0] == 45
-    cdef Py_ssize_t i = 1 if is_negative else 0
-    if size - i < 1 or size - i > DIGITS_MAX:
-        return False
-    while i < size:
-        if at[i] < 48 or at[i] > 57:
-            return False
-        value = value * 10 + (at[i] - 48)
-        i += 1
-    return put_number(fields, field, -value if is_negative else value)
-
-
 cdef inline bint put_text(Fields* fields, int field, const Text* text) noexcept nogil:
     """Whoever says a thing twice is irregular: what is passed over here would not be looked at."""
     if fields.seen >> field & 1:
@@ -153,160 +109,47 @@ cdef inline bint put_text(Fields* fields, int field, const Text* text) noexcept 
     return True
 
 
-# JSON
-
-cdef const char* scan_field(const char* at, const char* end, const Text* key, Fields* fields) noexcept nogil:
-    cdef Text text
+cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+    cdef Fields* fields = <Fields*>into
+    cdef int field = field_of(key)
     cdef int64_t number
-    cdef int field
-    if key.is_escaped or not key.is_ascii:
-        return NULL
-    field = field_of(key)
-    if field == SOURCE:
-        return NULL
     if field == NOBODYS:
-        return skip_scalar(at, end)
-    if at < end and at[0] == 34:
-        at = scan_text(at, end, &text)
-        if at == NULL or text.is_escaped:
-            return NULL
-        if field < NUMBER_COUNT:
-            return at if put_decimal(fields, field, text.at, text.size) else NULL
-        return at if put_text(fields, field, &text) else NULL
-    if field >= NUMBER_COUNT:
-        return NULL
-    at = scan_integer(at, end, &text, &number)
-    if at == NULL or not put_number(fields, field, number):
+        return text.at == NULL or is_plain(text)
+    if field == SOURCE or text.at == NULL or text.is_escaped:
+        return False
+    if field < NUMBER_COUNT:
+        return read_decimal(text.at, text.size, &number) and put_number(fields, field, number)
+    return put_text(fields, field, text)
+
+
+cdef inline bint is_pull(int64_t code) noexcept nogil:
+    return code == PULL_REQUEST or code == LITE_PULL_REQUEST
+
+
+cdef const char* scan_member(const char* at, const char* end, const Text* key, void* into) noexcept nogil:
+    """As soon as the code is another's, the rest is not looked at."""
+    cdef Head* head = <Head*>into
+    at = scan_head_member(at, end, key, into)
+    if head.seen & HAS_CODE and not is_pull(head.code):
         return NULL
     return at
 
 
-cdef const char* scan_fields(const char* at, const char* end, Fields* fields) noexcept nogil:
-    """`at` is the opening brace of the ext fields; the result is behind the closing one."""
-    cdef Text key
-    cdef bint is_last = False
-    if at >= end or at[0] != 123:
-        return NULL
-    at = skip_blanks(at + 1, end)
-    if at < end and at[0] == 125:
-        return at + 1
-    while at != NULL and not is_last:
-        at = scan_key(at, end, &key)
-        if at == NULL:
-            return NULL
-        at = scan_field(at, end, &key, fields)
-        if at == NULL:
-            return NULL
-        at = next_member(at, end, &is_last)
-    return at
-
-
-cdef int read_json(const char* at, const char* end, Fields* fields) noexcept nogil:
-    """The whole of a header; as soon as its code is another's, the rest is not looked at."""
-    cdef Text key, text
-    cdef int64_t number
-    cdef bint is_last = False, has_code = False, has_fields = False
-    at = skip_blanks(at, end)
-    if at >= end or at[0] != 123:
-        return IRREGULAR
-    at = skip_blanks(at + 1, end)
-    while not is_last:
-        at = scan_key(at, end, &key)
-        if at == NULL or key.is_escaped or not key.is_ascii:
-            return IRREGULAR
-        if is_text(&key, b"code", 4):
-            at = scan_integer(at, end, &text, &number)
-            if at == NULL or has_code:
-                return IRREGULAR
-            if number != PULL_REQUEST and number != LITE_PULL_REQUEST:
-                return OTHERS
-            fields.code = number
-            has_code = True
-        elif is_text(&key, b"extFields", 9):
-            if has_fields:
-                return IRREGULAR
-            at = scan_fields(at, end, fields)
-            has_fields = True
-        elif is_text(&key, b"opaque", 6) or is_text(&key, b"flag", 4) or is_text(&key, b"version", 7):
-            at = scan_integer(at, end, &text, &number)
-            if at == NULL or number < INT32_MIN or number > INT32_MAX:
-                return IRREGULAR
-            if key.size == 6:
-                fields.opaque = number
-            elif key.size == 4 and number & 3:
-                return IRREGULAR
-        elif is_text(&key, b"remark", 6):
-            # Text or null; anything else makes the header none.
-            if at < end and at[0] != 34 and at[0] != 110:
-                return IRREGULAR
-            at = skip_scalar(at, end)
-        else:
-            at = skip_scalar(at, end)
-        if at == NULL:
-            return IRREGULAR
-        at = next_member(at, end, &is_last)
-        if at == NULL:
-            return IRREGULAR
-    if skip_blanks(at, end) != end or not has_code:
-        return IRREGULAR
-    return READ
-
-
-# Binary
-
-cdef int read_binary(const uint8_t* at, const uint8_t* end, Fields* fields) noexcept nogil:
-    cdef int64_t size
-    cdef Text key, text
-    cdef int field
-    cdef const uint8_t* value
-    if end - at < BINARY_FIXED_SIZE + 4:
-        return IRREGULAR
-    fields.code = read_i16(at)
-    if fields.code != PULL_REQUEST and fields.code != LITE_PULL_REQUEST:
-        return OTHERS
-    fields.opaque = <int32_t>read_u32(at + 5)
-    if read_u32(at + 9) & 3 or read_u32(at + 13) != 0:
-        return IRREGULAR
-    at += BINARY_FIXED_SIZE
-    if <int64_t>read_u32(at) != end - at - 4:
-        return IRREGULAR
-    at += 4
-    while at < end:
-        if end - at < 6:
-            return IRREGULAR
-        key.size = read_i16(at)
-        key.at = <const char*>at + 2
-        key.is_escaped = False
-        if key.size <= 0 or end - at < 6 + key.size:
-            return IRREGULAR
-        value = at + 2 + key.size
-        size = <int32_t>read_u32(value)
-        value += 4
-        if size <= 0 or end - value < size:
-            return IRREGULAR
-        field = field_of(&key)
-        if field == SOURCE:
-            return IRREGULAR
-        if field < NUMBER_COUNT:
-            if not put_decimal(fields, field, <const char*>value, size):
-                return IRREGULAR
-        elif field < FIELD_COUNT:
-            text.at = <const char*>value
-            text.size = size
-            if not put_text(fields, field, &text):
-                return IRREGULAR
-        elif not is_plain(key.at, key.size) or not is_plain(<const char*>value, size):
-            return IRREGULAR
-        at = value + size
-    return READ
-
-
-cdef bint is_plain(const char* at, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(size):
-        if <uint8_t>at[i] >= 128:
-            return False
-    return True
+cdef int read_head(const uint8_t* header, Py_ssize_t size, int codec, Fields* fields) noexcept nogil:
+    cdef Head* head = &fields.head
+    cdef bint is_regular
+    clear_head(head, take_field, fields)
+    fields.seen = 0
+    if codec == BINARY_CODEC:
+        if size >= 2 and not is_pull(<int16_t>get16(header)):
+            return OTHERS
+        is_regular = scan_binary_head(header, size, head)
+    else:
+        is_regular = scan_json_head(<const char*>header, <const char*>header + size, head, scan_member)
+        if head.seen & HAS_CODE and not is_pull(head.code) and not head.is_twice:
+            return OTHERS
+        is_regular = is_regular and head.seen & HAS_CODE
+    return READ if is_regular and not head.is_twice and not head.flag & 3 else IRREGULAR
 
 
 cdef object text_of(const Fields* fields, int field):
@@ -320,8 +163,8 @@ cdef object pull_of(int codec, Fields* fields):
     cdef int64_t* numbers = fields.numbers
     return (
         codec,
-        fields.code,
-        fields.opaque,
+        fields.head.code,
+        fields.head.opaque,
         (
             text_of(fields, GROUP),
             text_of(fields, TOPIC),
@@ -342,17 +185,10 @@ cdef object pull_of(int codec, Fields* fields):
 cdef object read_one(const uint8_t* stream, Py_ssize_t start, Py_ssize_t end, object whole):
     cdef Fields fields
     cdef int became
-    cdef Py_ssize_t header_end = start + 4 + (read_u32(stream + start) & 0xFFFFFF)
-    if header_end > end:
+    cdef Py_ssize_t header_size = header_size_of(stream + start)
+    if start + 4 + header_size > end or stream[start] > BINARY_CODEC:
         return None
-    fields.seen = 0
-    fields.opaque = 0
-    if stream[start] == JSON_CODEC:
-        became = read_json(<const char*>stream + start + 4, <const char*>stream + header_end, &fields)
-    elif stream[start] == BINARY_CODEC:
-        became = read_binary(stream + start + 4, stream + header_end, &fields)
-    else:
-        return None
+    became = read_head(stream + start + 4, header_size, stream[start], &fields)
     if became == OTHERS:
         return None
     if became == READ and fields.seen & REQUIRED == REQUIRED:
@@ -368,14 +204,12 @@ def read_pulls(stream, bounds):
     cdef Py_ssize_t i, start, end
     cdef list frames = <list?>bounds
     cdef list pulls = []
-    if len(frames) & 1:
-        raise ValueError(f"{len(frames)} bounds, they come in pairs")
+    check_pairs(frames)
     PyObject_GetBuffer(stream, &view, PyBUF_SIMPLE)
     try:
         for i in range(0, len(frames), 2):
             start, end = frames[i], frames[i + 1]
-            if not 0 <= start <= end - 4 <= view.len - 4:
-                raise ValueError(f"a frame from {start} to {end} is outside a stream of {view.len} bytes")
+            check_bounds(start, end, view.len)
             pulls.append(read_one(<const uint8_t*>view.buf, start, end, stream))
     finally:
         PyBuffer_Release(&view)
@@ -385,71 +219,44 @@ def read_pulls(stream, bounds):
 # The answer
 
 cdef struct Choice:
-    int64_t log_min
-    int64_t near_from
-    int64_t count_max
-    int64_t size_max
-    int64_t near_size
-    int64_t near_count
-    int64_t far_size
-    int64_t far_count
+    Limits limits
     int32_t* wanted
     Py_ssize_t wanted_count
 
 
 cdef inline bint is_chosen(const Choice* choice, const uint8_t* entry) noexcept nogil:
-    cdef int64_t tag
-    cdef int32_t size = <int32_t>read_u32(entry + 8)
-    cdef Py_ssize_t i
-    if read_i64(entry) < choice.log_min or size <= 0 or size == PRE_BLANK_SIZE_:
+    if not is_there(&choice.limits, <int64_t>get64(entry), <int32_t>get32(entry + 8)):
         return False
-    if choice.wanted == NULL:
-        return True
-    tag = read_i64(entry + 12)
-    if tag < INT32_MIN:
-        return True
-    for i in range(choice.wanted_count):
-        if <int32_t>tag == choice.wanted[i]:
-            return True
-    return False
-
-
-cdef inline bint is_full(const Choice* choice, const uint8_t* entry, int64_t count, int64_t size) noexcept nogil:
-    cdef int64_t more = size + <int32_t>read_u32(entry + 8)
-    if count >= choice.count_max or more > choice.size_max:
-        return True
-    if read_i64(entry) >= choice.near_from:
-        return count >= choice.near_count or more > choice.near_size
-    return count >= choice.far_count or more > choice.far_size
+    return is_wanted(<int64_t>get64(entry + 12), choice.wanted, choice.wanted_count)
 
 
 cdef char* put_pair(char* at, const char* key, Py_ssize_t key_size, int64_t value) noexcept nogil:
     """An ext field of a binary header."""
     cdef int size
-    at = put_u16(at, <uint16_t>key_size)
+    at = write16(at, <uint16_t>key_size)
     memcpy(at, key, key_size)
     at += key_size
     size = snprintf(at + 4, 24, b"%lld", <long long>value)
-    put_u32(at, size)
+    write32(at, size)
     return at + 4 + size
 
 
 cdef Py_ssize_t put_binary(char* start, int32_t opaque, int16_t version, int64_t suggested_id, int64_t next_offset, int64_t min_offset, int64_t max_offset) noexcept nogil:
     cdef char* at = start
     cdef char* fields
-    at = put_u16(at, 0)
+    at = write16(at, 0)
     at[0] = 3
-    at = put_u16(at + 1, <uint16_t>version)
-    at = put_u32(at, <uint32_t>opaque)
-    at = put_u32(at, 1)
-    at = put_u32(at, 5)
+    at = write16(at + 1, <uint16_t>version)
+    at = write32(at, <uint32_t>opaque)
+    at = write32(at, 1)
+    at = write32(at, 5)
     memcpy(at, b"FOUND", 5)
     fields = at + 5
     at = put_pair(fields + 4, b"suggestWhichBrokerId", 20, suggested_id)
     at = put_pair(at, b"nextBeginOffset", 15, next_offset)
     at = put_pair(at, b"minOffset", 9, min_offset)
     at = put_pair(at, b"maxOffset", 9, max_offset)
-    put_u32(fields, <uint32_t>(at - fields - 4))
+    write32(fields, <uint32_t>(at - fields - 4))
     return at - start
 
 
@@ -477,16 +284,16 @@ cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t 
     cdef char* target
     cdef bytes frame
     while scanned < entry_count:
-        entry = entries + scanned * ENTRY_SIZE_
-        if count and is_full(choice, entry, count, size):
+        entry = entries + scanned * ENTRY
+        if count and is_full(&choice.limits, <int64_t>get64(entry), <int32_t>get32(entry + 8), count, size):
             break
         scanned += 1
         if is_chosen(choice, entry):
-            at = read_i64(entry) - log_base
-            if at < 0 or at + <int32_t>read_u32(entry + 8) > log_size:
+            at = <int64_t>get64(entry) - log_base
+            if at < 0 or at + <int32_t>get32(entry + 8) > log_size:
                 return None
             count += 1
-            size += <int32_t>read_u32(entry + 8)
+            size += <int32_t>get32(entry + 8)
     if count == 0:
         return None
     if codec == BINARY_CODEC:
@@ -497,41 +304,30 @@ cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t 
         raise ValueError(f"a body of {size} bytes does not fit a frame")
     frame = PyBytes_FromStringAndSize(NULL, 8 + head_size + size)
     target = PyBytes_AS_STRING(frame)
-    target = put_u32(target, <uint32_t>(4 + head_size + size))
-    target = put_u32(target, (<uint32_t>codec << 24) | <uint32_t>head_size)
+    target = write32(target, <uint32_t>(4 + head_size + size))
+    target = write32(target, (<uint32_t>codec << 24) | <uint32_t>head_size)
     memcpy(target, head, head_size)
     target += head_size
     for i in range(scanned):
-        entry = entries + i * ENTRY_SIZE_
+        entry = entries + i * ENTRY
         if is_chosen(choice, entry):
-            memcpy(target, log + (read_i64(entry) - log_base), read_u32(entry + 8))
-            target += read_u32(entry + 8)
+            memcpy(target, log + (<int64_t>get64(entry) - log_base), get32(entry + 8))
+            target += get32(entry + 8)
     return frame, count, size, scanned
 
 
 def answer_pull(codec, opaque, version, suggested_id, offset, min_offset, max_offset, entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base):
     cdef Choice choice
     cdef Py_buffer entries_view, log_view
-    cdef Py_ssize_t i
-    choice.log_min, choice.near_from, choice.count_max, choice.size_max = log_min, near_from, count_max, size_max
-    choice.near_size, choice.near_count = near_limits[0], near_limits[1]
-    choice.far_size, choice.far_count = far_limits[0], far_limits[1]
-    choice.wanted, choice.wanted_count = NULL, 0
-    if tag_hashes is not None:
-        choice.wanted_count = len(tag_hashes)
-        choice.wanted = <int32_t*>malloc((choice.wanted_count + 1) * sizeof(int32_t))
-        if choice.wanted == NULL:
-            raise MemoryError
+    read_limits(&choice.limits, log_min, near_from, count_max, size_max, near_limits, far_limits)
+    choice.wanted = hashes_of(tag_hashes, &choice.wanted_count)
     try:
-        if tag_hashes is not None:
-            for i, hashed in enumerate(tag_hashes):
-                choice.wanted[i] = hashed
         PyObject_GetBuffer(entries, &entries_view, PyBUF_SIMPLE)
         try:
             PyObject_GetBuffer(log, &log_view, PyBUF_SIMPLE)
             try:
                 return lay_answer(
-                    &choice, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY_SIZE_,
+                    &choice, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
                     <const uint8_t*>log_view.buf, log_base, log_view.len,
                     codec, opaque, version, suggested_id, offset, min_offset, max_offset,
                 )

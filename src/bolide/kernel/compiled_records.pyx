@@ -23,13 +23,19 @@ cdef extern from "Python.h":
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void* at) nogil
 
+include "bytes.pxi"
+include "pairs.pxi"
+include "entries.pxi"
+include "record_base.pxi"
 include "record_parts.pxi"
 include "record_reader.pxi"
+include "record_layout.pxi"
 include "record_walk.pxi"
 
-cdef array _NUMBERS = array("q")
+cdef enum:
+    AHEAD = 12  # how many keys before its turn a slot of the index is fetched
 
-cdef const char* RETRY = b"%RETRY%"
+cdef array _NUMBERS = array("q")
 
 
 def body_crc(body):
@@ -44,16 +50,8 @@ def body_crc(body):
 
 
 cdef struct Item:  # a draft, without an object in it
-    Span topic
-    Span body
+    Laid laid
     Span properties
-    Span born_host
-    int32_t queue_id
-    int32_t flag
-    int32_t sys_flag
-    int32_t reconsume_times
-    int64_t born_ms
-    int64_t prepared_offset
     int32_t run
     int32_t size
 
@@ -85,58 +83,36 @@ cdef class _Layout:
         free(self.keys.data)
 
 
-cdef inline Span span_of(object text):
-    cdef Span span
-    span.at = <const uint8_t*>PyBytes_AS_STRING(text)
-    span.size = PyBytes_GET_SIZE(text)
-    return span
-
-
-cdef inline bint has_zero(Span span) noexcept nogil:
-    return memchr(span.at, 0, span.size) != NULL
-
-
-cdef inline bint is_topic(Span topic) noexcept nogil:
-    cdef Py_ssize_t limit = 127
-    if topic.size >= 7 and memcmp(topic.at, RETRY, 7) == 0:
-        limit = 255
-    return 0 < topic.size <= limit and not has_zero(topic)
-
-
-cdef int read_draft(_Layout layout, Item* item, tuple draft, Py_ssize_t host_size, int64_t body_size_max) except -1:
+cdef int read_draft(_Layout layout, Item* item, tuple draft, Span store_host, int64_t body_size_max) except -1:
     """Everything but the topic; what may not be stored raises as the plain kernel does."""
     cdef object body = draft[2]
+    cdef Laid* laid = &item.laid
     cdef Py_buffer* view
     if type(body) is bytes:  # the usual case, and a buffer's ceremony costs as much as copying a small body
-        item.body = span_of(body)
+        laid.body = span_of(body)
     else:
         body = memoryview(body)
         view = PyMemoryView_GET_BUFFER(body)
         if view.itemsize != 1 or not PyBuffer_IsContiguous(view, b"C"):
             raise ValueError("a body that is not a buffer of single bytes")
         layout.held.append(body)
-        item.body.at = <const uint8_t*>view.buf
-        item.body.size = view.len
+        laid.body.at = <const uint8_t*>view.buf
+        laid.body.size = view.len
     item.properties = span_of(<bytes?>draft[3])
-    item.born_host = span_of(<bytes?>draft[7])
-    item.queue_id = draft[1]
-    item.flag = draft[4]
-    item.sys_flag = draft[5]
-    item.born_ms = draft[6]
-    item.reconsume_times = draft[8]
-    item.prepared_offset = draft[9]
+    laid.born_host = span_of(<bytes?>draft[7])
+    laid.store_host = store_host
+    laid.queue_id = draft[1]
+    laid.flag = draft[4]
+    laid.sys_flag = draft[5]
+    laid.born_ms = draft[6]
+    laid.reconsume_times = draft[8]
+    laid.prepared_offset = draft[9]
     if (
-        item.body.size > body_size_max or item.properties.size > 0x7FFF or has_zero(item.properties)
-        or item.sys_flag & INNER_BATCH or (item.born_host.size != 8 and item.born_host.size != 20)
-        or (host_size != 8 and host_size != 20)
+        laid.body.size > body_size_max or item.properties.size > 0x7FFF or has_zero(item.properties)
+        or laid.sys_flag & INNER_BATCH or not is_host(laid.born_host) or not is_host(store_host)
     ):
-        refuse(draft, host_size, body_size_max)
-    item.sys_flag &= ~(IPV6_BORN | IPV6_STORE)
-    if item.born_host.size == 20:
-        item.sys_flag |= IPV6_BORN
-    if host_size == 20:
-        item.sys_flag |= IPV6_STORE
-    item.size = <int32_t>(72 + item.born_host.size + host_size + item.body.size + 2 + item.properties.size)
+        refuse(draft, store_host.size, body_size_max)
+    laid.sys_flag = with_hosts(laid.sys_flag, laid.born_host, store_host)
     return 0
 
 
@@ -146,7 +122,7 @@ cdef int refuse(tuple draft, Py_ssize_t host_size, int64_t body_size_max) except
     raise AssertionError("the two kernels disagree on what may be stored")
 
 
-cdef Py_ssize_t plan(_Layout layout, list drafts, Py_ssize_t host_size, next_offsets, int64_t body_size_max, list runs) except -1:
+cdef Py_ssize_t plan(_Layout layout, list drafts, Span store_host, next_offsets, int64_t body_size_max, list runs) except -1:
     """First pass, over the objects: check each draft, size it, give it a run. Returns the size of all records."""
     cdef dict numbers = {}
     cdef object topic = None, key, number, draft
@@ -160,21 +136,21 @@ cdef Py_ssize_t plan(_Layout layout, list drafts, Py_ssize_t host_size, next_off
             raise TypeError("a draft is a tuple of ten")
         item = &layout.items[i]
         # or of a class derived from it, whose items lie in the same places
-        read_draft(layout, item, <tuple>draft, host_size, body_size_max)
+        read_draft(layout, item, <tuple>draft, store_host, body_size_max)
         if (<tuple>draft)[0] is not topic:
             topic = (<tuple>draft)[0]
             run = -1
             name.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(topic, &name.size)
             if not is_topic(name):
-                refuse(<tuple>draft, host_size, body_size_max)
-        item.topic = name
-        item.size += <int32_t>((2 if name.size > 127 else 1) + name.size)
+                refuse(<tuple>draft, store_host.size, body_size_max)
+        item.laid.topic = name
+        item.size = <int32_t>size_of(&item.laid, item.properties.size)
         total += item.size
-        if item.sys_flag & 0x4:  # prepared and rollback: no queue
+        if item.laid.sys_flag & PREPARED:
             item.run = -1
             continue
-        if run < 0 or item.queue_id != run_queue:
-            run_queue = item.queue_id
+        if run < 0 or item.laid.queue_id != run_queue:
+            run_queue = item.laid.queue_id
             key = (topic, run_queue)
             number = numbers.get(key)
             if number is None:
@@ -188,56 +164,20 @@ cdef Py_ssize_t plan(_Layout layout, list drafts, Py_ssize_t host_size, next_off
     return total
 
 
-cdef inline uint8_t* put_host(uint8_t* at, Span host) noexcept nogil:
-    if host.size == 8:
-        memcpy(at, host.at, 8)  # a known size is one move
-    else:
-        memcpy(at, host.at, host.size)
-    return at + host.size
-
-
-cdef void put_record(uint8_t* at, Item* item, int64_t queue_offset, int64_t physical_offset, int64_t store_ms, Span store_host) noexcept nogil:
-    cdef bint is_long = item.topic.size > 127
-    put32(at, <uint32_t>item.size)
-    put32(at + 4, <uint32_t>(MAGIC_V2 if is_long else MAGIC_V1))
-    put32(at + 8, crc32_of(item.body.at, item.body.size) & 0x7FFFFFFF)
-    put32(at + 12, item.queue_id)
-    put32(at + 16, item.flag)
-    put64(at + 20, queue_offset)
-    put64(at + 28, physical_offset)
-    put32(at + 36, item.sys_flag)
-    put64(at + 40, item.born_ms)
-    at = put_host(at + 48, item.born_host)
-    put64(at, store_ms)
-    at = put_host(at + 8, store_host)
-    put32(at, item.reconsume_times)
-    put64(at + 4, item.prepared_offset)
-    put32(at + 12, <uint32_t>item.body.size)
-    memcpy(at + 16, item.body.at, item.body.size)
-    at += 16 + item.body.size
-    if is_long:
-        at[0] = <uint8_t>(item.topic.size >> 8)
-        at += 1
-    at[0] = <uint8_t>item.topic.size
-    memcpy(at + 1, item.topic.at, item.topic.size)
-    at += 1 + item.topic.size
-    put16(at, <uint16_t>item.properties.size)
-    memcpy(at + 2, item.properties.at, item.properties.size)
-
-
 def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
     cdef list items = list(drafts)  # nobody else can change this one between the two passes
     cdef Py_ssize_t count = PyList_GET_SIZE(items), i
     cdef _Layout layout = _Layout(count)
     cdef list heads = [], runs = []
     cdef Span host = span_of(<bytes?>store_host), properties
-    cdef bytes records = PyBytes_FromStringAndSize(NULL, plan(layout, items, host.size, next_offsets, body_size_max, heads))
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, plan(layout, items, host, next_offsets, body_size_max, heads))
     cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(records)
     cdef array places = clone(_NUMBERS, count, False), queue_offsets = clone(_NUMBERS, count, False)
-    cdef int64_t place = physical_offset, stored = store_ms, queue_offset
+    cdef int64_t place = physical_offset, stored = store_ms
     cdef bytes entries
     cdef Entries* of_run
     cdef Item* item
+    cdef Laid* laid
     cdef Wanted wanted
     for i in range(PyList_GET_SIZE(heads)):
         entries = PyBytes_FromStringAndSize(NULL, layout.entries[i].count * ENTRY)
@@ -246,23 +186,27 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
         runs.append((topic, queue_id, first, entries))
     for i in range(count):
         item = &layout.items[i]
+        laid = &item.laid
         properties = item.properties
         find_wanted(properties.at, properties.size, &wanted)
-        queue_offset = 0
+        laid.physical_offset = place
+        laid.store_ms = stored
+        laid.body_crc = body_crc_of(laid.body)
+        laid.queue_offset = 0
         if item.run >= 0:
             of_run = &layout.entries[item.run]
-            queue_offset = of_run.next_offset
+            laid.queue_offset = of_run.next_offset
             of_run.next_offset += 1
             put_entry(
                 of_run.at, place, item.size,
-                hash_tags(item.topic, wanted.tags, properties.at, properties.size, stored, delays_ms),
+                hash_tags(laid.topic, wanted.tags, properties.at, properties.size, stored, delays_ms),
             )
             of_run.at += ENTRY
-        if item.sys_flag & TRANSACTION != TRANSACTION:
-            put_all_keys(&layout.keys, item.topic, &wanted, place, stored)
-        put_record(at, item, queue_offset, place, stored, host)
+        if laid.sys_flag & TRANSACTION != TRANSACTION:
+            put_all_keys(&layout.keys, laid.topic, &wanted, place, stored)
+        memcpy(lay(at, laid, item.size, properties.size), properties.at, properties.size)
         places.data.as_longlongs[i] = place
-        queue_offsets.data.as_longlongs[i] = queue_offset
+        queue_offsets.data.as_longlongs[i] = laid.queue_offset
         at += item.size
         place += item.size
     return records, places, queue_offsets, runs, taken(&layout.keys)
@@ -290,7 +234,7 @@ cdef inline int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) 
     topic.at = log + row[14]
     topic.size = row[15]
     find_wanted(log + row[16], row[17], &wanted)
-    if not row[5] & 0x4:
+    if not row[5] & PREPARED:
         tag = hash_tags(topic, wanted.tags, log + row[16], row[17], row[7], delays_ms)
         run = walk.run_for(topic, <int32_t>row[2], row[4])
         put_entry(grow(&run.entries, ENTRY), row[0], <int32_t>row[1], tag)
@@ -407,62 +351,41 @@ def count_entries(entries, physical_limit):
     return count
 
 
-cdef inline bint is_wanted(int64_t tag, const int32_t* wanted, Py_ssize_t count) noexcept nogil:
-    cdef Py_ssize_t i
-    if tag < INT32_MIN:
-        return True  # an address in the extension file
-    for i in range(count):
-        if wanted[i] == <int32_t>tag:
-            return True
-    return False
-
-
 def select_entries(entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits):
     cdef Py_buffer view
     cdef const uint8_t* at
-    cdef int64_t floor = log_min, near = near_from, most = count_max, size_limit = size_max
-    cdef int64_t near_size = near_limits[0], near_count = near_limits[1]
-    cdef int64_t far_size = far_limits[0], far_count = far_limits[1]
+    cdef Limits limits
     cdef int64_t physical_offset, taken_count = 0, taken_size = 0
     cdef int32_t size
-    cdef Py_ssize_t scanned = 0, all_entries, wanted_count = 0, i
-    cdef int32_t* wanted = NULL
+    cdef Py_ssize_t scanned = 0, all_entries, wanted_count = 0
+    cdef int32_t* wanted
     cdef list chosen = []
-    if tag_hashes is not None:
-        wanted_count = len(tag_hashes)
-        wanted = <int32_t*>malloc((wanted_count + 1) * sizeof(int32_t))
-        if wanted == NULL:
-            raise MemoryError
-        for i, hashed in enumerate(tag_hashes):
-            wanted[i] = hashed
+    read_limits(&limits, log_min, near_from, count_max, size_max, near_limits, far_limits)
     PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
     all_entries = view.len // ENTRY
     try:
-        while scanned < all_entries:
-            at = <const uint8_t*>view.buf + scanned * ENTRY
-            physical_offset = <int64_t>get64(at)
-            size = <int32_t>get32(at + 8)
-            if taken_count:
-                if taken_count >= most or taken_size + size > size_limit:
+        wanted = hashes_of(tag_hashes, &wanted_count)
+        try:
+            while scanned < all_entries:
+                at = <const uint8_t*>view.buf + scanned * ENTRY
+                physical_offset = <int64_t>get64(at)
+                size = <int32_t>get32(at + 8)
+                if taken_count and is_full(&limits, physical_offset, size, taken_count, taken_size):
                     break
-                if physical_offset >= near:
-                    if taken_count >= near_count or taken_size + size > near_size:
-                        break
-                elif taken_count >= far_count or taken_size + size > far_size:
-                    break
-            scanned += 1
-            if physical_offset < floor or size <= 0 or size == PRE_BLANK_SIZE:
-                continue
-            if wanted != NULL and not is_wanted(<int64_t>get64(at + 12), wanted, wanted_count):
-                continue
-            chosen.append(physical_offset)
-            chosen.append(size)
-            taken_count += 1
-            taken_size += size
-        return chosen, scanned
+                scanned += 1
+                if not is_there(&limits, physical_offset, size):
+                    continue
+                if not is_wanted(<int64_t>get64(at + 12), wanted, wanted_count):
+                    continue
+                chosen.append(physical_offset)
+                chosen.append(size)
+                taken_count += 1
+                taken_size += size
+            return chosen, scanned
+        finally:
+            free(wanted)
     finally:
         PyBuffer_Release(&view)
-        free(wanted)
 
 
 def put_keys(index, keys, slot_count, entry_count_max):

@@ -22,25 +22,23 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
+include "bytes.pxi"
 include "scan.pxi"
+include "unescape.pxi"
+include "head.pxi"
+include "binary_head.pxi"
+include "pairs.pxi"
+include "entries.pxi"
+include "record_base.pxi"
 include "record_parts.pxi"
+include "record_layout.pxi"
 
 cdef enum:
     SEND = 10
     SEND_SHORT = 310
     SEND_BATCH = 320
-    RESPONSE_FLAG = 1
-    ONEWAY_FLAG = 2
-    JSON_CODEC = 0
-    BINARY_CODEC = 1
-    BINARY_FIXED_SIZE = 17
     PYTHON = 3
-    MAGIC_V1 = 0xDAA320A7
-    IPV6_BORN = 0x10
-    IPV6_STORE = 0x20
     NEEDS_THOUGHT = 0x88  # system flag: the end of a transaction or an inner batch
-    PREPARED = 0x4
-    TRANSACTION = 0xC
     PROPERTIES_SIZE_MAX = 0x7FFF
     ITEM_SIZE_MIN = 22
     LEFT_TOPICS_MAX = 16
@@ -66,9 +64,7 @@ assert plain.LANGUAGES[PYTHON] == "PYTHON"
 
 
 cdef struct Send:
-    int64_t code
-    int64_t opaque
-    int64_t flag
+    Head head
     uint32_t found  # a bit for each slot
     Text slots[26]
 
@@ -146,192 +142,48 @@ cdef int slot_of(const Text* key) noexcept nogil:
     return -1
 
 
-cdef inline bint put_slot(Send* send, int slot, const Text* text) noexcept nogil:
-    """False for a text that is not plain where only plain ones are taken."""
-    if (text.is_escaped or not text.is_ascii) and slot != PROPERTIES and slot != SLOT_COUNT + PROPERTIES:
+cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+    """Only properties may be other than plain."""
+    cdef Send* send = <Send*>into
+    cdef int slot = slot_of(key)
+    if slot < 0:
+        return text.at == NULL or is_plain(text)
+    if text.at == NULL or (not is_plain(text) and slot != PROPERTIES and slot != SLOT_COUNT + PROPERTIES):
         return False
     send.slots[slot] = text[0]
     send.found |= <uint32_t>1 << slot
     return True
 
 
-cdef const char* scan_fields(const char* at, const char* end, Send* send) noexcept nogil:
-    """The object behind extFields; `at` is its opening brace."""
-    cdef Text key, text
-    cdef int64_t number
-    cdef bint is_last
-    cdef int slot
-    at = skip_blanks(at + 1, end)
-    if at < end and at[0] == 125:
-        return at + 1
-    while True:
-        at = scan_key(at, end, &key)
-        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
-            return NULL
-        slot = slot_of(&key)
-        if slot < 0:
-            at = skip_scalar(at, end)
-        else:
-            text.at = at
-            text.is_escaped = False
-            text.is_ascii = True
-            if at[0] == 34:
-                at = scan_text(at, end, &text)
-            elif at[0] == 45 or 48 <= at[0] <= 57:
-                at = scan_integer(at, end, &text, &number)
-            elif at[0] == 116:
-                at = scan_word(at, end, b"true", 4)
-                text.size = 4
-            else:
-                at = scan_word(at, end, b"false", 5)
-                text.size = 5
-            if at == NULL or not put_slot(send, slot, &text):
-                return NULL
-        if at == NULL:
-            return NULL
-        at = next_member(at, end, &is_last)
-        if at == NULL or is_last:
-            return at
-
-
-cdef bint scan_json(const char* at, const char* end, Send* send) noexcept nogil:
-    """Read a JSON header; false if anything about it is irregular."""
-    cdef Text key, text
-    cdef int64_t number
-    cdef bint is_last, has_fields = False
-    at = skip_blanks(at, end)
-    if at >= end or at[0] != 123:
-        return False
-    at = skip_blanks(at + 1, end)
-    while True:
-        at = scan_key(at, end, &key)
-        if at == NULL or at >= end or key.is_escaped or not key.is_ascii:
-            return False
-        if is_text(&key, b"extFields", 9):
-            if at[0] != 123 or has_fields:
-                return False
-            has_fields = True
-            at = scan_fields(at, end, send)
-        elif is_text(&key, b"code", 4) or is_text(&key, b"opaque", 6) or is_text(&key, b"flag", 4) or is_text(&key, b"version", 7):
-            at = scan_integer(at, end, &text, &number)
-            if at == NULL or not INT32_MIN <= number <= INT32_MAX:
-                return False
-            if key.at[0] == 99:
-                send.code = number
-            elif key.at[0] == 111:
-                send.opaque = number
-            elif key.at[0] == 102:
-                send.flag = number
-        elif is_text(&key, b"remark", 6) or is_text(&key, b"language", 8):
-            at = scan_text(at, end, &text)
-            if at == NULL or text.is_escaped or not text.is_ascii:
-                return False
-        else:
-            at = skip_scalar(at, end)
-        if at == NULL:
-            return False
-        at = next_member(at, end, &is_last)
-        if at == NULL:
-            return False
-        if is_last:
-            return skip_blanks(at, end) == end
-
-
-cdef inline bint is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
-    cdef uint8_t seen = 0
-    cdef Py_ssize_t i
-    for i in range(size):
-        seen |= at[i]
-    return seen < 0x80
-
-
-cdef bint scan_binary(const uint8_t* header, Py_ssize_t size, Send* send) noexcept nogil:
-    """Read a binary header; false if anything about it is irregular."""
-    cdef Py_ssize_t at, value_at
-    cdef int32_t remark_size, key_size, value_size
-    cdef Text key, text
-    cdef int slot
-    if size < BINARY_FIXED_SIZE + 4:
-        return False
-    send.code = <int16_t>get16(header)
-    send.opaque = <int32_t>get32(header + 5)
-    send.flag = <int32_t>get32(header + 9)
-    remark_size = <int32_t>get32(header + 13)
-    if remark_size < 0 or remark_size > size - BINARY_FIXED_SIZE - 4:
-        return False
-    at = BINARY_FIXED_SIZE + remark_size
-    if not is_ascii(header + BINARY_FIXED_SIZE, remark_size) or <int32_t>get32(header + at) != size - at - 4:
-        return False
-    at += 4
-    while at < size:
-        if size - at < 6:
-            return False
-        key_size = <int16_t>get16(header + at)
-        value_at = at + 2 + key_size + 4
-        if key_size < 0 or value_at > size:
-            return False
-        value_size = <int32_t>get32(header + value_at - 4)
-        if value_size < 0 or value_size > size - value_at or not is_ascii(header + at + 2, key_size):
-            return False
-        key.at = <const char*>header + at + 2
-        key.size = key_size
-        text.at = <const char*>header + value_at
-        text.size = value_size
-        text.is_escaped = False
-        text.is_ascii = is_ascii(header + value_at, value_size)
-        slot = slot_of(&key)
-        if slot < 0:
-            if not text.is_ascii:
-                return False
-        elif value_size and not put_slot(send, slot, &text):
-            return False
-        at = value_at + value_size
-    return True
-
-
 cdef int read_frame(const uint8_t* frame, Py_ssize_t size, Py_ssize_t* body_at, Send* send) noexcept nogil:
     """What a frame is; for a send, its fields."""
-    cdef Py_ssize_t header_end = 4 + (get32(frame) & 0xFFFFFF)
+    cdef Py_ssize_t header_end = 4 + header_size_of(frame)
+    cdef Head* head = &send.head
     cdef bint is_regular
-    send.code = send.opaque = send.flag = 0
+    clear_head(head, take_field, send)
     send.found = 0
     body_at[0] = header_end
     if header_end > size:
         return IRREGULAR
     if frame[0] == BINARY_CODEC:
-        is_regular = scan_binary(frame + 4, header_end - 4, send)
+        is_regular = scan_binary_head(frame + 4, header_end - 4, head)
     else:
-        is_regular = frame[0] == JSON_CODEC and scan_json(<const char*>frame + 4, <const char*>frame + header_end, send)
+        is_regular = frame[0] == JSON_CODEC and scan_json_head(
+            <const char*>frame + 4, <const char*>frame + header_end, head, scan_head_member
+        )
     if not is_regular:
         return IRREGULAR
-    if send.flag & RESPONSE_FLAG or (send.code != SEND and send.code != SEND_SHORT and send.code != SEND_BATCH):
+    if head.flag & RESPONSE_FLAG or (head.code != SEND and head.code != SEND_SHORT and head.code != SEND_BATCH):
         return OTHER
     return SENT
 
 
 cdef inline bint read_number(const Send* send, int slot, int64_t low, int64_t high, int64_t* value) noexcept nogil:
     """A plain number of at most 18 digits within its bounds; what is missing and may be is 0."""
-    cdef const Text* text = &send.slots[slot]
-    cdef const char* at = text.at
-    cdef const char* end
-    cdef bint is_negative
-    cdef int64_t number = 0
     value[0] = 0
     if not send.found >> slot & 1:
         return True
-    end = at + text.size
-    is_negative = at < end and at[0] == 45
-    if is_negative:
-        at += 1
-    if at == end or end - at > DIGITS_MAX:
-        return False
-    while at < end:
-        if not 48 <= at[0] <= 57:
-            return False
-        number = number * 10 + (at[0] - 48)
-        at += 1
-    value[0] = -number if is_negative else number
-    return low <= value[0] <= high
+    return read_decimal(send.slots[slot].at, send.slots[slot].size, value) and low <= value[0] <= high
 
 
 cdef inline bint is_true(const char* at, Py_ssize_t size) noexcept nogil:
@@ -340,66 +192,49 @@ cdef inline bint is_true(const char* at, Py_ssize_t size) noexcept nogil:
 
 # Judging properties.
 
-cdef void judge_name(const uint8_t* name, Py_ssize_t size, Span value, Judged* judged) noexcept nogil:
+cdef void judge_pair(Span name, Span value, Judged* judged) noexcept nogil:
+    cdef Py_ssize_t size = name.size
+    if take_wanted(name, value, &judged.wanted):
+        return
     if size == 4:
-        if memcmp(name, b"TAGS", 4) == 0:
-            judged.wanted.tags = value
-        elif memcmp(name, b"KEYS", 4) == 0:
-            judged.wanted.keys = value
-        elif memcmp(name, b"WAIT", 4) == 0:
+        if equals(name, b"WAIT", 4):
             judged.is_unwaited = not is_true(<const char*>value.at, value.size)
     elif size == 8:
-        if memcmp(name, b"UNIQ_KEY", 8) == 0:
-            judged.wanted.unique_key = value
-        elif memcmp(name, b"TRAN_MSG", 8) == 0:
+        if equals(name, b"TRAN_MSG", 8):
             judged.has_half_mark = True
             judged.is_half = is_true(<const char*>value.at, value.size)
-        elif memcmp(name, b"REAL_QID", 8) == 0:
+        elif equals(name, b"REAL_QID", 8):
             judged.has_place = True
-        elif memcmp(name, b"TRACE_ON", 8) == 0:
+        elif equals(name, b"TRACE_ON", 8):
             judged.is_rewritten = True
     elif size == 5:
-        judged.is_apart |= memcmp(name, b"DELAY", 5) == 0
+        judged.is_apart |= equals(name, b"DELAY", 5)
     elif size == 6:
-        judged.is_rewritten |= memcmp(name, b"POP_CK", 6) == 0
+        judged.is_rewritten |= equals(name, b"POP_CK", 6)
     elif size == 7:
-        judged.is_rewritten |= memcmp(name, b"CLUSTER", 7) == 0
+        judged.is_rewritten |= equals(name, b"CLUSTER", 7)
     elif size == 9:
-        judged.is_apart |= memcmp(name, b"INNER_NUM", 9) == 0
+        judged.is_apart |= equals(name, b"INNER_NUM", 9)
     elif size == 10:
-        judged.is_rewritten |= memcmp(name, b"MSG_REGION", 10) == 0
-        judged.has_place |= memcmp(name, b"REAL_TOPIC", 10) == 0
+        judged.is_rewritten |= equals(name, b"MSG_REGION", 10)
+        judged.has_place |= equals(name, b"REAL_TOPIC", 10)
     elif size == 17:
-        judged.has_place |= memcmp(name, b"__transactionId__", 17) == 0
-    if size >= 6 and memcmp(name, b"TIMER_", 6) == 0:
+        judged.has_place |= equals(name, b"__transactionId__", 17)
+    if size >= 6 and memcmp(name.at, b"TIMER_", 6) == 0:
         judged.is_apart = True
 
 
-cdef void judge(const uint8_t* at, Py_ssize_t size, Judged* judged) noexcept nogil:
-    cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef Py_ssize_t name_size
-    cdef Span value
-    judged.wanted.tags.size = judged.wanted.keys.size = judged.wanted.unique_key.size = 0
+cdef void judge(Span properties, Judged* judged) noexcept nogil:
+    cdef const uint8_t* at = properties.at
+    cdef const uint8_t* end = at + properties.size
+    cdef Span name, value
+    clear_wanted(&judged.wanted)
     judged.has_half_mark = judged.is_half = judged.has_place = judged.is_rewritten = judged.is_unwaited = False
-    # Recovery takes a zero at the end of a text for a lost one, so none is let in.
-    judged.is_apart = size > 0 and memchr(at, 0, size) != NULL
+    judged.is_apart = has_zero(properties)
     while at < end:
-        name = at
-        while at < end and at[0] > 2:
-            at += 1
-        if at == end or at[0] != 1:
-            at += 1
-            continue
-        name_size = at - name
-        at += 1
-        value.at = at
-        while at < end and at[0] != 2:
-            at += 1
-        value.size = at - value.at
-        at += 1
-        if name_size and value.size:
-            judge_name(name, name_size, value, judged)
+        at = next_pair(at, end, &name, &value)
+        if name.size and value.size:
+            judge_pair(name, value, judged)
 
 
 cdef bint is_writable_text(Span text) noexcept nogil:
@@ -436,7 +271,7 @@ cdef bint is_plain_batch(const uint8_t* body, Py_ssize_t size) noexcept nogil:
     while at < size:
         if not read_item(body + at, size - at, &item, &item_size):
             return False
-        judge(item.properties.at, item.properties.size, &judged)
+        judge(item.properties, &judged)
         if judged.is_apart:
             return False
         at += item_size
@@ -571,7 +406,7 @@ cdef class _Batch:
 
     cdef int take(self, const Send* send, const uint8_t* body, Py_ssize_t body_size, int codec) except -1:
         """Lay out one send; 0 if it needs thought, and then nothing was laid."""
-        cdef int base = SLOT_COUNT if send.code == SEND else 0
+        cdef int base = SLOT_COUNT if send.head.code == SEND else 0
         cdef const Text* flagged = &send.slots[base + BATCH]
         cdef int64_t unused, queue_id, sys_flag, born_ms, flag, times
         cdef bint is_batch, is_taken
@@ -594,7 +429,7 @@ cdef class _Batch:
         is_batch = send.found >> base + BATCH & 1 and is_true(flagged.at, flagged.size)
         if not self.read_given(send, base + PROPERTIES, &item.properties):
             return 0
-        judge(item.properties.at, item.properties.size, &judged)
+        judge(item.properties, &judged)
         if judged.is_apart or (judged.is_unwaited and self.is_sync):
             return 0
         if judged.has_half_mark and (not judged.is_half or judged.has_place or is_batch or self.half == NULL):
@@ -627,7 +462,7 @@ cdef class _Batch:
         if is_batch:
             while at < body_size:
                 read_item(body + at, body_size - at, &item, &size)
-                judge(item.properties.at, item.properties.size, &inner)
+                judge(item.properties, &inner)
                 self.put_record(run, &item, &inner.wanted, None, sys_flag, born_ms, times)
                 at += size
         else:
@@ -636,8 +471,8 @@ cdef class _Batch:
             item.flag = <int32_t>flag
             self.put_record(run, &item, &judged.wanted, added, sys_flag, born_ms, times)
         self.known = known
-        if not send.flag & ONEWAY_FLAG:
-            self.put_answer(codec, send.opaque, first, queue_id, queue_offset, judged.wanted.unique_key)
+        if not send.head.flag & ONEWAY_FLAG:
+            self.put_answer(codec, send.head.opaque, first, queue_id, queue_offset, judged.wanted.unique_key)
         return 1
 
     cdef bytes place_of(self, Span unique_key, int64_t queue_id):
@@ -682,47 +517,37 @@ cdef class _Batch:
     ) except -1:
         """One record, its entry and its keys. `added` goes behind the properties."""
         cdef Queue* queue = &(<Queue*>self.queues.data)[run]
-        cdef Span topic
-        cdef int64_t place = self.physical_offset + self.records.size
-        cdef Py_ssize_t born_size = PyBytes_GET_SIZE(self.born_host), store_size = PyBytes_GET_SIZE(self.store_host)
         cdef bint is_open_ended = added is not None and item.properties.at[item.properties.size - 1] != 2
         cdef Py_ssize_t properties_size = item.properties.size + is_open_ended
         cdef Py_ssize_t size
         cdef Placed* placed
+        cdef Laid laid
         cdef uint8_t* at
-        topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize((<tuple>self.known)[0], &topic.size)
         if added is not None:
             properties_size += PyBytes_GET_SIZE(added)
-        size = 75 + born_size + store_size + item.body.size + topic.size + properties_size
+        laid.topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize((<tuple>self.known)[0], &laid.topic.size)
+        laid.body = item.body
+        laid.born_host = span_of(self.born_host)
+        laid.store_host = span_of(self.store_host)
+        laid.body_crc = body_crc_of(item.body)
+        laid.queue_id = queue.queue_id
+        laid.flag = item.flag
+        laid.sys_flag = with_hosts(<int32_t>sys_flag, laid.born_host, laid.store_host)
+        laid.reconsume_times = <int32_t>times
+        laid.queue_offset = queue.first + queue.count
+        laid.physical_offset = self.physical_offset + self.records.size
+        laid.born_ms = born_ms
+        laid.store_ms = self.store_ms
+        laid.prepared_offset = 0
+        size = size_of(&laid, properties_size)
         placed = <Placed*>grow(&self.placed, sizeof(Placed))
         placed.run = run
         placed.size = <int32_t>size
-        placed.physical_offset = place
-        placed.tag = hash_tags(topic, wanted.tags, item.properties.at, item.properties.size, self.store_ms, ())
-        put_all_keys(&self.keys, topic, wanted, place, self.store_ms)
-        sys_flag &= ~<int64_t>(IPV6_BORN | IPV6_STORE)
-        sys_flag |= (IPV6_BORN if born_size == 20 else 0) | (IPV6_STORE if store_size == 20 else 0)
-        at = grow(&self.records, size)
-        put32(at, <uint32_t>size)
-        put32(at + 4, <uint32_t>MAGIC_V1)
-        put32(at + 8, crc32_of(item.body.at, item.body.size) & 0x7FFFFFFF)
-        put32(at + 12, queue.queue_id)
-        put32(at + 16, item.flag)
-        put64(at + 20, queue.first + queue.count)
-        put64(at + 28, place)
-        put32(at + 36, <uint32_t>sys_flag)
-        put64(at + 40, born_ms)
-        at = put_text(at + 48, PyBytes_AS_STRING(self.born_host), born_size)
-        put64(at, self.store_ms)
-        at = put_text(at + 8, PyBytes_AS_STRING(self.store_host), store_size)
-        put32(at, <uint32_t>times)
-        put64(at + 4, 0)
-        put32(at + 12, <uint32_t>item.body.size)
-        at = put_text(at + 16, <const char*>item.body.at, item.body.size)
-        at[0] = <uint8_t>topic.size
-        at = put_text(at + 1, <const char*>topic.at, topic.size)
-        put16(at, <uint16_t>properties_size)
-        at = put_text(at + 2, <const char*>item.properties.at, item.properties.size)
+        placed.physical_offset = laid.physical_offset
+        placed.tag = hash_tags(laid.topic, wanted.tags, item.properties.at, item.properties.size, self.store_ms, ())
+        put_all_keys(&self.keys, laid.topic, wanted, laid.physical_offset, self.store_ms)
+        at = lay(grow(&self.records, size), &laid, size, properties_size)
+        at = put_text(at, <const char*>item.properties.at, item.properties.size)
         if is_open_ended:
             at[0] = 2
             at += 1
@@ -856,12 +681,6 @@ cdef int is_text_throughout(const Send* send) except -1:
     return not send.found >> (SLOT_COUNT + PROPERTIES) & 1 or is_unicode(&send.slots[SLOT_COUNT + PROPERTIES])
 
 
-cdef int check_host(bytes host) except -1:
-    if len(host) != 8 and len(host) != 20:
-        raise ValueError(f"a host of {len(host)} bytes, it has 8 (IPv4) or 20 (IPv6)")
-    return 0
-
-
 cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, dict next_offsets):
     cdef _Batch batch = _Batch()
     batch.store_host = <bytes?>rules[0]
@@ -878,7 +697,7 @@ cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, di
     batch.physical_offset = physical_offset
     batch.store_ms = store_ms
     batch.next_offsets = next_offsets
-    check_host(batch.store_host)
+    check_host(span_of(batch.store_host))
     return batch
 
 
@@ -891,9 +710,8 @@ cdef tuple lay_read(_Batch batch, stream, list places, bytes born_host, dict kno
     cdef const uint8_t* data
     cdef int kind, slot
     cdef bint is_taken
-    check_host(born_host)
-    if len(places) & 1:
-        raise ValueError(f"{len(places)} bounds, they come in pairs")
+    check_host(span_of(born_host))
+    check_pairs(places)
     batch.born_host = born_host
     batch.is_blind = False
     batch.left_count = 0
@@ -904,14 +722,13 @@ cdef tuple lay_read(_Batch batch, stream, list places, bytes born_host, dict kno
         for i in range(0, len(places), 2):
             start = places[i]
             end = places[i + 1]
-            if not 0 <= start <= end - 4 <= buffer.len - 4:
-                raise ValueError(f"a frame from {start} to {end} is outside a stream of {buffer.len} bytes")
+            check_bounds(start, end, buffer.len)
             kind = read_frame(data + start, end - start, &body_at, &send)
             is_taken = False
-            if kind == IRREGULAR or (kind == SENT and not is_text_throughout(&send)):
+            if kind == IRREGULAR or not is_text_throughout(&send):
                 batch.is_blind = batch.is_blind or may_be_send(stream, start, end)
             elif kind == SENT:
-                slot = SLOT_COUNT + TOPIC if send.code == SEND else TOPIC
+                slot = SLOT_COUNT + TOPIC if send.head.code == SEND else TOPIC
                 if not send.found >> slot & 1:
                     batch.is_blind = True
                 elif not batch.is_left(&send.slots[slot]):

@@ -12,8 +12,13 @@ from libc.string cimport memchr, memcmp, memcpy
 from bolide.kernel.plain import java_hash
 from bolide.kernel.plain_records import key_hash, tag_hash
 
+include "bytes.pxi"
+include "pairs.pxi"
+include "entries.pxi"
+include "record_base.pxi"
 include "record_parts.pxi"
 include "record_reader.pxi"
+include "record_layout.pxi"
 include "record_walk.pxi"
 
 cdef enum:
@@ -36,104 +41,52 @@ cdef struct Tally:
     int64_t recalled
 
 
-cdef inline bint is_name(const uint8_t* name, Py_ssize_t size, const char* text, Py_ssize_t text_size) noexcept nogil:
-    return size == text_size and memcmp(name, text, size) == 0
-
-
 cdef void find_home(const uint8_t* at, Py_ssize_t size, Found* found) noexcept nogil:
     """One pass over the properties; the last of equal names counts, pairs with an empty side do not."""
     cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef Py_ssize_t name_size
-    cdef Span value
-    found.wanted.tags.size = found.wanted.keys.size = found.wanted.unique_key.size = 0
+    cdef Span name, value
+    clear_wanted(&found.wanted)
     found.topic.size = found.queue.size = found.mark.size = found.rolled.size = 0
     found.is_odd = False
     while at < end:
-        name = at
-        while at < end and at[0] != 1 and at[0] != 2:
-            at += 1
-        name_size = at - name
-        if name_size == 0 or (name_size == 16 and memcmp(name, b"TIMER_", 6) == 0):
+        at = next_pair(at, end, &name, &value)
+        if name.size == 0 or (name.size == 16 and memcmp(name.at, b"TIMER_", 6) == 0):
             found.is_odd = True
-        if at == end or at[0] == 2:
-            at += 1
+        if value.size == 0 or take_wanted(name, value, &found.wanted):
             continue
-        at += 1
-        value.at = at
-        while at < end and at[0] != 2:
-            at += 1
-        value.size = at - value.at
-        at += 1
-        if value.size == 0:
-            continue
-        if is_name(name, name_size, b"TAGS", 4):
-            found.wanted.tags = value
-        elif is_name(name, name_size, b"KEYS", 4):
-            found.wanted.keys = value
-        elif is_name(name, name_size, b"UNIQ_KEY", 8):
-            found.wanted.unique_key = value
-        elif is_name(name, name_size, b"REAL_QID", 8):
+        if equals(name, b"REAL_QID", 8):
             found.queue = value
-        elif is_name(name, name_size, b"REAL_TOPIC", 10):
+        elif equals(name, b"REAL_TOPIC", 10):
             found.topic = value
-        elif is_name(name, name_size, b"TIMER_DEL_UNIQKEY", 17):
+        elif equals(name, b"TIMER_DEL_UNIQKEY", 17):
             found.mark = value
-        elif is_name(name, name_size, b"TIMER_ROLL_TIMES", 16):
+        elif equals(name, b"TIMER_ROLL_TIMES", 16):
             found.rolled = value
 
 
-cdef inline int64_t number_of(Span digits) noexcept nogil:
-    """Up to nine digits as a number, -1 for anything else."""
-    cdef int64_t number = 0
-    cdef Py_ssize_t i
-    if not 0 < digits.size <= 9:
-        return -1
-    for i in range(digits.size):
-        if not 48 <= digits.at[i] <= 57:
-            return -1
-        number = number * 10 + (digits.at[i] - 48)
-    return number
-
-
 cdef inline bint is_home(Span topic) noexcept nogil:
-    cdef Py_ssize_t i, limit = 127
-    if topic.size >= 7 and memcmp(topic.at, b"%RETRY%", 7) == 0:
-        limit = 255
-    if not 0 < topic.size <= limit or equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24):
+    if not is_topic(topic) or not is_ascii(topic.at, topic.size) or leads_elsewhere(topic):
         return False
-    if topic.at[0] == 46:
-        return False
-    for i in range(topic.size):
-        if topic.at[i] == 0 or topic.at[i] == 47 or topic.at[i] >= 0x80:
-            return False
-    return True
+    return not equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24)
 
 
 cdef Py_ssize_t put_without_stamps(uint8_t* target, const uint8_t* at, Py_ssize_t size, bint rolls) noexcept nogil:
     """Properties pair by pair, without the timer's old stamps; returns their size. Target has room for one byte more."""
     cdef const uint8_t* end = at + size
     cdef const uint8_t* pair
-    cdef const uint8_t* name_end
     cdef uint8_t* start = target
-    cdef Py_ssize_t name_size
+    cdef Span name, value
     while at < end:
         pair = at
-        at = <const uint8_t*>memchr(pair, 2, end - pair)
-        if at == NULL:
-            at = end
-        if at > pair:
-            name_end = <const uint8_t*>memchr(pair, 1, at - pair)
-            name_size = (at if name_end == NULL else name_end) - pair
-            if not (
-                is_name(pair, name_size, b"TIMER_ENQUEUE_MS", 16) or is_name(pair, name_size, b"TIMER_DEQUEUE_MS", 16)
-                or (rolls and is_name(pair, name_size, b"TIMER_ROLL_TIMES", 16))
-            ):
-                memcpy(target, pair, at - pair)
-                target += at - pair
-                target[0] = 2
-                target += 1
-        at += 1
+        at = next_pair(pair, end, &name, &value)
+        if at - 1 == pair or equals(name, b"TIMER_ENQUEUE_MS", 16) or equals(name, b"TIMER_DEQUEUE_MS", 16):
+            continue
+        if rolls and equals(name, b"TIMER_ROLL_TIMES", 16):
+            continue
+        memcpy(target, pair, at - 1 - pair)
+        target += at - 1 - pair
+        target[0] = 2
+        target += 1
     return target - start
 
 
@@ -220,57 +173,35 @@ cdef class _Relay:
         name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
         return walk.new_run(slot, topic, queue_id, next_offsets.get((name, queue_id), 0))
 
-    cdef int put(self, const uint8_t* log, int64_t* row, Found* found, Span topic, int32_t queue_id, Span properties, Span host, int64_t physical_offset, int64_t store_ms, next_offsets) except -1:
-        """Lay one record out; the columns in `row` are those of the one it comes from."""
-        cdef const uint8_t* source = log + row[10] - 48
-        cdef const uint8_t* old_host = log + row[11]
-        cdef Py_ssize_t old_host_size = 20 if row[5] & IPV6_STORE else 8
-        cdef Py_ssize_t born_size = row[11] - 8 - row[10]
-        cdef bint is_long = topic.size > 127
-        cdef int64_t body_size = row[13], queue_offset = 0
-        cdef int32_t sys_flag = <int32_t>row[5] & ~IPV6_STORE
-        cdef int32_t size = <int32_t>(72 + born_size + host.size + body_size + (2 if is_long else 1) + topic.size + 2 + properties.size)
-        cdef uint8_t* at
+    cdef Py_ssize_t put(self, Laid* laid, Found* found, Span properties, next_offsets) except -1:
+        """Lay one record out, which may get a place in a queue; returns its size."""
+        cdef Py_ssize_t size = size_of(laid, properties.size)
         cdef Run* run
-        if host.size == 20:
-            sys_flag |= IPV6_STORE
-        if not sys_flag & 0x4:
-            run = self.run_of(topic, queue_id, next_offsets)
-            queue_offset = run.first + run.entries.size // ENTRY
+        laid.queue_offset = 0
+        if not laid.sys_flag & PREPARED:
+            run = self.run_of(laid.topic, laid.queue_id, next_offsets)
+            laid.queue_offset = run.first + run.entries.size // ENTRY
             put_entry(
-                grow(&run.entries, ENTRY), physical_offset, size,
-                hash_tags(topic, found.wanted.tags, properties.at, properties.size, store_ms, ()),
+                grow(&run.entries, ENTRY), laid.physical_offset, <int32_t>size,
+                hash_tags(laid.topic, found.wanted.tags, properties.at, properties.size, laid.store_ms, ()),
             )
-        if sys_flag & TRANSACTION != TRANSACTION:
-            put_all_keys(&self.walk.keys, topic, &found.wanted, physical_offset, store_ms)
-        at = grow(&self.records, size)
-        put32(at, <uint32_t>size)
-        put32(at + 4, <uint32_t>(MAGIC_V2 if is_long else MAGIC_V1))
-        memcpy(at + 8, source + 8, 4)  # the body's checksum, which was looked at
-        put32(at + 12, queue_id)
-        memcpy(at + 16, source + 16, 4)
-        put64(at + 20, queue_offset)
-        put64(at + 28, physical_offset)
-        put32(at + 36, sys_flag)
-        memcpy(at + 40, source + 40, 8 + born_size)
-        at += 48 + born_size
-        put64(at, store_ms)
-        memcpy(at + 8, host.at, host.size)
-        at += 8 + host.size
-        memcpy(at, old_host + old_host_size, 4)
-        put64(at + 4, 0)
-        put32(at + 12, <uint32_t>body_size)
-        memcpy(at + 16, log + row[12], body_size)
-        at += 16 + body_size
-        if is_long:
-            at[0] = <uint8_t>(topic.size >> 8)
-            at += 1
-        at[0] = <uint8_t>topic.size
-        memcpy(at + 1, topic.at, topic.size)
-        at += 1 + topic.size
-        put16(at, <uint16_t>properties.size)
-        memcpy(at + 2, properties.at, properties.size)
+        if laid.sys_flag & TRANSACTION != TRANSACTION:
+            put_all_keys(&self.walk.keys, laid.topic, &found.wanted, laid.physical_offset, laid.store_ms)
+        memcpy(lay(grow(&self.records, size), laid, size, properties.size), properties.at, properties.size)
         return size
+
+
+cdef inline void take_over(Laid* laid, const uint8_t* log, const int64_t* row) noexcept nogil:
+    """What a record keeps of the one it comes from; the checksum of the body was looked at when that was read."""
+    laid.body.at = log + row[12]
+    laid.body.size = row[13]
+    laid.born_host.at = log + row[10]
+    laid.born_host.size = row[11] - 8 - row[10]
+    laid.body_crc = get32(log + row[10] - 40)
+    laid.flag = <int32_t>row[3]
+    laid.sys_flag = with_hosts(<int32_t>row[5], laid.born_host, laid.store_host)
+    laid.reconsume_times = <int32_t>row[8]
+    laid.born_ms = row[6]
 
 
 cdef bint is_recalled(Span topic, Span key, recalled) except -1:
@@ -286,10 +217,10 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
     cdef _Relay relay = _Relay()
     cdef _Stamps stamps = _Stamps()
     cdef Py_buffer view, packed
-    cdef bytes host_bytes = <bytes?>store_host
-    cdef Span host, topic, properties
-    cdef int64_t base = log_base, stamp = stamp_ms, at = physical_offset, stored = store_ms
-    cdef int64_t place, position, end, queue_id, size, total = 0, most = size_max
+    cdef Span topic, properties
+    cdef Laid laid
+    cdef int64_t base = log_base, stamp = stamp_ms
+    cdef int64_t place, position, end, queue_id, times, size, total = 0, most = size_max
     cdef int64_t row[COLUMN_COUNT]
     cdef bint is_rolled = rolls, has_recalls = bool(recalled)
     cdef Py_ssize_t seen = 0, count, stamped_size
@@ -298,10 +229,9 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
     cdef Found found
     cdef Tally* tally
     cdef list unreadable = []
-    host.at = <const uint8_t*>PyBytes_AS_STRING(host_bytes)
-    host.size = PyBytes_GET_SIZE(host_bytes)
-    if host.size != 8 and host.size != 20:
-        raise ValueError(f"a host of {host.size} bytes, it has 8 (IPv4) or 20 (IPv6)")
+    laid.store_host = span_of(<bytes?>store_host)
+    check_host(laid.store_host)
+    laid.physical_offset, laid.store_ms, laid.prepared_offset = physical_offset, store_ms, 0
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(entries, &packed, PyBUF_SIMPLE)
@@ -332,10 +262,10 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                     queue_id = row[2] if 0 <= row[2] <= 999_999_999 else -1
                 else:
                     topic = found.topic
-                    queue_id = number_of(found.queue)
+                    queue_id = number_of(found.queue.at, found.queue.size, 9)
                 if (
                     not is_home(topic) or queue_id < 0 or row[5] & INNER_BATCH
-                    or memchr(properties.at, 0, properties.size) != NULL
+                    or has_zero(properties)
                 ):
                     unreadable.append(place)
                     continue
@@ -347,7 +277,8 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                         tally.recalled += 1
                         continue
                 if stamp >= 0:
-                    stamps.write(<int64_t>get64(entry + 12), max(number_of(found.rolled), <int64_t>0) + 1 if is_rolled else 0, stamp)
+                    times = max(number_of(found.rolled.at, found.rolled.size, 9), <int64_t>0) + 1 if is_rolled else 0
+                    stamps.write(<int64_t>get64(entry + 12), times, stamp)
                     relay.stamped.size = 0
                     grow(&relay.stamped, properties.size + 1 + stamps.size)
                     if found.is_odd:
@@ -363,8 +294,11 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                     if stamped_size <= 0x7FFF:
                         properties.at = relay.stamped.data
                         properties.size = stamped_size
-                size = relay.put(start, row, &found, topic, <int32_t>queue_id, properties, host, at, stored, next_offsets)
-                at += size
+                take_over(&laid, start, row)
+                laid.topic = topic
+                laid.queue_id = <int32_t>queue_id
+                size = relay.put(&laid, &found, properties, next_offsets)
+                laid.physical_offset += size
                 tally.count += 1
                 tally.size += size
             runs, tallies = relay.walk.done(), relay.done()
@@ -394,48 +328,21 @@ cdef struct Outing:  # the properties the timer files by
 
 cdef void find_outing(const uint8_t* at, Py_ssize_t size, Outing* found) noexcept nogil:
     cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef Py_ssize_t name_size
-    cdef Span value
+    cdef Span name, value
     found.out_ms.size = found.topic.size = 0
     found.is_mark = found.has_rolled = False
     while at < end:
-        name = at
-        while at < end and at[0] != 1 and at[0] != 2:
-            at += 1
-        if at == end or at[0] == 2:
-            at += 1
-            continue
-        name_size = at - name
-        at += 1
-        value.at = at
-        while at < end and at[0] != 2:
-            at += 1
-        value.size = at - value.at
-        at += 1
+        at = next_pair(at, end, &name, &value)
         if value.size == 0:
             continue
-        if is_name(name, name_size, b"TIMER_OUT_MS", 12):
+        if equals(name, b"TIMER_OUT_MS", 12):
             found.out_ms = value
-        elif is_name(name, name_size, b"REAL_TOPIC", 10):
+        elif equals(name, b"REAL_TOPIC", 10):
             found.topic = value
-        elif is_name(name, name_size, b"TIMER_DEL_UNIQKEY", 17):
+        elif equals(name, b"TIMER_DEL_UNIQKEY", 17):
             found.is_mark = True
-        elif is_name(name, name_size, b"TIMER_ROLL_TIMES", 16):
+        elif equals(name, b"TIMER_ROLL_TIMES", 16):
             found.has_rolled = True
-
-
-cdef inline int64_t time_of(Span digits) noexcept nogil:
-    """Up to eighteen digits as a number, -1 for anything else."""
-    cdef int64_t number = 0
-    cdef Py_ssize_t i
-    if not 0 < digits.size <= 18:
-        return -1
-    for i in range(digits.size):
-        if not 48 <= digits.at[i] <= 57:
-            return -1
-        number = number * 10 + (digits.at[i] - 48)
-    return number
 
 
 cdef class _Filing:
@@ -538,7 +445,7 @@ def lay_units(log, log_base, entries, wheel, step_ms, write_ms, roll_steps, posi
                     out_ms = -1
                     if read_record(start, at, end, base, 1, row) == FOUND and row[1] == size:
                         find_outing(start + row[16], row[17], &found)
-                        out_ms = time_of(found.out_ms)
+                        out_ms = number_of(found.out_ms.at, found.out_ms.size, 18)
                     if out_ms < 0:
                         unreadable.append(place)
                         continue

@@ -20,8 +20,8 @@ from bolide.kernel.plain_records import (
     INNER_BATCH,
     Buffer,
     Row,
-    _properties,
-    _read_record,
+    properties_of,
+    read_record,
 )
 
 UNPLACED = -1  # instead of a physical base: records that may lie anywhere, as in a pull answer
@@ -73,7 +73,7 @@ def spread_records(
         is_hidden = physical_base >= 0 and row[5] & _HIDDEN
         if is_hidden or not from_ms <= row[7] < until_ms or (topics is not None and topic not in topics):
             continue
-        pairs = _properties(_text(log, row[16], row[17])) if has_labels else {}
+        pairs = properties_of(_text(log, row[16], row[17])) if has_labels else {}
         if tags is not None and pairs.get(b"TAGS") not in tags:
             continue
         rows.append((row, topic, pairs))
@@ -85,7 +85,7 @@ def spread_records(
 def _read(log: Buffer, position: int, physical_base: int, check: int) -> Row | int:
     if physical_base < 0 and len(log) - position >= _FIXED_SIZE:
         physical_base = struct.unpack_from(">q", log, position + 28)[0] - position
-    return _read_record(log, position, len(log), physical_base, check)
+    return read_record(log, position, len(log), physical_base, check)
 
 
 def _text(log: Buffer, at: int, size: int) -> bytes:

@@ -15,6 +15,7 @@ from bolide.kernel.plain_records import (
     TOPIC_SIZE_MAX,
     Draft,
     leads_elsewhere,
+    properties_of,
     scan_records,
 )
 
@@ -77,7 +78,7 @@ def _draft(log: Buffer, log_base: int, limit: int, end: End) -> Draft | None:
     if len(columns[0]) != 1:
         return None
     row = [column[0] for column in columns]
-    found = _properties(bytes(log[row[16] : row[16] + row[17]]))
+    found = properties_of(bytes(log[row[16] : row[16] + row[17]]))
     topic, queue_id = found.get(b"REAL_TOPIC", b""), found.get(b"REAL_QID", b"")
     is_plain = (
         bytes(log[row[14] : row[14] + row[15]]) == HALF_TOPIC
@@ -106,8 +107,3 @@ def _draft(log: Buffer, log_base: int, limit: int, end: End) -> Draft | None:
         row[8],
         physical_offset,
     )
-
-
-def _properties(properties: bytes) -> dict[bytes, bytes]:
-    pairs = (pair.partition(b"\x01") for pair in properties.split(b"\x02"))
-    return {name: value for name, separator, value in pairs if separator and name and value}

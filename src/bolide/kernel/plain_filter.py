@@ -37,7 +37,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bolide.kernel.plain import Buffer
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.plain_records import ENTRY, ENTRY_SIZE
 
 CONSTANT, PROPERTY, INTEGER, DOUBLE, TEXT, AND, OR, NOT, IS_NULL, EQUAL, ORDER, AMONG, PART, PRESENT, ASK = range(15)
 FALSE, TRUE, UNKNOWN, ERROR = range(4)
@@ -50,7 +50,6 @@ NAME_COUNT_MAX = 64
 NODE_COUNT_MAX = 4096
 DEPTH_MAX = 200
 
-_ENTRY = struct.Struct(">qiq")
 _INT32_MAX = 0x7FFF_FFFF
 _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
@@ -118,7 +117,7 @@ def match_entries(
     read = _read_program(program)
     chosen: list[int] = []
     seen = 0
-    for physical_offset, record_size, _ in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+    for physical_offset, record_size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         if count:
             size_limit, count_limit = near_limits if physical_offset >= near_from else far_limits
             if count >= min(count_max, count_limit) or size + record_size > min(size_max, size_limit):

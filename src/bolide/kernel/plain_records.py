@@ -47,7 +47,7 @@ PROPERTIES_SIZE_MAX = 0x7FFF
 
 _HEAD = struct.Struct(">IIIiiqqiq")  # total size … born: 48 bytes
 _TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
-_ENTRY = struct.Struct(">qiq")
+ENTRY = struct.Struct(">qiq")
 _KEY = struct.Struct(">iqq")
 _SIZE_MIN = 91  # of a record: nothing in it has a length, both hosts IPv4
 
@@ -124,7 +124,7 @@ def lay_records(
         if sys_flag & _TRANSACTION in _IN_QUEUE:
             queue_offset = runs.next_offset(name, queue_id, next_offsets.get((topic, queue_id), 0))
             tag = tag_hash(topic, properties, store_ms, delays_ms)
-            runs.add(name, queue_id, queue_offset, _ENTRY.pack(at, size, tag))
+            runs.add(name, queue_id, queue_offset, ENTRY.pack(at, size, tag))
         keys += _keys(topic, properties, sys_flag, at, store_ms)
         magic = MAGIC_V2 if is_long else MAGIC_V1
         parts += (
@@ -211,7 +211,7 @@ class _Runs:
         return [(topic, queue_id, first, b"".join(entries)) for topic, queue_id, first, entries in self._runs]
 
 
-def _properties(properties: bytes) -> dict[bytes, bytes]:
+def properties_of(properties: bytes) -> dict[bytes, bytes]:
     """Name → value; the last of equal names counts, pairs with an empty side do not."""
     found: dict[bytes, bytes] = {}
     for pair in properties.split(b"\x02"):
@@ -223,7 +223,7 @@ def _properties(properties: bytes) -> dict[bytes, bytes]:
 
 def tag_hash(topic: str, properties: bytes, store_ms: int, delays_ms: Sequence[int]) -> int:
     """What a queue entry says of a message: the hash of its tags, or the time at which a delayed one is due."""
-    found = _properties(properties)
+    found = properties_of(properties)
     if topic == SCHEDULE_TOPIC and delays_ms:
         level = found.get(b"DELAY", b"")
         if level.isdigit() and int(level) > 0:
@@ -234,7 +234,7 @@ def tag_hash(topic: str, properties: bytes, store_ms: int, delays_ms: Sequence[i
 def _keys(topic: str, properties: bytes, sys_flag: int, physical_offset: int, store_ms: int) -> Iterable[bytes]:
     if sys_flag & _TRANSACTION == _ROLLBACK:
         return
-    found = _properties(properties)
+    found = properties_of(properties)
     keys = found.get(b"KEYS", b"").split(b" ")
     for key in (found.get(b"UNIQ_KEY", b""), *keys):
         if key:
@@ -251,7 +251,7 @@ def key_hash(topic: str, key: str) -> int:
 Row = tuple[int, ...]
 
 
-def _read_record(log: Buffer, position: int, end: int, physical_base: int, check: int) -> Row | int:
+def read_record(log: Buffer, position: int, end: int, physical_base: int, check: int) -> Row | int:
     """The columns of the record at position, or why there is none."""
     left = end - position
     if left < BLANK_SIZE:
@@ -322,7 +322,7 @@ def scan_records(
     physical_base is the physical offset of log[0]. With check, checksums and signs of lost pages are looked at too.
     """
     rows: list[Row] = []
-    while isinstance(row := _read_record(log, position, end, physical_base, check), tuple):
+    while isinstance(row := read_record(log, position, end, physical_base, check), tuple):
         rows.append(row)
         position += row[1]
     columns = [array("q", column) for column in zip(*rows, strict=True)] or [array("q") for _ in COLUMNS]
@@ -340,7 +340,7 @@ def walk_records(
     runs = _Runs()
     keys: list[bytes] = []
     count, last_store_ms = 0, -1
-    while isinstance(row := _read_record(log, position, end, physical_base, check), tuple):
+    while isinstance(row := read_record(log, position, end, physical_base, check), tuple):
         physical_offset, size, queue_id, _, queue_offset, sys_flag, _, store_ms = row[:8]
         topic_at, topic_size, properties_at, properties_size = row[14:]
         if sys_flag & INNER_BATCH:
@@ -350,7 +350,7 @@ def walk_records(
         properties = bytes(log[properties_at : properties_at + properties_size])
         if sys_flag & _TRANSACTION in _IN_QUEUE:
             tag = tag_hash(topic, properties, store_ms, delays_ms)
-            runs.add(name, queue_id, queue_offset, _ENTRY.pack(physical_offset, size, tag))
+            runs.add(name, queue_id, queue_offset, ENTRY.pack(physical_offset, size, tag))
         keys += _keys(topic, properties, sys_flag, physical_offset, store_ms)
         count += 1
         last_store_ms = store_ms
@@ -376,7 +376,7 @@ def find_record(log: Buffer, position: int, end: int, physical_base: int) -> int
 def count_entries(entries: Buffer, physical_limit: int) -> int:
     """How many entries from the start are whole, in log order, and point below physical_limit."""
     count, previous_end = 0, 0
-    for physical_offset, size, _ in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+    for physical_offset, size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         if size <= 0 or physical_offset < 0 or physical_offset >= physical_limit:
             break
         is_pre_blank = size == 0x7FFF_FFFF and physical_offset == 0
@@ -406,7 +406,7 @@ def select_entries(
     """
     chosen: list[int] = []
     taken_size, scanned = 0, 0
-    for physical_offset, size, tag in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+    for physical_offset, size, tag in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         if chosen:
             size_limit, count_limit = near_limits if physical_offset >= near_from else far_limits
             taken = len(chosen) // 2

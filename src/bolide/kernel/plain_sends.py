@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bolide.kernel.plain import BINARY_CODEC, LANGUAGES, Buffer, Header, read_headers
-from bolide.kernel.plain_records import PROPERTIES_SIZE_MAX, Draft, Run, lay_records
+from bolide.kernel.plain_records import PROPERTIES_SIZE_MAX, Draft, Run, lay_records, properties_of
 
 SEND, SEND_SHORT, SEND_BATCH = 10, 310, 320
 
@@ -191,7 +191,7 @@ def _number(text: str | None, bits: int) -> int | None:
 
 def _judge(given: bytes, rules: SendRules, is_batch: bool) -> tuple[bytes, bytes | None, bool] | None:
     """The properties to store, the unique key, whether it is a half message; None if one of them needs thought."""
-    found = _properties(given)
+    found = _judged(given)
     if found is None:
         return None
     is_half = _HALF in found
@@ -222,12 +222,11 @@ def _prepared(given: bytes, unique_key: bytes, topic: str, queue_id: int) -> byt
     return given + end + place % (unique_key, topic.encode(), queue_id)
 
 
-def _properties(given: bytes) -> dict[bytes, bytes] | None:
+def _judged(given: bytes) -> dict[bytes, bytes] | None:
     """Name → value, as readers of the record will see them; None if one sets the message apart."""
     if 0 in given:
         return None
-    pairs = (pair.partition(b"\x01") for pair in given.split(b"\x02"))
-    found = {name: value for name, _, value in pairs if name and value}
+    found = properties_of(given)
     if not found.keys().isdisjoint(_APART) or any(name.startswith(b"TIMER_") for name in found):
         return None
     return found
@@ -248,7 +247,7 @@ def _split(body: Buffer) -> list[tuple[int, Buffer, bytes]] | None:
         if int.from_bytes(body[text - 2 : text], "big", signed=True) != at + size - text:
             return None
         properties = bytes(body[text : at + size])
-        if _properties(properties) is None:
+        if _judged(properties) is None:
             return None
         items.append((flag, body[content : content + body_size], properties))
         at += size

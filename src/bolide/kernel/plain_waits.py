@@ -15,6 +15,7 @@ from mmap import mmap
 from bolide.kernel.plain import Buffer, java_hash
 from bolide.kernel.plain_records import (
     BODY_CHECKED,
+    ENTRY,
     ENTRY_SIZE,
     INNER_BATCH,
     PROPERTIES_SIZE_MAX,
@@ -24,10 +25,10 @@ from bolide.kernel.plain_records import (
     Run,
     lay_records,
     leads_elsewhere,
+    properties_of,
     scan_records,
 )
 
-_ENTRY = struct.Struct(">qiq")
 _NOTHING = 0x7FFF_FFFF  # the size in an entry that stands for nothing
 _BODY_SIZE_MAX = 0x7FFF_FFFF  # what was taken in stays, whatever the limit is by now
 _HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
@@ -79,7 +80,7 @@ def due_drafts(
     counts: dict[str, tuple[int, int, int]] = {}
     unreadable: list[int] = []
     seen = total = 0
-    for place, size, filed_ms in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+    for place, size, filed_ms in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         position = place - log_base
         if not 0 <= position < len(log) or (total and total + size > size_max):
             break
@@ -92,7 +93,7 @@ def due_drafts(
             unreadable.append(place)
             continue
         properties = _text(log, columns, 16)
-        found = _properties(properties)
+        found = properties_of(properties)
         topic, queue_id = _home(log, columns, found, rolls)
         if topic is None or columns[5][0] & INNER_BATCH or 0 in properties:
             unreadable.append(place)
@@ -111,15 +112,6 @@ def due_drafts(
 def _text(log: Buffer, columns: list["array[int]"], number: int) -> bytes:
     at = columns[number][0]
     return bytes(log[at : at + columns[number + 1][0]])
-
-
-def _properties(properties: bytes) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
-    for pair in properties.split(b"\x02"):
-        name, separator, value = pair.partition(b"\x01")
-        if separator and name and value:
-            found[name] = value
-    return found
 
 
 def _home(log: Buffer, columns: list["array[int]"], found: dict[bytes, bytes], rolls: bool) -> tuple[str | None, int]:
@@ -203,7 +195,7 @@ def lay_units(
     counts: dict[str, int] = {}
     unreadable: list[int] = []
     seen = 0
-    for place, size, _ in _ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+    for place, size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         at = place - log_base
         if not 0 <= at < len(log) or (len(units) + 1) * UNIT_SIZE > room:
             break
@@ -211,14 +203,14 @@ def lay_units(
         if size <= 0 or size == _NOTHING:
             continue
         columns, end, _ = scan_records(log, at, min(at + size, len(log)), log_base, BODY_CHECKED)
-        found = _properties(_text(log, columns, 16)) if len(columns[0]) == 1 and end == at + size else {}
+        found = properties_of(_text(log, columns, 16)) if len(columns[0]) == 1 and end == at + size else {}
         out_ms = found.get(b"TIMER_OUT_MS", b"")
         if not out_ms.isdigit() or len(out_ms) > _TIME_DIGITS_MAX:
             unreadable.append(place)
             continue
         kind, due_ms = _kind_and_slot(int(out_ms), step_ms, write_ms, roll_steps, b"TIMER_DEL_UNIQKEY" in found)
         if due_ms < write_ms:
-            due.append(_ENTRY.pack(place, size, NEVER_FILED))
+            due.append(ENTRY.pack(place, size, NEVER_FILED))
             continue
         number, step = due_ms // step_ms % (len(wheel) // SLOT_SIZE), due_ms // step_ms
         slot = slots.get(number) or _SLOT.unpack_from(wheel, number * SLOT_SIZE)[:4]
@@ -257,7 +249,7 @@ def walk_units(
         is_ours = size == UNIT_SIZE and 0 < kind <= _KIND_MAX and (filed_ms + delay_ms) // step_ms == slot_ms // step_ms
         if not is_ours or not -1 <= before < position:
             return b"".join(reversed(entries)), bytes(reversed(kinds)), -2 - position
-        entries.append(_ENTRY.pack(place, place_size, filed_ms))
+        entries.append(ENTRY.pack(place, place_size, filed_ms))
         kinds.append(kind)
         position = before
     return b"".join(reversed(entries)), bytes(reversed(kinds)), position

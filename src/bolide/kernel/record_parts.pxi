@@ -1,33 +1,10 @@
-"""What a record says to queues and index, for the kernel's modules that include this."""
+"""What a record says to queues and index: hashes of tags and keys, in bytes that grow.
 
-cdef extern from "crc32.h":
-    void crc_prepare()
-    uint32_t crc32_of(const uint8_t* data, size_t size) nogil
-    uint16_t get16(const uint8_t* at) nogil
-    uint32_t get32(const uint8_t* at) nogil
-    uint64_t get64(const uint8_t* at) nogil
-    void put16(uint8_t* at, uint16_t value) nogil
-    void put32(uint8_t* at, uint32_t value) nogil
-    void put64(uint8_t* at, uint64_t value) nogil
-
-crc_prepare()
-
-cdef enum:
-    ENTRY = 20
+Included after pairs.pxi and entries.pxi by records, sends and waits.
+"""
 
 cdef const char* SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 cdef Py_ssize_t SCHEDULE_SIZE = 19
-
-
-cdef struct Span:
-    const uint8_t* at
-    Py_ssize_t size
-
-
-cdef struct Wanted:  # the properties that queues and index look at
-    Span tags
-    Span keys
-    Span unique_key
 
 
 cdef struct Blob:  # bytes that grow
@@ -60,10 +37,6 @@ cdef inline uint8_t* grow(Blob* blob, Py_ssize_t more) except NULL nogil:
 
 cdef inline bytes taken(Blob* blob):
     return PyBytes_FromStringAndSize(<char*>blob.data, blob.size)
-
-
-cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept nogil:
-    return span.size == size and memcmp(span.at, text, size) == 0
 
 
 cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value) noexcept nogil:
@@ -146,9 +119,3 @@ cdef int put_key_words(Blob* keys, Span topic, Span words, int64_t physical_offs
             put_key(keys, topic, key, physical_offset, store_ms)
         at = blank + 1
     return 0
-
-
-cdef inline void put_entry(uint8_t* at, int64_t physical_offset, int32_t size, int64_t tag) noexcept nogil:
-    put64(at, physical_offset)
-    put32(at + 8, size)
-    put64(at + 12, tag)

@@ -1,12 +1,6 @@
-"""Reading one record, for the kernel's modules that include this after record_parts.pxi."""
+"""Reading one record. Included after record_base.pxi by records, waits, ends and columns."""
 
 cdef enum:
-    MAGIC_V1 = 0xDAA320A7
-    MAGIC_V2 = 0xDAA320AB
-    MAGIC_BLANK = 0xCBD43194
-    IPV6_BORN = 0x10
-    IPV6_STORE = 0x20
-    INNER_BATCH = 0x80
     AT_END = 0
     AT_BLANK = 1
     AT_INVALID = 2
@@ -16,38 +10,6 @@ cdef enum:
     PAGE = 4096
     CHECKSUM_SIZE = 20
     WHOLE_CHECKED = 2
-
-
-cdef void find_wanted(const uint8_t* at, Py_ssize_t size, Wanted* wanted) noexcept nogil:
-    """One pass over the bytes: pairs are short, and a call to look for a byte costs more than looking."""
-    cdef const uint8_t* end = at + size
-    cdef const uint8_t* name
-    cdef const uint8_t* value
-    cdef Py_ssize_t name_size
-    cdef Span found
-    wanted.tags.size = wanted.keys.size = wanted.unique_key.size = 0
-    while at < end:
-        name = at
-        while at < end and at[0] != 1 and at[0] != 2:
-            at += 1
-        if at == end or at[0] == 2:
-            at += 1
-            continue
-        name_size = at - name
-        value = at + 1
-        at = value
-        while at < end and at[0] != 2:
-            at += 1
-        if at > value:
-            found.at = value
-            found.size = at - value
-            if name_size == 4 and memcmp(name, b"TAGS", 4) == 0:
-                wanted.tags = found
-            elif name_size == 4 and memcmp(name, b"KEYS", 4) == 0:
-                wanted.keys = found
-            elif name_size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
-                wanted.unique_key = found
-        at += 1
 
 
 cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t physical_base) noexcept nogil:

@@ -1,9 +1,4 @@
-"""The runs of entries that follow from records, for the kernel's modules that include this."""
-
-cdef enum:
-    TRANSACTION = 0xC
-    PRE_BLANK_SIZE = 0x7FFFFFFF
-    AHEAD = 12
+"""The runs of entries that follow from records. Included after record_parts.pxi by records and waits."""
 
 
 cdef struct Run:

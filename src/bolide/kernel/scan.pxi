@@ -1,6 +1,7 @@
-"""Scanning JSON in place, for the kernel's modules that include this: no object is made, no byte behind `end` is read.
+"""Scanning JSON in place: no object is made, no byte behind `end` is read.
 
-Each step returns where it stopped, or NULL for anything irregular.
+Each step returns where it stopped, or NULL for anything irregular. Included after bytes.pxi by those that read headers:
+compiled, sends, pulls, ends, client.
 """
 
 
@@ -112,24 +113,47 @@ cdef inline bint is_text(const Text* text, const char* word, Py_ssize_t size) no
     return text.size == size and not text.is_escaped and memcmp(text.at, word, size) == 0
 
 
-cdef const char* skip_scalar(const char* at, const char* end) noexcept nogil:
-    """Steps over a value nobody asked for; what could hide bytes that are not UTF-8 is irregular."""
-    cdef Text text
+cdef inline bint is_plain(const Text* text) noexcept nogil:
+    """Whether the text is what its bytes are, to anybody."""
+    return text.at != NULL and not text.is_escaped and text.is_ascii
+
+
+cdef inline bint read_decimal(const char* at, Py_ssize_t size, int64_t* value) noexcept nogil:
+    """A number in a text: a sign that is a minus, and up to 18 digits."""
+    cdef bint is_negative = size > 0 and at[0] == 45
+    cdef int64_t number = number_of(<const uint8_t*>at + is_negative, size - is_negative, DIGITS_MAX)
+    value[0] = -number if is_negative else number
+    return number >= 0
+
+
+cdef const char* scan_value(const char* at, const char* end, Text* text) noexcept nogil:
+    """A value that is no object and no list, as text; null is a text that lies nowhere."""
     cdef int64_t number
     if at >= end:
         return NULL
     if at[0] == 34:
-        at = scan_text(at, end, &text)
-        if at == NULL or text.is_escaped or not text.is_ascii:
-            return NULL
-        return at
+        return scan_text(at, end, text)
+    text.is_escaped = False
+    text.is_ascii = True
     if at[0] == 45 or 48 <= at[0] <= 57:
-        return scan_integer(at, end, &text, &number)
+        return scan_integer(at, end, text, &number)
+    text.at = at
+    text.size = 4
     if at[0] == 116:
         return scan_word(at, end, b"true", 4)
     if at[0] == 102:
+        text.size = 5
         return scan_word(at, end, b"false", 5)
+    text.at = NULL
+    text.size = 0
     return scan_word(at, end, b"null", 4)
+
+
+cdef const char* skip_scalar(const char* at, const char* end) noexcept nogil:
+    """Steps over a value nobody asked for; what could hide bytes that are not UTF-8 is irregular."""
+    cdef Text text
+    at = scan_value(at, end, &text)
+    return at if at != NULL and (text.at == NULL or is_plain(&text)) else NULL
 
 
 cdef const char* next_member(const char* at, const char* end, bint* is_last) noexcept nogil:
@@ -157,50 +181,27 @@ cdef const char* scan_key(const char* at, const char* end, Text* key) noexcept n
     return skip_blanks(at + 1, end)
 
 
-cdef inline int hex_digit(char digit) noexcept nogil:
-    if 48 <= digit <= 57:
-        return digit - 48
-    if 97 <= digit <= 102:
-        return digit - 87
-    if 65 <= digit <= 70:
-        return digit - 55
-    return -1
+# Scans the value of one member of an object.
+ctypedef const char* (*Member)(const char* at, const char* end, const Text* key, void* into) noexcept nogil
 
 
-cdef Py_ssize_t unescape(const Text* text, char* target) noexcept nogil:
-    """Resolves escapes of ASCII characters into target; -1 for any other."""
-    cdef const char* at = text.at
-    cdef const char* end = text.at + text.size
-    cdef Py_ssize_t size = 0
-    cdef int high, low
-    cdef char byte
-    while at < end:
-        byte = at[0]
-        at += 1
-        if byte == 92:
-            byte = at[0]
-            at += 1
-            if byte == 117:
-                if end - at < 4 or at[0] != 48 or at[1] != 48:
-                    return -1
-                high = hex_digit(at[2])
-                low = hex_digit(at[3])
-                if high < 0 or high > 7 or low < 0:
-                    return -1
-                byte = <char>(high * 16 + low)
-                at += 4
-            elif byte == 110:
-                byte = 10
-            elif byte == 116:
-                byte = 9
-            elif byte == 114:
-                byte = 13
-            elif byte == 98:
-                byte = 8
-            elif byte == 102:
-                byte = 12
-            elif byte != 34 and byte != 92 and byte != 47:
-                return -1
-        target[size] = byte
-        size += 1
-    return size
+cdef inline const char* scan_object(const char* at, const char* end, Member member, void* into) noexcept nogil:
+    """`at` is the opening brace, the result is behind the closing one; keys are plain."""
+    cdef Text key
+    cdef bint is_last = False
+    if at >= end or at[0] != 123:
+        return NULL
+    at = skip_blanks(at + 1, end)
+    if at < end and at[0] == 125:
+        return at + 1
+    while not is_last:
+        at = scan_key(at, end, &key)
+        if at == NULL or at >= end or not is_plain(&key):
+            return NULL
+        at = member(at, end, &key, into)
+        if at == NULL:
+            return NULL
+        at = next_member(at, end, &is_last)
+        if at == NULL:
+            return NULL
+    return at

@@ -1,0 +1,57 @@
+"""Bytes that lie somewhere, and the numbers in them. Every compiled module includes this first."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+cdef extern from "big_endian.h":
+    uint16_t get16(const uint8_t* at) nogil
+    uint32_t get32(const uint8_t* at) nogil
+    uint64_t get64(const uint8_t* at) nogil
+    void put16(uint8_t* at, uint16_t value) nogil
+    void put32(uint8_t* at, uint32_t value) nogil
+    void put64(uint8_t* at, uint64_t value) nogil
+
+
+cdef struct Span:
+    const uint8_t* at
+    Py_ssize_t size
+
+
+cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept nogil:
+    return span.size == size and memcmp(span.at, text, size) == 0
+
+
+cdef inline bint is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    cdef const uint8_t* end = at + size
+    cdef uint64_t word, seen = 0
+    while end - at >= 8:
+        memcpy(&word, at, 8)
+        seen |= word
+        at += 8
+    while at < end:
+        seen |= <uint64_t>at[0]
+        at += 1
+    return not seen & <uint64_t>0x8080808080808080
+
+
+cdef inline int64_t number_of(const uint8_t* at, Py_ssize_t size, Py_ssize_t size_max) noexcept nogil:
+    """Some digits, 18 at most, as a number; -1 for anything else."""
+    cdef int64_t number = 0
+    cdef Py_ssize_t i
+    if not 0 < size <= size_max:
+        return -1
+    for i in range(size):
+        if not 48 <= at[i] <= 57:
+            return -1
+        number = number * 10 + (at[i] - 48)
+    return number
+
+
+cdef inline char* write16(char* at, uint16_t value) noexcept nogil:
+    put16(<uint8_t*>at, value)
+    return at + 2
+
+
+cdef inline char* write32(char* at, uint32_t value) noexcept nogil:
+    put32(<uint8_t*>at, value)
+    return at + 4
