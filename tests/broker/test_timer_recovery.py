@@ -304,22 +304,40 @@ def test_files_whose_messages_are_gone_from_the_log_go_too_but_for_the_last(tmp_
     run(scenario())
 
 
-def test_a_broker_that_stood_still_for_more_than_a_week_says_what_it_lost(
+def test_a_broker_that_stood_still_for_more_than_a_week_delivers_what_waited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         clock = VirtualClock(START_MS)
         async with timing(tmp_path, clock) as late:
             await late.delay(5, b"a")
+            await late.delay(2 * 86_400, b"b", key="u2")
             await pass_s(1)
-        clock.set_wall(START_MS + 8 * 86_400_000)
+        clock.set_wall(START_MS + 400 * 86_400_000)
         async with timing(tmp_path, clock) as late:
-            await late.delay(5, b"b")
+            await late.delay(5, b"c", key="u3")
             await pass_s(6)
-            assert late.bodies == [b"b"]
+            assert late.bodies == [b"a", b"b", b"c"]
 
     run(scenario())
     assert "stood still for more than a week" in caplog.text
+
+
+def test_a_clock_that_jumps_by_more_than_a_week_has_nothing_filed_over_what_waits(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(START_MS)
+        async with timing(tmp_path, clock) as late:
+            await late.delay(86_400, b"a")
+            await pass_s(1)
+            clock.set_wall(START_MS + 13 * 86_400_000)
+            await late.delay(2 * 86_400, b"b", key="u2")  # fourteen days behind the first: in its slot
+            await pass_s(2)
+            assert late.bodies == [b"a"]
+            clock.set_wall(START_MS + 15 * 86_400_000)
+            await pass_s(3)
+            assert late.bodies == [b"a", b"b"]
+
+    run(scenario())
 
 
 def test_the_checks_bytes_are_rocketmqs(tmp_path: Path) -> None:

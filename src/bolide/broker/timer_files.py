@@ -137,15 +137,19 @@ class TimerFiles:
             log.warning("%d slots of the timer wheel pointed behind its log, and are put right", len(lost))
             self._point_slots(self.log.recover(min(slot.first for slot in lost)))
         check.queue_offset = self._filed_to()
-        past_ms = self._now_in_steps() - (SLOTS_AHEAD - _BLANK_STEPS) * self._step_ms
-        if check.read_ms < past_ms:
-            log.error("the timer stood still for more than a week: what was due before %d ms is lost", past_ms)
-        check.read_ms = max(check.read_ms, past_ms)
+        if self.are_slots_in_use(check.read_ms, self._now_in_steps()):
+            log.warning("the timer stood still for more than a week: what is left of it is delivered first")
+            due = (slot.time_ms for slot in self.wheel.occupied() if slot.time_ms >= check.read_ms)
+            check.read_ms = min(due, default=self._now_in_steps())
         for slot in self.wheel.occupied():
             self.latest_ms = max(self.latest_ms, slot.time_ms)
             if slot.time_ms >= check.read_ms:
                 self.waiting_count += slot.load
         self.is_changed = True
+
+    def are_slots_in_use(self, read_ms: int, now_ms: int) -> bool:
+        """Whether what is not delivered is so old that something filed now could come to lie in its slots."""
+        return now_ms - read_ms > (SLOTS_AHEAD - _BLANK_STEPS) * self._step_ms
 
     def _point_slots(self, units: list[tuple[int, int]]) -> None:
         """Slots whose units are not all known to them get to know them."""

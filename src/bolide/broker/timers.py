@@ -103,6 +103,8 @@ class Timers:
             wait_ms: float | None
             try:
                 await self._follow_clock()
+                if self._is_far_behind:
+                    await self.deliver_due()
                 await self.file_all()
                 await self.deliver_due()
                 wait_ms = self._next_look_ms()
@@ -148,9 +150,16 @@ class Timers:
 
     async def file_all(self) -> None:
         """File what is in the timer's topic and not in its log."""
-        while not (self._is_stopped or self._current.config.store.timer_files_nothing) and self._file_some():
+        while not (self._is_stopped or self._current.config.store.timer_files_nothing or self._is_far_behind):
+            if not self._file_some():
+                return
             await asyncio.sleep(0)
             self.write_ms = max(self.write_ms, self._steps(self._clock.now_ms()))
+
+    @property
+    def _is_far_behind(self) -> bool:
+        """The clock is more than a week ahead of what is delivered: what waits in the slots comes first."""
+        return self.files.latest_ms >= self.read_ms and self.files.are_slots_in_use(self.read_ms, self.write_ms)
 
     def _file_some(self) -> bool:
         """A batch; false if there was none. What is due already is delivered first: it can be refused."""
