@@ -11,15 +11,12 @@ from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     StopSignal,
-    demand_linux,
-    plain_errors,
     reachable,
     read_assignments,
     read_file,
-    ready_file,
+    run_command,
     run_until_done,
     server_parser,
-    set_up_logs,
 )
 from bolide.errors import ConfigError
 
@@ -36,16 +33,9 @@ _EPILOG = (
 
 def main(arguments: list[str]) -> None:
     """Run it until SIGTERM or Ctrl-C."""
-    options = _parser().parse_args(arguments)
-    demand_linux()
-    with plain_errors():
-        set_up_logs(options.log_level)
-        config = _read_config(options)
-        if options.prints:
-            _print(config)
-        else:
-            with ready_file(options.ready_file) as file:
-                run_until_done(_serve(config, file))
+    run_command(
+        _parser().parse_args(arguments), _read_config, _print, lambda config, file: run_until_done(_serve(config, file))
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

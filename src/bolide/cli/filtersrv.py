@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
-    demand_linux,
-    plain_errors,
     reachable,
     read_assignments,
     read_file,
-    ready_file,
+    run_command,
     run_until_done,
     server_parser,
-    set_up_logs,
 )
 
 if TYPE_CHECKING:
@@ -31,16 +28,7 @@ _EPILOG = (
 
 def main(arguments: list[str]) -> None:
     """Run it until SIGTERM or Ctrl-C."""
-    options = _parser().parse_args(arguments)
-    demand_linux()
-    with plain_errors():
-        set_up_logs(options.log_level)
-        config = _read_config(options)
-        if options.prints:
-            _print(config)
-        else:
-            with ready_file(options.ready_file) as file:
-                _run(config, file)
+    run_command(_parser().parse_args(arguments), _read_config, _print, _run)
 
 
 def _parser() -> argparse.ArgumentParser:

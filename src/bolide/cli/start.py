@@ -13,14 +13,15 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from bolide.errors import BolideError, ConfigError
 from bolide.settings import read_properties
 
 USAGE_ERROR = 2
+_Config = TypeVar("_Config")
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +46,24 @@ def server_parser(name: str, summary: str, epilog: str) -> argparse.ArgumentPars
     parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written as JSON once requests are answered")
     parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default info)")
     return parser
+
+
+def run_command(
+    options: argparse.Namespace,
+    read: Callable[[argparse.Namespace], _Config],
+    show: Callable[[_Config], None],
+    serve: Callable[[_Config, "ReadyFile"], None],
+) -> None:
+    """What a server command does with its options: it prints its settings, or serves until SIGTERM or Ctrl-C."""
+    demand_linux()
+    with plain_errors():
+        set_up_logs(options.log_level)
+        config = read(options)
+        if options.prints:
+            show(config)
+        else:
+            with ready_file(options.ready_file) as file:
+                serve(config, file)
 
 
 @contextlib.contextmanager
