@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from bolide.protocol.staging import (
     Publish,
     Published,
 )
-from bolide.store.record import Draft
+from bolide.store.record import Appended, Draft
 from bolide.store.store import Store
 from tests.broker.pullers import SMALL, topic_of
 from tests.broker.tables import tables
@@ -138,6 +138,49 @@ def test_a_publication_cut_off_anywhere_is_carried_out_at_the_next_start_and_no_
             assert rig.found() == expected(0, 2) + expected(1, 3, 3, 3, 3)
 
     asyncio.run(main())
+
+
+def test_a_start_that_cannot_carry_a_batch_out_leaves_it_for_the_next_request(tmp_path, caplog, monkeypatch) -> None:
+    async def main() -> None:
+        async with publishing(tmp_path) as rig:
+            stages = [rig.stage(1, 0, 3), rig.stage(1, 1, 3)]
+            append, room = rig.store.append, [1, 1]  # for the note and the first stage
+
+            def full(drafts: Sequence[Draft]) -> Appended:
+                if not room:
+                    raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
+                room.pop()
+                return append(drafts)
+
+            monkeypatch.setattr(rig.store, "append", full)
+            with pytest.raises(Refusal, match="full"):
+                await rig.publish(1, *stages)
+            old = rig.publishing
+            rig.publishing = Publishing(
+                rig.store, old._topics, old._waiting, old._current, old._stats, old._keeper, rig.clock
+            )
+            await rig.publishing.load()
+            assert rig.found() == expected(1, 3)
+            room += [1, 1, 1]
+            assert await rig.publish(1, *stages) == 1
+            assert rig.found() == expected(1, 3, 3)
+
+    asyncio.run(main())
+    assert "batch not carried out yet query=q-1 problem=the disk is full" in caplog.text
+
+
+def test_a_damaged_note_is_no_reason_not_to_start(tmp_path, caplog) -> None:
+    async def main() -> None:
+        async with publishing(tmp_path) as rig:
+            end = rig.store.append([rig.publishing._note(b"damaged")]).end
+            segment = rig.store.commitlog.segments.open(0)
+            at = bytes(segment.view[:end]).index(b"damaged")
+            segment.write(b"D", at)
+            await rig.publishing.load()
+            assert await rig.publish(1, rig.stage(1, 0, 3)) == 1
+
+    asyncio.run(main())
+    assert "passed over" in caplog.text
 
 
 def tear(store: Store, end: int) -> None:

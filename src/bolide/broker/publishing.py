@@ -78,11 +78,15 @@ class Table(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Begun:
-    """A batch whose publication was noted: from which place in the log on, and how many stages are done."""
+    """A batch whose publication was noted: from which place in the log on, and how many stages are done.
+
+    `known` are the messages that were published in an earlier life.
+    """
 
     publish: Publish
     noted_at: int
     done_count: int = 0
+    known: frozenset[bytes] = frozenset()
 
 
 class _Fresh(NamedTuple):
@@ -212,7 +216,7 @@ class Publishing:
         if any(not 0 < len(item.body) <= self._store.config.body_size_max for item in items):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a staged message whose body is empty or too large")
 
-    async def _carry_out(self, begun: _Begun, known: frozenset[bytes] = frozenset()) -> None:
+    async def _carry_out(self, begun: _Begun) -> None:
         """Append the messages of all stages but those that are known to be there, and note the end."""
         publish = begun.publish
         stages = publish.stages or []
@@ -221,7 +225,7 @@ class Publishing:
             if stage is None:
                 log.error("stage gone, its messages are lost query=%s batch=%d", publish.query, publish.batch)
             else:
-                self._append(stage, known)
+                self._append(stage, begun.known)
             begun.done_count += 1  # in one turn with the append: whoever goes on begins behind it
             await asyncio.sleep(0)
         self._store.append([self._note(Done(query=publish.query, done=publish.batch).encode())])
@@ -288,7 +292,7 @@ class Publishing:
         while offset < end:
             slices = self._store.read(_MARKS, offset, _READ_COUNT)
             for view in slices.views:
-                self._take_in(decode(view))
+                self._take_in(view)
             if slices.next_offset <= offset:
                 break
             offset = slices.next_offset
@@ -296,14 +300,19 @@ class Publishing:
         if self._store.config.role == "SLAVE":
             return
         for begun in list(self._begun.values()):
-            known = frozenset(self._published(begun))
-            log.info("batch carried out query=%s batch=%d", begun.publish.query, begun.publish.batch)
-            await self._carry_out(begun, known)
+            begun.known = frozenset(self._published(begun))
+            try:
+                await self._carry_out(begun)
+            except Refusal as refusal:  # it goes on with the next request of its query
+                log.error("batch not carried out yet query=%s problem=%s", begun.publish.query, refusal.remark)
+            else:
+                log.info("batch carried out query=%s batch=%d", begun.publish.query, begun.publish.batch)
 
-    def _take_in(self, note: StoredMessage) -> None:
+    def _take_in(self, view: memoryview) -> None:
         try:
+            note = decode(view)
             read = read_note(note.body)
-        except ValueError as problem:
+        except (ValueError, StoreError) as problem:
             log.error("record of %s passed over: %s", MARK_TOPIC, problem)
             return
         if isinstance(read, Publish):
