@@ -78,6 +78,21 @@ def test_topics_and_kinds_count_like_expressions(tmp_path: Path, other: Consumer
     run(scenario())
 
 
+def test_of_members_that_name_thousands_of_topics_some_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with meeting(tmp_path, VirtualClock()) as broker, broker.guest() as first, broker.guest() as second:
+            await first.beat("c1", wanting(T="*"))
+            await second.beat("c2", wanting(T="x" * 10_000, **{f"T{number}": "*" for number in range(2_000)}))
+            ((_, _, text),) = await conflicts(first)
+            assert len(text) < 6_000
+            assert text.endswith("; and 1993 topics more")
+
+    run(scenario())
+    assert max(map(len, warnings(caplog))) < 6_000
+
+
 def test_a_conflict_ends_when_one_of_them_leaves(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with meeting(tmp_path, VirtualClock()) as broker, broker.guest() as first:

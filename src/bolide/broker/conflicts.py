@@ -17,6 +17,8 @@ from bolide.protocol.codes import ResponseCode
 from bolide.remoting.session import Session
 
 REFUSED_GROUP_FIELD = "bolideRefusedGroup"
+_SHOWN_MAX = 8  # a member may name thousands of topics
+_SHOWN_LENGTH = 500
 log = logging.getLogger(__name__)
 
 
@@ -109,7 +111,13 @@ def _wants(told: ConsumerMember) -> Wants:
 
 
 def _text(ours: Wants, theirs: Wants) -> str:
-    return "; ".join(map(str, differences(ours, theirs)))
+    found = differences(ours, theirs)
+    more = f"; and {len(found) - _SHOWN_MAX} topics more" if len(found) > _SHOWN_MAX else ""
+    return "; ".join(_shown(str(each)) for each in found[:_SHOWN_MAX]) + more
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
 
 def _said(conflict: Conflict, group: str) -> str:
