@@ -9,6 +9,10 @@
         for message in consumer:
             handle(message.body)
 
+Messages wait (`delay=`, `deliver_at=`), hang on a decision (`TransactionProducer`), are chosen (`Sql`, `ClassFilter`),
+answered (`request`, `reply`), refused (`nack`, `dead_letter`) and traced (`trace=True`); `Admin` looks after topics and
+groups, `@handler` with `run` makes a service, `bolide.spark` has the data, `bolide.testing` a cluster for tests.
+
 `bolide.aio` has the same names for asyncio. What is named here is loaded when it is first used: servers are made
 of the same package and stay for months.
 """
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from bolide.client.starting import StartFrom
     from bolide.client.subscriptions import ClassFilter, Sql
     from bolide.errors import ClientError, ReplyTimeout
+    from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
     from bolide.model.message import Message, StoredMessage
     from bolide.model.queue import MessageQueue
     from bolide.remoting.config import ConnectConfig
@@ -63,6 +68,7 @@ _HOMES = {
     "Receipt": "bolide.client.receipt",
     "Received": "bolide.client.received",
     "ReplyTimeout": "bolide.errors",
+    "STRATEGIES": "bolide.model.allocation",
     "SendHook": "bolide.client.hooks",
     "SendStatus": "bolide.client.receipt",
     "Sql": "bolide.client.subscriptions",
@@ -70,13 +76,17 @@ _HOMES = {
     "StoredMessage": "bolide.model.message",
     "Transaction": "bolide.client.blocking_transactions",
     "TransactionProducer": "bolide.client.blocking_transactions",
+    "by_machine_room": "bolide.model.allocation",
+    "fixed": "bolide.model.allocation",
     "handler": "bolide.client.handlers",
+    "nearby": "bolide.model.allocation",
     "run": "bolide.client.handlers",
 }
 # The name of the asyncio face stands for something else there.
 _RENAMED = {"listening": ("bolide.client.handlers", "listening_in_background")}
 
 __all__ = [
+    "STRATEGIES",
     "Admin",
     "BolideError",
     "ClassFilter",
@@ -107,11 +117,18 @@ __all__ = [
     "Transaction",
     "TransactionProducer",
     "__version__",
+    "by_machine_room",
+    "fixed",
     "handler",
     "listening",
+    "nearby",
     "run",
 ]
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> object:

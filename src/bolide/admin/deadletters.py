@@ -94,6 +94,7 @@ class DeadLetterFilter:
     until_ms: int = EVER_MS
 
     def wants(self, letter: DeadLetter) -> bool:
+        """Whether all that was asked for holds of a letter."""
         message = letter.message
         return (
             (not self.ids or letter.id in self.ids or message.offset_id in self.ids)

@@ -28,6 +28,9 @@ class Transaction:
         self._background = background
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core)
+
     @property
     def id(self) -> str:
         """The transaction's id, which is the message's own."""

@@ -16,11 +16,13 @@ log = logging.getLogger(__name__)
 class SendHook(Protocol):
     """Sees each attempt to send a message (of a batch, the first message)."""
 
-    def before_send(self, message: Message, queue: MessageQueue) -> None: ...
+    def before_send(self, message: Message, queue: MessageQueue) -> None:
+        """It is about to go to this queue."""
 
     def after_send(
         self, message: Message, queue: MessageQueue, receipt: Receipt | None, problem: BolideError | None
-    ) -> None: ...
+    ) -> None:
+        """It is stored, and there is a receipt; or it is not known to be, and there is a problem."""
 
 
 class SendHooks:

@@ -45,9 +45,11 @@ log = logging.getLogger(__name__)
 class ConsumeHook(Protocol):
     """Sees each call; what it raises is logged and goes no further."""
 
-    def before_consume(self, message: Received) -> None: ...
+    def before_consume(self, message: Received) -> None:
+        """The function is about to be called with it."""
 
-    def after_consume(self, message: Received, problem: BaseException | None) -> None: ...
+    def after_consume(self, message: Received, problem: BaseException | None) -> None:
+        """The function returned, or raised the problem."""
 
 
 @dataclass(slots=True)

@@ -73,7 +73,10 @@ def check_message(message: Message, body_size_max: int) -> None:
     """Refuse what no broker would take, with the reason."""
     check_topic(message.topic)
     problem = None
-    if not message.body:
+    body: object = message.body  # of a caller who is not checked for types
+    if isinstance(body, str):
+        problem = "the body is text, and messages carry bytes: give body.encode()"
+    elif not message.body:
         problem = "the body is empty; RocketMQ keeps no message without one"
     elif len(message.body) > body_size_max:
         problem = f"the body has {len(message.body)} bytes, at most {body_size_max} are taken"

@@ -71,6 +71,10 @@ class Transaction:
         self._send = send
         self._receipt: Receipt | None = None
 
+    def __repr__(self) -> str:
+        name = self._receipt.msg_id if self._receipt else "not begun"
+        return f"<Transaction {name} {self.outcome.name if self.outcome else 'open'}>"
+
     @property
     def id(self) -> str:
         """The transaction's id, which is the message's own."""

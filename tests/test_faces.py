@@ -1,0 +1,41 @@
+"""The two faces of the package: the same names, found by those who look, and each says what it is."""
+
+import inspect
+
+import pytest
+
+import bolide
+from bolide import aio
+
+# Called by the rooms of the client alone.
+INNER = {"Producer.topics", "Producer.route_changed", "Producer.send_together"}
+# What has a loop to run, and what runs one.
+ONLY_BLOCKING, ONLY_ASYNCIO = {"__version__", "run"}, {"run_until_stopped"}
+
+
+def test_both_faces_have_the_same_names() -> None:
+    assert set(bolide.__all__) - ONLY_BLOCKING == set(aio.__all__) - ONLY_ASYNCIO
+
+
+def test_what_is_loaded_late_is_listed_all_the_same() -> None:
+    assert set(bolide.__all__) <= set(dir(bolide))
+
+
+@pytest.mark.parametrize("face", [bolide, aio])
+def test_everything_public_says_what_it_is(face: object) -> None:
+    silent = []
+    for name in face.__all__:  # type: ignore[attr-defined]
+        found = getattr(face, name)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            silent += [] if found.__doc__ else [name]
+        if inspect.isclass(found):
+            methods = {key: value for key, value in vars(found).items() if inspect.isfunction(value) and key[0] != "_"}
+            silent += [f"{name}.{key}" for key, value in methods.items() if not value.__doc__]
+    assert set(silent) - INNER == set()
+
+
+def test_a_text_for_a_body_is_refused_with_what_to_write() -> None:
+    from bolide.client.outgoing import check_message
+
+    with pytest.raises(bolide.ClientError, match=r"give body\.encode\(\)"):
+        check_message(bolide.Message("Orders", "two teas"), 4 << 20)  # type: ignore[arg-type]
