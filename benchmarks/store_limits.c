@@ -8,6 +8,7 @@
  * Prints the seconds it took, those of processor time among them, and a checksum.
  */
 #define _GNU_SOURCE
+#include "../src/bolide/kernel/big_endian.h"
 #include "../src/bolide/kernel/crc32.h"
 #include <fcntl.h>
 #include <stdio.h>

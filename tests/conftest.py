@@ -9,18 +9,19 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
-SPARK_TESTS = "tests/spark/"
+# Spark's session takes seconds to start and a gigabyte to run; the programs of a page go on from one another.
+TOGETHER = ("tests/spark/", "tests/client/test_docs.py")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side (`-n 2`), each test goes to whoever is free, and all of Spark's to one: a session takes seconds to
-    start and a gigabyte to run. That group is the largest, so it begins first.
+    """Side by side (`-n 2`), each test goes to whoever is free, but those that belong together to one. The largest
+    group begins first.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneSession(LoadScopeScheduling):  # type: ignore[misc]
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return SPARK_TESTS if nodeid.startswith(SPARK_TESTS) else nodeid
+            return next((group for group in TOGETHER if nodeid.startswith(group)), nodeid)
 
-    return OneSession(config, log)
+    return Together(config, log)

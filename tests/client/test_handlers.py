@@ -23,6 +23,7 @@ WAIT_S = 20.0
 def scenario(play: Callable[[AsyncCluster, aio.Producer], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         async with asyncio.timeout(WAIT_S), cluster() as rocket, aio.Producer("pg", rocket.namesrv) as producer:
+            await rocket.create_topic("T")  # a topic made by a send has a route a moment later only
             await play(rocket, producer)
 
     asyncio.run(run())
