@@ -29,6 +29,9 @@ from tests.remoting.loops import eventually
 TRACED = {"traceTopicEnable": "true"}
 
 
+POLL_INTERVAL_S = 0.01
+
+
 async def records_in(rocket: AsyncCluster, topic: str = TRACE_TOPIC) -> list[TraceRecord]:
     """All that was told so far, in the order of the queues."""
     found: list[TraceRecord] = []
@@ -167,7 +170,7 @@ async def test_records_find_a_broker_that_moved() -> None:
             async with asyncio.timeout(20):
                 # A record that is on its way when the broker stops is lost.
                 while not await records_in(rocket):  # noqa: ASYNC110 (what is waited for happens elsewhere)
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(POLL_INTERVAL_S)
             await rocket.brokers[0].restart()
             await rocket.registered(rocket.brokers[0])
             await producer.send("T", b"after", timeout_s=10)
