@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from bolide.client.config import ClientConfig
-from bolide.client.instance import Instance, open_instance
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.outgoing import DEFAULT_QUEUE_COUNT, SendRules, send_command, to_queue, with_id
 from bolide.client.receipt import receipt_of
 from bolide.client.selection import Selection
@@ -57,6 +57,8 @@ _KEYS_SIZE_MAX = 16_000
 _UNENDED_MAX = 10_000
 _SEND_LIMIT_S = 5.0
 _CLOSE_LIMIT_S = 3.0
+_NOBODY_THERE = (NO_ROUTE, BROKER_NOT_IN_ROUTE)
+_PAUSE_S = 0.1  # between two attempts to reach a broker
 _REGION = "DefaultRegion"
 _DELAY_NAMES = (names.DELAY, names.START_DELIVER_AT, names.TIMER_DELIVER_AT, names.TIMER_DELAY_S, names.TIMER_DELAY_MS)
 log = logging.getLogger(__name__)
@@ -95,6 +97,7 @@ class Tracing:
         self._is_woken = False
         self._is_closing = False
         self._is_failing = False
+        self._had_route = False
         self._dropped_count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -264,11 +267,12 @@ class Tracing:
         message = with_id(Message(self.topic, encode_trace(records), keys=trace_keys(records)), self._ids.next())
         try:
             async with asyncio.timeout(_SEND_LIMIT_S):
-                try:
-                    await self._attempt(instance, message)
-                except (ConnectError, ConnectionLost):
+                while not await self._is_taken(instance, message):
                     await instance.doubt(self.topic)  # the broker may have moved
-                    await self._attempt(instance, message)
+                    await asyncio.sleep(_PAUSE_S)
+        except asyncio.CancelledError:
+            log.warning("trace records lost at the close topic=%s count=%d", self.topic, len(records))
+            raise
         except (BolideError, TimeoutError) as problem:
             level = logging.DEBUG if self._is_failing else logging.WARNING
             log.log(level, "trace records lost topic=%s count=%d problem=%r", self.topic, len(records), problem)
@@ -279,8 +283,21 @@ class Tracing:
             self._is_failing = False
             self._dropped_count = 0
 
+    async def _is_taken(self, instance: Instance, message: Message) -> bool:
+        """False where the broker cannot be reached, or its topic had a route and has none: it may be restarting."""
+        try:
+            await self._attempt(instance, message)
+        except (ConnectError, ConnectionLost):
+            return False
+        except ClientError as problem:
+            if not self._had_route or problem.code not in _NOBODY_THERE:
+                raise
+            return False
+        return True
+
     async def _attempt(self, instance: Instance, message: Message) -> None:
         route = await instance.route(self.topic, DEFAULT_QUEUE_COUNT)
+        self._had_route = True
         if not route.publish:
             raise ClientError(f"topic {self.topic} takes no messages")
         queue = self._selection.choose(self.topic, route.publish, self._clock.monotonic_s())
