@@ -118,12 +118,13 @@ def test_modules_say_what_they_are_for() -> None:
 
 
 def test_functions_fit_a_screen_or_were_thought_about() -> None:
-    found = {
-        f"{module.name}::{node.name}": node.end_lineno - node.lineno + 1
+    # Two functions of a module may have one name, as every `__init__` does.
+    found = [
+        (f"{module.name}::{node.name}", node.end_lineno - node.lineno + 1)
         for module, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
-    }
-    assert {name for name, lines in found.items() if lines > FUNCTION_LINES_MAX} == set(LONG_FUNCTIONS)
+    ]
+    assert {name for name, lines in found if lines > FUNCTION_LINES_MAX} == set(LONG_FUNCTIONS)
 
 
 def test_files_stay_readable_or_were_thought_about() -> None:

@@ -104,6 +104,30 @@ class Broker:
         self.timers = Timers(self.current, store, self.stats, keeper, clock) if config.store.timer_enabled else None
         timing = None if self.timers is None else Timing(self.current, clock, self.timers.load_at)
         waiting = Waiting(config.store.delay_levels, timing)
+        self.pop = PopRoom(
+            self.current,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.members,
+            keeper,
+            self.stats,
+            clock,
+            self.filters,
+            sieve_time,
+        )
+        self.transactions = TransactionRoom(
+            self.current, store, self.topics, self.offsets, self.members, waiting, self.stats, clock
+        )
+        self.publishing = Publishing(store, self.topics, waiting, self.current, self.stats, keeper, clock)
+        self._serve_with(waiting, sieve_time, clock, aside)
+        store.listen(self._arrived)
+        self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]
+
+    def _serve_with(self, waiting: Waiting, sieve_time: SieveTime, clock: Clock, aside: Executor) -> None:
+        """The processors, and who of them answers what."""
+        store, keeper = self.store, self.keeper
         sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting, self.locks)
         sends.open_topics.announced = self.announced
         taking = (self.topics, self.groups, store, self.current, self.stats, clock, sends.open_topics, waiting)
@@ -123,23 +147,6 @@ class Broker:
         group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
         queries = Queries(store, self.members, clock)
         waits = Waits(self.current, store, self.topics, waiting, self.delays, self.timers, self.stats, clock)
-        self.pop = PopRoom(
-            self.current,
-            store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.members,
-            keeper,
-            self.stats,
-            clock,
-            self.filters,
-            sieve_time,
-        )
-        self.transactions = TransactionRoom(
-            self.current, store, self.topics, self.offsets, self.members, waiting, self.stats, clock
-        )
-        self.publishing = Publishing(store, self.topics, waiting, self.current, self.stats, keeper, clock)
         reading = (pulls, queries, group_offsets, progress, resets)
         replies = Replies(sends, self.members, store, self.current, self.stats, clock)
         parts = (
@@ -163,8 +170,6 @@ class Broker:
         ends = self.transactions.processor.take
         self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take, ends=ends)
         self.take = self._hot_path.take
-        store.listen(self._arrived)
-        self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]
 
     def _arrived(self, arrival: Arrival) -> None:
         self.parked.on_arrival(arrival)
