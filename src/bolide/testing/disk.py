@@ -25,7 +25,7 @@ class FaultyDisk(Disk):
         self.full_for: str | None = None
         self.broken_for: str | None = None
         self.synced: list[Path] = []
-        self.percent: int | None = None
+        self.percent = 10  # of this disk; how full the machine's own is decides nothing
 
     def _check_room(self, path: Path) -> None:
         if self.full_for is not None and self.full_for in str(path):
@@ -46,7 +46,7 @@ class FaultyDisk(Disk):
         super().sync(fd)
 
     def used_percent(self, path: Path) -> int:
-        return super().used_percent(path) if self.percent is None else self.percent
+        return self.percent
 
 
 class ForgetfulDisk(Disk):
