@@ -1,6 +1,8 @@
 """The two faces of the package: the same names, found by those who look, and each says what it is."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -32,6 +34,37 @@ def test_everything_public_says_what_it_is(face: object) -> None:
             methods = {key: value for key, value in vars(found).items() if inspect.isfunction(value) and key[0] != "_"}
             silent += [f"{name}.{key}" for key, value in methods.items() if not value.__doc__]
     assert set(silent) - INNER == set()
+
+
+def keywords(function: Callable[..., Any]) -> dict[str, object]:
+    """Every parameter with its type; a set of options counts as the parameters it names."""
+    hints = get_type_hints(function)
+    found: dict[str, object] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            (options,) = hints[name].__args__
+            found |= get_type_hints(options)
+        elif name != "self":
+            found[name] = hints[name]
+    return found
+
+
+@pytest.mark.parametrize("name", ["Producer", "TransactionProducer", "Consumer", "PullConsumer", "Admin"])
+def test_what_one_face_can_be_told_the_other_can_be_told_too(name: str) -> None:
+    blocking, asynchronous = getattr(bolide, name), getattr(aio, name)
+    methods = ["__init__"]
+    methods += [key for key, value in inspect.getmembers(blocking, inspect.isfunction) if key[0] != "_"]
+    told = {method: keywords(getattr(blocking, method)) for method in methods}
+    assert told == {method: keywords(getattr(asynchronous, method)) for method in methods}
+
+
+def test_an_option_that_nobody_knows_is_refused_and_not_lost() -> None:
+    with pytest.raises(TypeError, match="linger"):
+        bolide.Producer("pg", "127.0.0.1:9876", linger=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'tag'"):
+        bolide.Producer("pg", "127.0.0.1:9876").send("Orders", b"", tag="TagA")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'tag'"):
+        bolide.Producer("pg", "127.0.0.1:9876").submit("Orders", b"", tag="TagA").result(5)  # type: ignore[call-arg]
 
 
 def test_a_text_for_a_body_is_refused_with_what_to_write() -> None:

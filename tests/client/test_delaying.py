@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bolide import aio
-from bolide.client.delaying import When, properties_of
+from bolide.client.delaying import properties_of
+from bolide.client.options import When
 from bolide.errors import BolideError, ClientError
 from bolide.model.message import Message
 from tests.client.scenes import client_clock, gathering, stage

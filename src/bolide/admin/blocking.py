@@ -1,8 +1,7 @@
 """The administrator for callers without a loop; every method does what its namesake in `bolide.aio` does."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from bolide.admin import admin
 from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
@@ -11,7 +10,7 @@ from bolide.admin.deadletters import DeadGroupRow, DeadLetter, DeadLetterFilter,
 from bolide.admin.membership import MemberRow
 from bolide.admin.traces import MessageTrace
 from bolide.admin.transactions import OpenTransaction
-from bolide.client.background import background_loop
+from bolide.client.background import Blocking
 from bolide.client.config import Credentials
 from bolide.clock import Clock
 from bolide.model.message import StoredMessage
@@ -24,7 +23,7 @@ T = TypeVar("T")
 _PAGE_COUNT = 64
 
 
-class Admin:
+class Admin(Blocking[admin.Admin]):
     """An administrator of one cluster. Open while its `with` block runs; threads may share it."""
 
     def __init__(
@@ -37,25 +36,8 @@ class Admin:
         clock: Clock | None = None,
     ) -> None:
         """Without `namesrv` the environment's NAMESRV_ADDR is used."""
-        self._background = background_loop()
-        self._core = admin.Admin(namesrv, timeout_s=timeout_s, credentials=credentials, connect=connect, clock=clock)
-
-    def start(self) -> None:
-        """Be ready to ask; `with` does it."""
-        self._background.run(self._core.start())
-
-    def close(self) -> None:
-        """End all connections."""
-        self._background.run(self._core.close())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        core = admin.Admin(namesrv, timeout_s=timeout_s, credentials=credentials, connect=connect, clock=clock)
+        super().__init__(core)
 
     # The cluster
 

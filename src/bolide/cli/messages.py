@@ -15,7 +15,7 @@ from bolide.aio import PullConsumer
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
 from bolide.cli.start import fail, plain_errors
 from bolide.cli.times import span_ms, time_ms
-from bolide.client.delaying import When
+from bolide.client.options import When
 
 EVERYTHING = "*"
 SqlText = Annotated[

@@ -9,7 +9,8 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from bolide.client import this_process
 from bolide.errors import ClientError
@@ -55,6 +56,42 @@ class BackgroundLoop:
             )
         if threading.current_thread() is self._thread:
             raise ClientError("a blocking call inside Bolide's own loop would wait for itself; use bolide.aio there")
+
+
+class Core(Protocol):
+    """What lives in the loop, and is opened and closed there."""
+
+    def start(self) -> Coroutine[Any, Any, None]: ...
+
+    def close(self) -> Coroutine[Any, Any, None]: ...
+
+
+C = TypeVar("C", bound=Core)
+
+
+class Blocking(Generic[C]):
+    """What a caller without a loop holds; it does everything through its core, which lives in the background loop."""
+
+    def __init__(self, core: C) -> None:
+        self._core = core
+        self._background = background_loop()
+
+    def start(self) -> None:
+        """Open it; `with` does it."""
+        self._background.run(self._core.start())
+
+    def close(self) -> None:
+        """Leave, and end what it holds; the end of `with` does it."""
+        self._background.run(self._core.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def background_loop() -> BackgroundLoop:

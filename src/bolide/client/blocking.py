@@ -8,110 +8,50 @@ verdicts cross the threads many at a time, so iterating costs a switch for hundr
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from bolide.client import consumer as asynchronous_consumer
 from bolide.client import producer as asynchronous_producer
-from bolide.client.background import background_loop
-from bolide.client.config import Credentials
-from bolide.client.delaying import When, timed
+from bolide.client.background import Blocking
+from bolide.client.delaying import timed
 from bolide.client.direct import Attempt, DirectSends
-from bolide.client.hooks import SendHook
-from bolide.client.pulling import PullRules
+from bolide.client.options import ConsumerOptions, MessageOptions, ProducerOptions, RequestOptions, SubmitOptions, When
 from bolide.client.receipt import Receipt
 from bolide.client.received import Received, Verdict
-from bolide.client.starting import StartFrom
 from bolide.client.submissions import Submissions
 from bolide.client.subscriptions import Topics
 from bolide.clock import Clock, SystemClock
-from bolide.model.allocation import Strategy, averagely
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
-from bolide.remoting.config import ConnectConfig
 
 _HAND_COUNT = 256
 _VERDICTS_MAX = 64
 
 
-class Producer:
+class Producer(Blocking[asynchronous_producer.Producer]):
     """A member of a producer group. Threads may share it."""
 
-    def __init__(
-        self,
-        group: str,
-        namesrv: str | None = None,
-        *,
-        timeout_s: float = 3.0,
-        retry_count: int = 2,
-        retries_unsafe: bool = False,
-        avoids_slow: bool = False,
-        compress_over: int = 4096,
-        compression: str = "zlib",
-        body_size_max: int = 4 << 20,
-        linger_ms: float = 0.0,
-        instance_name: str = "",
-        credentials: Credentials | None = None,
-        connect: ConnectConfig | None = None,
-        hooks: Sequence[SendHook] = (),
-        trace: bool | str = False,
-        clock: Clock | None = None,
-    ) -> None:
-        """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
+    def __init__(self, group: str, namesrv: str | None = None, **options: Unpack[ProducerOptions]) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used; options are those of `ProducerOptions`.
 
-        With `linger_ms` messages of a topic that were submitted wait so long for each other and leave as one batch.
-        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
+        `timeout_s` covers all attempts of one send. With `linger_ms` messages of a topic that were submitted wait so
+        long for each other and leave as one batch. `trace` tells of every message in RocketMQ's trace topic, or in the
+        one that is named. `help(bolide.aio.Producer)` shows the defaults.
         """
-        clock = clock or SystemClock()
-        core = asynchronous_producer.Producer(
-            group,
-            namesrv,
-            timeout_s=timeout_s,
-            retry_count=retry_count,
-            retries_unsafe=retries_unsafe,
-            avoids_slow=avoids_slow,
-            compress_over=compress_over,
-            compression=compression,
-            body_size_max=body_size_max,
-            linger_ms=linger_ms,
-            instance_name=instance_name,
-            credentials=credentials,
-            connect=connect,
-            hooks=hooks,
-            trace=trace,
-            clock=clock,
-        )
-        is_direct = not hooks and not trace and not (connect is not None and connect.is_tls)
-        self._stand_before(core, clock, is_direct=is_direct)
+        self._stand_before(asynchronous_producer.Producer(group, namesrv, **options), options.get("clock"))
 
-    def _stand_before(self, core: asynchronous_producer.Producer, clock: Clock, *, is_direct: bool) -> None:
-        """Be the face of a producer that lives in the background loop."""
+    def _stand_before(self, core: asynchronous_producer.Producer, clock: Clock | None) -> None:
+        super().__init__(core)
         self.group = core.group
-        self._background = background_loop()
-        self._clock = clock
-        self._is_direct = is_direct
-        self._core = core
-        self._direct = DirectSends(core, clock)
+        self._clock = clock or SystemClock()
+        self._direct = DirectSends(core, self._clock)
         self._submissions = Submissions(self._background)
-
-    def start(self) -> None:
-        """Join the group; `with` does it."""
-        self._background.run(self._core.start())
 
     def close(self) -> None:
         """Leave the group. Messages under way get their answer first, within the time limit of a send."""
         self._direct.close()
-        self._background.run(self._core.close())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
 
     def send(
         self,
@@ -139,13 +79,13 @@ class Producer:
         limit_s = timeout_s or self._core.timeout_s
         started_s = self._clock.monotonic_s()
         attempt: Attempt | None = None
-        if self._is_direct:
+        if self._core.may_pass_loop:
             short = self._core.short(topic, body, tags, keys, properties, flag, waits_for_store)
             if short is not None:
                 attempt = self._direct.send_short(*short, shard, queue, limit_s)
         if attempt is None:
             message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
-            direct = self._direct.send(message, shard, queue, limit_s) if self._is_direct else None
+            direct = self._direct.send(message, shard, queue, limit_s) if self._core.may_pass_loop else None
             attempt = direct or Attempt(None, message)
         receipt, unsent, last_broker = attempt
         if receipt is not None or unsent is None:
@@ -155,39 +95,13 @@ class Producer:
         sending = self._core.send_prepared(unsent, shard=shard, queue=queue, timeout_s=left_s, last_broker=last_broker)
         return self._background.run(sending)
 
-    def submit(
-        self,
-        topic: str | Message,
-        body: bytes = b"",
-        *,
-        tags: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        shard: str | None = None,
-        queue: MessageQueue | None = None,
-        waits_for_store: bool | None = None,
-        **when: Unpack[When],
-    ) -> Future[Receipt]:
-        """Hand a message over and go on; waits only while too many are under way.
+    def submit(self, topic: str | Message, body: bytes = b"", **options: Unpack[SubmitOptions]) -> Future[Receipt]:
+        """Hand a message over and go on; waits only while too many are under way. Takes what `SubmitOptions` names.
 
         The future has the receipt or the problem, and its callbacks run in another thread. Messages of one `shard` that
         one thread submits keep their order. `flush` waits for all of them.
         """
-        return self._submissions.add(
-            self._core.submit(
-                topic,
-                body,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                flag=flag,
-                shard=shard,
-                queue=queue,
-                waits_for_store=waits_for_store,
-                **when,
-            )
-        )
+        return self._submissions.add(self._core.submit(topic, body, **options))
 
     def recall(self, handle: str, timeout_s: float | None = None) -> str:
         """Take a timed message back by the `recall_handle` of its receipt; returns its id."""
@@ -197,24 +111,12 @@ class Producer:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
         self._background.run(self._submissions.flush(self._core))
 
-    def send_oneway(
-        self,
-        topic: str | Message,
-        body: bytes = b"",
-        *,
-        tags: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        shard: str | None = None,
-        queue: MessageQueue | None = None,
-    ) -> None:
-        """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
-        self._background.run(
-            self._core.send_oneway(
-                topic, body, tags=tags, keys=keys, properties=properties, flag=flag, shard=shard, queue=queue
-            )
-        )
+    def send_oneway(self, topic: str | Message, body: bytes = b"", **options: Unpack[MessageOptions]) -> None:
+        """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses.
+
+        Takes what `MessageOptions` names.
+        """
+        self._background.run(self._core.send_oneway(topic, body, **options))
 
     def send_batch(
         self,
@@ -227,88 +129,32 @@ class Producer:
         """Send messages of one topic in one request: stored together, in one queue, in their order."""
         return self._background.run(self._core.send_batch(messages, shard=shard, queue=queue, timeout_s=timeout_s))
 
-    def request(
-        self,
-        topic: str | Message,
-        body: bytes = b"",
-        *,
-        tags: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        shard: str | None = None,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
-    ) -> Message:
-        """Send a request and wait for the reply to it; `timeout_s` covers both.
+    def request(self, topic: str | Message, body: bytes = b"", **options: Unpack[RequestOptions]) -> Message:
+        """Send a request and wait for the reply to it; `timeout_s` covers both. Takes what `RequestOptions` names.
 
         Raises ReplyTimeout when no reply came in time; its `is_sent` says whether the request had been stored.
         """
-        return self._background.run(
-            self._core.request(
-                topic,
-                body,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                flag=flag,
-                shard=shard,
-                queue=queue,
-                timeout_s=timeout_s,
-            )
-        )
+        return self._background.run(self._core.request(topic, body, **options))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages, in the order every client counts them."""
         return self._background.run(self._core.queues(topic))
 
 
-class Consumer:
+class Consumer(Blocking[asynchronous_consumer.Consumer]):
     """A member of a consumer group, to iterate over in one thread; any thread may close it."""
 
     def __init__(
-        self,
-        group: str,
-        topics: Topics,
-        namesrv: str | None = None,
-        *,
-        start_from: StartFrom | None = None,
-        ordered: bool = False,
-        broadcasting: bool = False,
-        strategy: Strategy = averagely,
-        pull: PullRules | None = None,
-        retry_count_max: int | None = None,
-        offsets_directory: Path | None = None,
-        trace: bool | str = False,
-        instance_name: str = "",
-        credentials: Credentials | None = None,
-        connect: ConnectConfig | None = None,
-        clock: Clock | None = None,
+        self, group: str, topics: Topics, namesrv: str | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         """`topics` is a topic, several, or topic → tags or `Sql`. Without `namesrv` NAMESRV_ADDR is used.
 
-        A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
-        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
+        The options are those of `ConsumerOptions`; `help(bolide.aio.Consumer)` shows the defaults. A broadcasting
+        member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default. `trace` tells of
+        every message in RocketMQ's trace topic, or in the one that is named.
         """
+        super().__init__(asynchronous_consumer.Consumer(group, topics, namesrv, **options))
         self.group = group
-        self._background = background_loop()
-        self._core = asynchronous_consumer.Consumer(
-            group,
-            topics,
-            namesrv,
-            start_from=start_from,
-            ordered=ordered,
-            broadcasting=broadcasting,
-            strategy=strategy,
-            pull=pull,
-            retry_count_max=retry_count_max,
-            offsets_directory=offsets_directory,
-            trace=trace,
-            instance_name=instance_name,
-            credentials=credentials,
-            connect=connect,
-            clock=clock,
-        )
         self._subscriber = self._core.subscriber
         self._subscriber.on_verdict = self._decide
         self._subscriber.collect = self._collect
@@ -316,24 +162,12 @@ class Consumer:
         self._hand: deque[Received] = deque()
         self._current: Received | None = None
 
-    def start(self) -> None:
-        """Join the group; `with` does it."""
-        self._background.run(self._core.start())
-
-    def close(self) -> None:
-        """Leave the group; an iteration under way in another thread ends."""
-        self._background.run(self._core.close())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
             self._settle_current()
-        self.close()
+        super().__exit__(kind, problem, trace)
 
     def __iter__(self) -> Iterator[Received]:
         return self

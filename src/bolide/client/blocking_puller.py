@@ -1,61 +1,25 @@
 """The pull consumer for callers without a loop; every method does what its namesake in `bolide.aio` does."""
 
-from types import TracebackType
-from typing import Self
+from typing import Unpack
 
 from bolide.client import puller
-from bolide.client.background import background_loop
-from bolide.client.config import Credentials
+from bolide.client.background import Blocking
+from bolide.client.options import PullConsumerOptions
 from bolide.client.puller import Pulled
 from bolide.client.subscriptions import EVERYTHING, Expression
-from bolide.clock import Clock
 from bolide.model.queue import MessageQueue
-from bolide.remoting.config import ConnectConfig
 
 
-class PullConsumer:
+class PullConsumer(Blocking[puller.PullConsumer]):
     """Reads queues wherever the application wants to. Threads may share it."""
 
-    def __init__(
-        self,
-        group: str,
-        namesrv: str | None = None,
-        *,
-        timeout_s: float = 10.0,
-        instance_name: str = "",
-        credentials: Credentials | None = None,
-        connect: ConnectConfig | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        """`group` is the name under which offsets may be kept. Without `namesrv` NAMESRV_ADDR is used."""
+    def __init__(self, group: str, namesrv: str | None = None, **options: Unpack[PullConsumerOptions]) -> None:
+        """`group` is the name under which offsets may be kept. Without `namesrv` NAMESRV_ADDR is used.
+
+        The options are those of `PullConsumerOptions`; `help(bolide.aio.PullConsumer)` shows the defaults.
+        """
+        super().__init__(puller.PullConsumer(group, namesrv, **options))
         self.group = group
-        self._background = background_loop()
-        self._core = puller.PullConsumer(
-            group,
-            namesrv,
-            timeout_s=timeout_s,
-            instance_name=instance_name,
-            credentials=credentials,
-            connect=connect,
-            clock=clock,
-        )
-
-    def start(self) -> None:
-        """Be ready to pull; `with` does it."""
-        self._background.run(self._core.start())
-
-    def close(self) -> None:
-        """End all connections."""
-        self._background.run(self._core.close())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic."""

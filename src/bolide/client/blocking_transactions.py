@@ -1,20 +1,15 @@
 """Transactions for callers without a loop; every method does what its namesake in `bolide.aio` does."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from bolide.client import transactions as asynchronous
 from bolide.client.background import BackgroundLoop
 from bolide.client.blocking import Producer
 from bolide.client.checker import Check, Outcome
-from bolide.client.config import Credentials
-from bolide.client.hooks import SendHook
+from bolide.client.options import TransactionOptions, TransactionProducerOptions
 from bolide.client.receipt import Receipt
-from bolide.clock import Clock, SystemClock
 from bolide.model.message import Message
-from bolide.model.queue import MessageQueue
-from bolide.remoting.config import ConnectConfig
 
 
 class Transaction:
@@ -77,74 +72,23 @@ class TransactionProducer(Producer):
         namesrv: str | None = None,
         *,
         checker: Check,
-        check_concurrency: int = 1,
-        topics: Iterable[str] = (),
-        timeout_s: float = 3.0,
-        retry_count: int = 2,
-        compress_over: int = 4096,
-        compression: str = "zlib",
-        body_size_max: int = 4 << 20,
-        instance_name: str = "",
-        credentials: Credentials | None = None,
-        connect: ConnectConfig | None = None,
-        hooks: Sequence[SendHook] = (),
-        trace: bool | str = False,
-        clock: Clock | None = None,
+        **options: Unpack[TransactionProducerOptions],
     ) -> None:
         """`checker` is given a message and says how its transaction ended, in a thread of its own; it may be asked
         about transactions that another member of the group began.
 
         A member is asked by the brokers it knows: those that create topics by themselves, those of the topics it has
-        sent to, and those of `topics`.
+        sent to, and those of `topics`. The other options are those of `TransactionProducerOptions`.
         """
-        clock = clock or SystemClock()
-        self._transactions = asynchronous.TransactionProducer(
-            group,
-            namesrv,
-            checker=checker,
-            check_concurrency=check_concurrency,
-            topics=topics,
-            timeout_s=timeout_s,
-            retry_count=retry_count,
-            compress_over=compress_over,
-            compression=compression,
-            body_size_max=body_size_max,
-            instance_name=instance_name,
-            credentials=credentials,
-            connect=connect,
-            hooks=hooks,
-            trace=trace,
-            clock=clock,
-        )
-        is_direct = not hooks and not trace and not (connect is not None and connect.is_tls)
-        self._stand_before(self._transactions, clock, is_direct=is_direct)
+        self._transactions = asynchronous.TransactionProducer(group, namesrv, checker=checker, **options)
+        self._stand_before(self._transactions, options.get("clock"))
 
     def transaction(
-        self,
-        topic: str | Message,
-        body: bytes = b"",
-        *,
-        tags: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        shard: str | None = None,
-        queue: MessageQueue | None = None,
-        immunity_s: int | None = None,
+        self, topic: str | Message, body: bytes = b"", **options: Unpack[TransactionOptions]
     ) -> Transaction:
         """A transaction for `with`: the half message is stored on entering, the end told on leaving.
 
-        `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
+        Takes what `TransactionOptions` names. `immunity_s` keeps brokers from asking for so long; a broker takes no end
+        of ours that comes later than that.
         """
-        core = self._transactions.transaction(
-            topic,
-            body,
-            tags=tags,
-            keys=keys,
-            properties=properties,
-            flag=flag,
-            shard=shard,
-            queue=queue,
-            immunity_s=immunity_s,
-        )
-        return Transaction(self._background, core)
+        return Transaction(self._background, self._transactions.transaction(topic, body, **options))

@@ -11,10 +11,10 @@ delivered. Which topic and broker it concerns stands in the handle itself.
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TypedDict
 
 from bolide.client.instance import Instance
-from bolide.client.outgoing import check_user_properties, replace_properties
+from bolide.client.options import When
+from bolide.client.outgoing import given_message, replace_properties
 from bolide.client.tracing import Tracing
 from bolide.errors import ClientError
 from bolide.model import properties as names
@@ -23,14 +23,6 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
 from bolide.protocol.ids import parse_recall_handle
-
-
-class When(TypedDict, total=False):
-    """When a message is to be delivered; at most one of them. Without any, at once."""
-
-    delay: float | timedelta  # seconds from now
-    deliver_at: float | datetime  # seconds of the epoch; a datetime without a zone is local time
-    delay_level: int  # 1 to 18: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
 
 
 def timed(
@@ -44,18 +36,15 @@ def timed(
     waits_for_store: bool | None,
 ) -> Message:
     """The message of a send, with the properties that say when it is to come."""
-    if isinstance(topic, Message):
-        message = topic
-    else:
-        check_user_properties(properties or {})
-        message = Message(
-            topic, body, tags=tags, keys=keys, properties=properties, flag=flag, waits_for_store=waits_for_store
-        )
+    message = given_message(topic, body, tags, keys, properties, flag, waits_for_store)
     return replace_properties(message, {**message.properties, **properties_of(when)})
 
 
 def properties_of(when: When) -> dict[str, str]:
     """The properties by which brokers know when; raises ClientError for what cannot be meant."""
+    if unknown := when.keys() - When.__annotations__.keys():
+        # Any keyword that a send does not know ends here, and would be lost without a word.
+        raise TypeError(f"a send has no option {min(unknown)!r}")
     given = {name: value for name, value in when.items() if value is not None}
     if len(given) > 1:
         raise _wrong(f"{' and '.join(given)} were given; one of them says when")

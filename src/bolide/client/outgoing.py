@@ -100,6 +100,23 @@ def check_user_properties(properties: Mapping[Any, Any]) -> None:
             )
 
 
+def given_message(
+    topic: str | Message,
+    body: bytes,
+    tags: str | None,
+    keys: str | Iterable[str],
+    properties: Mapping[str, str] | None,
+    flag: int,
+    waits_for_store: bool | None,
+) -> Message:
+    """The message of a send: the one that was given in place of a topic, or one of these parts."""
+    if isinstance(topic, Message):
+        return topic
+    if properties:
+        check_user_properties(properties)
+    return Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag, waits_for_store=waits_for_store)
+
+
 def with_id(message: Message, unique_id: str) -> Message:
     """The message with its id; one that has an id keeps it, so a message sent again is the same."""
     if names.UNIQUE_KEY in message.properties:

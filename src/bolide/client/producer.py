@@ -15,18 +15,19 @@ from typing import Self, Unpack
 
 from bolide.client import this_process
 from bolide.client.config import Credentials, client_config
-from bolide.client.delaying import Recalling, When, timed
+from bolide.client.delaying import Recalling, timed
 from bolide.client.failures import is_network, is_worth_another
 from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook, SendHooks
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance, unreachable
+from bolide.client.options import When
 from bolide.client.outgoing import (
     SendRules,
     batch_command,
     check_message,
     check_topic,
-    check_user_properties,
     compression_named,
+    given_message,
     item_of,
     send_command,
     to_queue,
@@ -104,6 +105,8 @@ class Producer(Requesting, Recalling):
         self._short_size = self.rules.short_size
         # Messages that need no thought take the short way; each of these is a thought.
         self._is_plain = not (hooks or trace or credentials or avoids_slow or retries_unsafe)
+        # A thread may send past the loop where nobody looks on; TLS is spoken by the loop alone.
+        self.may_pass_loop = not (hooks or trace or self._config.connect.is_tls)
         self._guests = Guests()
         self._topics: dict[str, None] = {}
         self._stack = AsyncExitStack()
@@ -468,14 +471,7 @@ class Producer(Requesting, Recalling):
         waits_for_store: bool | None,
     ) -> Message:
         """A message that may be sent, with its id; any thread may call this."""
-        if isinstance(topic, Message):
-            return self._checked(topic)
-        if properties:
-            check_user_properties(properties)
-        message = Message(
-            topic, body, tags=tags, keys=keys, properties=properties, flag=flag, waits_for_store=waits_for_store
-        )
-        return self._checked(message)
+        return self._checked(given_message(topic, body, tags, keys, properties, flag, waits_for_store))
 
     def _checked(self, message: Message) -> Message:
         check_message(message, self.rules.body_size_max)

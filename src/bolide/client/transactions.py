@@ -12,20 +12,19 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from json.encoder import encode_basestring
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from bolide.client.checker import Check, Checker, Outcome
-from bolide.client.config import Credentials
 from bolide.client.gathering import Gathering
-from bolide.client.hooks import SendHook
-from bolide.client.outgoing import EXTRA_SIZE_MAX, SEND_TAIL, SendRules, replace_properties, send_command
+from bolide.client.options import ProducerOptions
+from bolide.client.outgoing import EXTRA_SIZE_MAX, SEND_TAIL, replace_properties, send_command
 from bolide.client.producer import Producer
 from bolide.client.receipt import Receipt, SendStatus, receipt_of
 from bolide.client.routes import MASTER_ID
-from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
 from bolide.model.message import Message, StoredMessage
@@ -37,7 +36,6 @@ from bolide.protocol.headers.callbacks import CheckTransactionRequest
 from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.properties import encode_properties
 from bolide.protocol.records import inflate
-from bolide.remoting.config import ConnectConfig
 from bolide.remoting.session import Session
 
 # Java takes the level off without a word; a message that comes at another time than was asked for is worse than none.
@@ -147,50 +145,20 @@ class TransactionProducer(Producer):
         checker: Check,
         check_concurrency: int = 1,
         topics: Iterable[str] = (),
-        timeout_s: float = 3.0,
-        retry_count: int = 2,
-        compress_over: int = 4096,
-        compression: str = "zlib",
-        body_size_max: int = 4 << 20,
-        instance_name: str = "",
-        credentials: Credentials | None = None,
-        connect: ConnectConfig | None = None,
-        hooks: Sequence[SendHook] = (),
-        trace: bool | str = False,
-        clock: Clock | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """`checker` is given a message and says how its transaction ended; it may be async, and may be asked about
         transactions that another member of the group began.
 
         A member is asked by the brokers it knows: those that create topics by themselves, those of the topics it has
-        sent to, and those of `topics`.
+        sent to, and those of `topics`. The other options are those of a `Producer`.
         """
-        super().__init__(
-            group,
-            namesrv,
-            timeout_s=timeout_s,
-            retry_count=retry_count,
-            compress_over=compress_over,
-            compression=compression,
-            body_size_max=body_size_max,
-            instance_name=instance_name,
-            credentials=credentials,
-            connect=connect,
-            hooks=hooks,
-            trace=trace,
-            clock=clock,
-        )
+        super().__init__(group, namesrv, **options)
         self._halves: dict[str, Message] = {}  # those whose end is to be traced, by id
         self._check = checker
         self._check_concurrency = check_concurrency
         self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
-        self._half_rules = SendRules(
-            group=group,
-            body_size_max=body_size_max,
-            compress_over=compress_over,
-            compression=self.rules.compression,
-            is_prepared=True,
-        )
+        self._half_rules = replace(self.rules, is_prepared=True)
         self._ends: list[tuple[Receipt, Outcome]] = []
         self._end_heads: dict[tuple[str, str], bytes] = {}
         self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
