@@ -12,7 +12,7 @@ import pytest
 
 from bolide.broker.backoff import level_not_below, own_delay_ms, policy_problem
 from bolide.broker.deadletters import plain_reason
-from bolide.broker.processors.sendbacks import level_of, retry_limit
+from bolide.broker.processors.sendbacks import asked_delay_ms, level_of, retry_limit
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
@@ -20,7 +20,7 @@ from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDela
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import REASON_FIELD, SendBackRequest
+from bolide.protocol.headers.consume import DELAY_FIELD, REASON_FIELD, SendBackRequest
 from bolide.protocol.properties import join_properties
 from bolide.store.config import delays_ms_of
 from bolide.testing import run as virtually
@@ -171,6 +171,23 @@ def test_a_delay_that_is_asked_for_counts_and_one_below_zero_gives_up(tmp_path: 
         assert "DLQ_REASON" not in dead.properties
 
     scenario(tmp_path, check)
+
+
+def test_a_delay_in_milliseconds_counts_before_the_level_beside_it(tmp_path: Path) -> None:
+    async def check(room: Sending, origin: StoredMessage) -> None:
+        for delay_ms in ("30000", "45000", "x", "-1"):
+            command = back(origin, 7)
+            command.fields[DELAY_FIELD] = delay_ms
+            assert (await room.sent(command)).code == 0
+        # This room has no timer: what is no level waits for the next longer one. What is no number is overlooked.
+        assert {level: len(found) for level, found in waiting(room).items()} == {4: 1, 5: 1, 7: 2}
+
+    scenario(tmp_path, check)
+
+
+def test_nobody_asks_for_a_longer_delay_than_the_timer_allows() -> None:
+    assert asked_delay_ms({DELAY_FIELD: "9" * 18}, limit_s=60) == 60_000
+    assert asked_delay_ms({DELAY_FIELD: "9" * 5_000}, limit_s=60) is None
 
 
 @pytest.mark.feature("F245")

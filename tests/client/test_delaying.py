@@ -42,7 +42,7 @@ def test_a_time_becomes_the_property_that_brokers_know(when: When, properties: d
 @pytest.mark.parametrize(
     ("when", "why"),
     [
-        ({"delay": -1}, "cannot come before it was sent"),
+        ({"delay": -1}, "nothing can come before now: give 0 or more seconds"),
         ({"delay": "30"}, "delay '30'; it is a number of seconds"),
         ({"delay": float("nan")}, "it is a number of seconds"),
         ({"deliver_at": True}, "it is a number of seconds"),

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from bolide import aio
+from bolide.client.durations import delay_s_of
 from bolide.client.handlers import Handler, listening
 from bolide.client.sendback import delay_level
 from bolide.errors import ClientError
@@ -63,21 +65,25 @@ async def test_what_always_fails_is_retried_16_times_by_the_plan_and_then_lies_w
 
 
 @pytest.mark.feature("F242", "F249")
+@pytest.mark.parametrize(("has_timer", "comes_after_s"), [(True, 4), (False, 5)])
 @virtual_time
-async def test_a_refused_message_comes_again_to_one_of_its_group_after_the_delay_it_was_given() -> None:
-    async with stage() as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
+async def test_a_refused_message_comes_again_after_the_delay_it_was_given_or_without_a_timer_the_next_level(
+    has_timer: bool, comes_after_s: int
+) -> None:
+    settings = {"timerWheelEnable": str(has_timer).lower()}
+    async with stage(settings=settings) as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
         seen: list[tuple[float, aio.Received]] = []
 
         def refuse_once(message: aio.Received) -> None:
             seen.append((now_s(), message))
             if message.attempt == 1:
-                message.nack(delay=4)
+                message.nack(delay=timedelta(seconds=4))
 
         async with gathering("g", "T", rocket.namesrv, act=refuse_once) as member:
             await producer.send("T", b"x")
             await eventually(lambda: len(member.taken) == 2, 30)
         (first_s, first), (again_s, again) = seen
-        assert 5 <= again_s - first_s < 7  # the first level that is not shorter
+        assert comes_after_s <= round(again_s - first_s, 3) < comes_after_s + 2
         assert (again.attempt, again.is_retry, again.topic, again.queue.topic) == (2, True, "T", "%RETRY%g")
         assert again.msg_id == first.msg_id
         assert again.offset_id != first.offset_id
@@ -89,6 +95,12 @@ async def test_a_refused_message_comes_again_to_one_of_its_group_after_the_delay
 )
 def test_a_delay_becomes_the_first_level_that_is_not_shorter(delay_s: float | None, level: int) -> None:
     assert delay_level(delay_s) == level
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), timedelta(seconds=-1), True])
+def test_a_delay_that_cannot_be_meant_is_refused_where_it_is_given(delay: float | timedelta) -> None:
+    with pytest.raises(ClientError, match="delay"):
+        delay_s_of(delay)
 
 
 @pytest.mark.feature("X31")

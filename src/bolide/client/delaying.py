@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
+from bolide.client.durations import delay_s_of, finite, wrong
 from bolide.client.instance import Instance
 from bolide.client.options import When
 from bolide.client.outgoing import given_message, replace_properties
@@ -47,44 +48,31 @@ def properties_of(when: When) -> dict[str, str]:
         raise TypeError(f"a send has no option {min(unknown)!r}")
     given = {name: value for name, value in when.items() if value is not None}
     if len(given) > 1:
-        raise _wrong(f"{' and '.join(given)} were given; one of them says when")
+        raise wrong(f"{' and '.join(given)} were given; one of them says when")
     if "delay_level" in given:
         return _level_properties(when["delay_level"])
     if "delay" in given:
         return _delay_properties(when["delay"])
     if "deliver_at" in given:
         at = when["deliver_at"]
-        seconds = at.timestamp() if isinstance(at, datetime) else _finite("deliver_at", at)
+        seconds = at.timestamp() if isinstance(at, datetime) else finite("deliver_at", at)
         return {names.TIMER_DELIVER_AT: str(math.ceil(seconds * 1000))}
     return {}
 
 
 def _level_properties(level: object) -> dict[str, str]:
     if isinstance(level, bool) or not isinstance(level, int) or level < 0:
-        raise _wrong(f"delay_level {level!r}; it is a number, 1 to 18 with RocketMQ's levels, or 0 for at once")
+        raise wrong(f"delay_level {level!r}; it is a number, 1 to 18 with RocketMQ's levels, or 0 for at once")
     return {names.DELAY: str(level)} if level else {}
 
 
 def _delay_properties(delay: float | timedelta) -> dict[str, str]:
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else _finite("delay", delay)
-    if seconds < 0:
-        raise _wrong(f"delay {delay!r}; a message cannot come before it was sent")
-    delay_ms = math.ceil(round(seconds * 1000, 3))
+    delay_ms = math.ceil(round(delay_s_of(delay) * 1000, 3))
     if not delay_ms:
         return {}
     if delay_ms % 1000 == 0:  # the first 5.x brokers know whole seconds alone
         return {names.TIMER_DELAY_S: str(delay_ms // 1000)}
     return {names.TIMER_DELAY_MS: str(delay_ms)}
-
-
-def _finite(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _wrong(f"{name} {value!r}; it is a number of seconds")
-    return float(value)
-
-
-def _wrong(why: str) -> ClientError:
-    return ClientError(why, ResponseCode.MESSAGE_ILLEGAL)
 
 
 class Recalling:

@@ -9,9 +9,11 @@ as long as one of its messages does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from enum import Enum
 from typing import Protocol
 
+from bolide.client.durations import delay_s_of
 from bolide.client.replies import Replies, Replying, reply_to
 from bolide.errors import ClientError
 from bolide.kernel.plain_client import RecordRow
@@ -200,13 +202,13 @@ class Received:
         else:
             self._decide(_ACK, None, None)
 
-    def nack(self, delay: float | None = None, reason: str | None = None) -> None:
+    def nack(self, delay: float | timedelta | None = None, reason: str | None = None) -> None:
         """Not done: deliver it again, after `delay` seconds or as the broker's retry plan says.
 
-        A delay becomes the first of RocketMQ's levels that is not shorter (1 s to 2 h). `reason` is kept if this was
-        the last attempt.
+        A Bolide broker keeps to the delay; RocketMQ's takes the first of its levels that is not shorter (1 s to 2 h).
+        `reason` is kept if this was the last attempt.
         """
-        self._decide(Verdict.NACK, delay, reason)
+        self._decide(Verdict.NACK, None if delay is None else delay_s_of(delay), reason)
 
     def dead_letter(self, reason: str | None = None) -> None:
         """Cannot be done: move it to the group's dead letters, where people look; `reason` goes with it."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from bolide.client.inflight import InFlight
 from bolide.client.received import Received, Verdict
-from bolide.client.sendback import DEAD_LEVEL, SendBack, delay_level
+from bolide.client.sendback import Failure, SendBack
 from bolide.remoting.guests import Guests
 
 SUSPEND_S = 1.0
@@ -58,8 +58,7 @@ class Returns:
             is_dead = verdict is Verdict.DEAD or self._is_ordered
             if is_dead:
                 log.info("message given up, to the dead letters: %r reason=%s", message, reason)
-            level = DEAD_LEVEL if is_dead else delay_level(delay_s)
-            returning = self._return(home, message, level, delay_s, reason)
+            returning = self._return(home, message, Failure(delay_s, reason or "", is_dead))
             task = self._guests.invite(returning, name="consumer.sendback")
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -79,13 +78,11 @@ class Returns:
         if self._is_ordered and home.has_ready:
             self._on_ready(home)
 
-    async def _return(
-        self, home: InFlight, message: Received, level: int, delay_s: float | None, reason: str | None
-    ) -> None:
-        if await self._send_back.send(message, level, reason or ""):
+    async def _return(self, home: InFlight, message: Received, failure: Failure) -> None:
+        if await self._send_back.send(message, failure):
             self.settle(home, message)
         else:
-            self._hand_out_later(home, message, LOCAL_RETRY_S if delay_s is None else delay_s)
+            self._hand_out_later(home, message, LOCAL_RETRY_S if failure.delay_s is None else failure.delay_s)
 
     def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
         asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)

@@ -6,12 +6,13 @@ attempt, or when the consumer gave it up, it goes to %DLQ%group at once. The rul
 
 Where we differ: under synchronous flush the answer waits for the disk, and for the entry of a new topic (RocketMQ lets
 the message go unflushed, WAIT=false, though its consumer counts it as done from here on). A group with a retry policy
-of its own is retried by that (`backoff.py`), and a dead letter says where it came from (`deadletters.py`).
+of its own is retried by that (`backoff.py`), a consumer that names its delay in milliseconds beside the level gets just
+that, and a dead letter says where it came from (`deadletters.py`).
 """
 
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from bolide.broker.backoff import level_not_below, own_delay_ms
 from bolide.broker.config import CurrentConfig
@@ -32,7 +33,7 @@ from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import REASON_FIELD, SendBackRequest
+from bolide.protocol.headers.consume import DELAY_FIELD, REASON_FIELD, SendBackRequest
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
@@ -41,6 +42,7 @@ from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 
 FIRST_RETRY_LEVEL = 3
+_DIGITS_MAX = 18
 log = logging.getLogger(__name__)
 
 
@@ -91,7 +93,11 @@ class SendBacks:
             target, draft = self._dead_draft(message, header, reason)
         else:
             target = retry
-            draft = self._retry_draft(message, group, retry, level, is_asked=header.delay_level > 0)
+            if header.delay_level > 0:
+                delay_ms = asked_delay_ms(command.fields, self._current.config.store.timer_delay_max_s)
+            else:
+                delay_ms = own_delay_ms(group.group_retry_policy, message.reconsume_times)
+            draft = self._retry_draft(message, group, retry, level, delay_ms)
         try:
             appended = self._store.append([draft])
         except Refusal as refusal:
@@ -144,10 +150,9 @@ class SendBacks:
     # What is stored
 
     def _retry_draft(
-        self, message: StoredMessage, group: GroupConfig, retry: TopicConfig, level: int, *, is_asked: bool
+        self, message: StoredMessage, group: GroupConfig, retry: TopicConfig, level: int, delay_ms: int | None
     ) -> Draft:
-        """The record that waits for the next attempt."""
-        delay_ms = None if is_asked else own_delay_ms(group.group_retry_policy, message.reconsume_times)
+        """The record that waits for the next attempt, for `delay_ms` or, without one, for what its level stands for."""
         queue_id = random.randrange(max(1, min(group.retry_queue_nums, retry.write_queue_nums)))
         properties = _sent_back(message)
         if delay_ms is None:
@@ -195,6 +200,12 @@ def level_of(reconsume_times: int, limit: int, asked: int) -> int | None:
     if reconsume_times >= limit or asked < 0:
         return None
     return asked or FIRST_RETRY_LEVEL + reconsume_times
+
+
+def asked_delay_ms(fields: Mapping[str, str], limit_s: int) -> int | None:
+    """The delay that the consumer asks for, at most what the timer allows; None where it names a level alone."""
+    text = fields.get(DELAY_FIELD, "")
+    return min(int(text), limit_s * 1000) if text.isdecimal() and len(text) <= _DIGITS_MAX else None
 
 
 def _sent_back(message: StoredMessage) -> dict[str, str]:

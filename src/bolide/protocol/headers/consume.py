@@ -126,8 +126,10 @@ class UnregisterClientRequest(RequestHeader):
     consumer_group: str | None = wire("consumerGroup", default=None)
 
 
-# Our own, beside the header: why a message failed, which our brokers keep with a dead letter and others overlook.
+# Our own, beside the header, which other brokers overlook: why a message failed, kept with a dead letter; and after how
+# many milliseconds it is wanted again, where `delay_level` can only name the next longer of 18 delays.
 REASON_FIELD = "bolideReason"
+DELAY_FIELD = "bolideDelayMs"
 
 
 @header
