@@ -8,14 +8,17 @@ from typing import Any, cast
 import pytest
 
 from bolide.broker.processors.status import Status
+from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.routes import KVTable
+from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import SendMessageAnswer
 from bolide.protocol.ids import RecallHandle, encode_recall_handle, parse_recall_handle
 from bolide.remoting.session import Request
 from bolide.store.record import Draft
 from bolide.testing import VirtualClock, run
+from bolide.testing.disk import FaultyDisk
 from tests.broker.timing import START_MS, Timed, pass_s, timing
 
 TIMER_IDLE = {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0"}
@@ -334,6 +337,51 @@ def test_a_store_that_refuses_is_waited_for_and_a_slot_goes_on_where_it_was(tmp_
             late.sending.store.is_disk_full = False
             await pass_s(1)
             assert late.bodies == [b"0", b"1", b"2"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("full_for", ["timerwheel", "timerlog"])
+def test_what_is_due_comes_once_while_the_disk_has_no_room_to_file_the_rest(tmp_path: Path, full_for: str) -> None:
+    async def scenario() -> None:
+        disk = FaultyDisk()
+        async with timing(tmp_path, disk=disk) as late:
+            disk.full_for = full_for
+            await late.delay(2, b"soon")
+            await late.delay(7200, b"in another part of the wheel")
+            await pass_s(30)
+            assert len(late.bodies) <= 1
+            disk.full_for = None
+            await pass_s(2)
+            assert late.bodies == [b"soon"]
+            await pass_s(7200)
+            assert late.bodies == [b"soon", b"in another part of the wheel"]
+
+    run(scenario())
+
+
+def test_a_refusal_amid_what_is_due_repeats_nothing_of_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(START_MS)
+        async with timing(tmp_path, clock, timerStopEnqueue="true") as late:
+            sent = [b"%d" % number + bytes(2000) for number in range(30)]  # more than one batch can store
+            for body in sent:
+                await late.delay(2, body)
+        clock.set_wall(START_MS + 60_000)
+        async with timing(tmp_path, clock) as late:
+            append_laid, calls = late.sending.store.append_laid, 0
+
+            def refuse_the_second(lay: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls % 2 == 0:
+                    raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "not now")
+                return append_laid(lay)
+
+            late.sending.store.append_laid = refuse_the_second  # type: ignore[method-assign]
+            await pass_s(30)
+            assert calls > 2
+            assert late.bodies == sent
 
     run(scenario())
 

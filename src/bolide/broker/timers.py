@@ -63,6 +63,7 @@ class Timers:
         self._delivering = asyncio.Lock()
         self._is_stopped = store.config.role == "SLAVE"
         self._is_refused = False
+        self._late: set[bytes] = set()  # entries of the batch that is being filed, which are delivered already
         self.read_ms = self.files.check.read_ms
         self.write_ms = max(self._steps(clock.now_ms()), self.read_ms)
         current.on_change.append(self.wake)
@@ -188,10 +189,11 @@ class Timers:
             files.log.end,
             room,
         )
-        while due:
-            due = due[self._store_again(due, rolls=False, recalled=NOBODY, is_counted=False) * ENTRY_SIZE :]
-        if units:
+        if units:  # before anything is delivered: a disk without room for it must not have that come again and again
             files.wheel.reserve(changes)
+            files.log.reserve(len(units))
+        self._deliver_late(due)
+        if units:
             files.log.append(units)
             files.latest_ms = max(files.latest_ms, files.wheel.apply(changes))
             files.waiting_count += _load(units[_KIND_AT::UNIT_SIZE])
@@ -203,7 +205,17 @@ class Timers:
         self._filed(seen)
         return True
 
+    def _deliver_late(self, due: bytes) -> None:
+        """What was due before it was filed; after a refusal the batch is laid out anew, and goes on behind this."""
+        if self._late:
+            due = b"".join(entry for entry in _cut(due) if entry not in self._late)
+        while due:
+            size = self._store_again(due, rolls=False, recalled=NOBODY, is_counted=False) * ENTRY_SIZE
+            self._late.update(_cut(due[:size]))
+            due = due[size:]
+
     def _filed(self, count: int) -> None:
+        self._late.clear()
         self.files.check.queue_offset += count
         self.files.is_changed = True
 
@@ -349,6 +361,10 @@ class Timers:
     def close(self) -> None:
         """Let go of the files."""
         self.files.close()
+
+
+def _cut(entries: bytes) -> Iterator[bytes]:
+    return (entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE))
 
 
 def _are_plain(kinds: bytes) -> bool:

@@ -107,6 +107,14 @@ class TimerLog:
         self.segments.create(base)
         self._is_new_file = True
 
+    def reserve(self, size: int) -> None:
+        """Take what units of so many bytes need from the disk; `room` has said that they fit."""
+        segment = self.segments.find(self.end)
+        assert segment is not None
+        end = self.end - segment.base + size
+        if end > segment.reserved:
+            segment.reserve(self.end - segment.base, end)
+
     def append(self, units: bytes) -> None:
         """Write units at the end; `room` has said that they fit. A failure leaves the log as it was."""
         segment = self.segments.find(self.end)
