@@ -10,10 +10,11 @@ import pytest
 
 from bolide import aio, kernel
 from bolide.clock import SystemClock
-from bolide.errors import ClientError, ConfigError
+from bolide.errors import ClientError, ConfigError, ConnectError
+from bolide.filtersrv import server as server_module
 from bolide.filtersrv.config import read_config, shown
 from bolide.filtersrv.process import FilterFailed, FilterLimits, FilterProcess, FilterSource
-from bolide.filtersrv.server import FilterServer, chosen, serve
+from bolide.filtersrv.server import FilterServer, check_absence, chosen, serve
 from bolide.protocol.bodies import TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -40,6 +41,7 @@ class Filter:
 HANGS = "def match(message, context):\n    while True:\n        pass\n"
 THROWS = "def match(message, context):\n    return 1 / (int(message.body) - 3)\n"
 GREEDY = "def match(message, context):\n    return bool(bytearray(1 << 30))\n"
+FORKS = "import os\ndef match(message, context):\n    return os.fork() or os._exit(0)\n"
 DIES = "import os\ndef match(message, context):\n    os._exit(3)\n"
 
 
@@ -185,6 +187,7 @@ async def test_what_is_no_filter_is_refused_with_the_reason(source: str, why: st
         (HANGS, "longer than 0.5 s"),
         (THROWS, "ZeroDivisionError"),
         (GREEDY, "MemoryError"),
+        (FORKS, "temporarily unavailable"),
         (DIES, "ended in the middle"),
     ],
 )
@@ -263,7 +266,32 @@ async def test_a_filter_server_whose_broker_is_not_there_says_so_and_ends() -> N
     with pytest.raises(BaseExceptionGroup) as ended:
         async with serve(config, SystemClock()):
             raise AssertionError("it must not be served")
-    assert ended.group_contains(ClientError)
+    assert ended.group_contains(
+        ClientError, match="no broker answers at 127.0.0.1:1 .*; start it there, with bolide up"
+    )
+
+
+@on_uvloop
+async def test_a_filter_server_is_known_again_when_its_broker_is_back(monkeypatch) -> None:
+    monkeypatch.setattr(server_module, "REGISTER_INTERVAL_S", 0.01)
+    monkeypatch.setattr(server_module, "REGISTER_AGAIN_S", 0.01)
+    absences: list[ClientError] = []
+    async with scene() as here:
+        here.server.on_absence = absences.append
+        await here.upload(EVEN)
+        broker = here.rocket.brokers[0]
+        await broker.stop()
+        await eventually(lambda: len(absences) > 1, LIMIT_S)
+        await broker.start()
+        await until_routed(here)
+        await here.send(b"1", b"2")
+        assert bodies_of(await here.pull()) == [b"2"]
+
+
+def test_a_filter_server_whose_broker_stays_away_ends_and_says_so() -> None:
+    check_absence("b:1", 60.0, ConnectError("nobody"))
+    with pytest.raises(ClientError, match="b:1 is gone for more than 60 s"):
+        check_absence("b:1", 60.1, ConnectError("nobody"))
 
 
 @pytest.mark.feature("F277", "F269")

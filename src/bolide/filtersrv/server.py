@@ -40,7 +40,9 @@ from bolide.remoting.session import Reply, Request, Session
 
 GROUP = "FILTERSRV_CONSUMER"
 REGISTER_INTERVAL_S = 10.0
+REGISTER_AGAIN_S = 2.0
 REGISTER_LIMIT_S = 5.0
+ABSENCE_MAX_S = 60.0
 REST_AFTER_S = 300.0
 SOURCE_SIZE_MAX = 1 << 20
 _SUSPEND, _SUBSCRIPTION = 2, 4
@@ -60,6 +62,7 @@ class FilterServer:
         self.filters: dict[tuple[str, str], FilterProcess] = {}
         self._used_s: dict[FilterProcess, float] = {}
         self._uploads = asyncio.Lock()
+        self.on_absence: Callable[[ClientError], None] = _say_absence  # told each time the broker is not found
         self._handlers = Handlers(self.handlers())
 
     def handlers(self) -> dict[int, Handler]:
@@ -177,20 +180,41 @@ class FilterServer:
     # Life
 
     async def register_forever(self, port: int, registered: asyncio.Event) -> None:
-        """Be known to the broker; a broker that does not answer ends us, for nobody would find us."""
+        """Be known to the broker. One that was never there ends us at once, one that is gone after a minute.
+
+        RocketMQ's ends at the first time it is not answered, and so with nearly every restart of its broker.
+        """
+        heard_s = self._clock.monotonic_s()
         while True:
-            session = await self._client.session(self.config.broker, REGISTER_LIMIT_S)
-            host = self.config.advertised_host or split_address(session.local)[0]
-            header = RegisterFilterServerRequest(address=f"{host}:{port}")
-            command = Command(RequestCode.REGISTER_FILTER_SERVER, fields=header.encode())
-            answer = await self._client.request(self.config.broker, command, REGISTER_LIMIT_S)
-            if answer.code != ResponseCode.SUCCESS:
-                raise ClientError(f"the broker at {self.config.broker} refused us: {answer.remark}", answer.code)
-            if not registered.is_set():
-                told = RegisterFilterServerAnswer.decode(answer.fields)
-                log.info("registered broker=%s id=%d address=%s", told.broker_name, told.broker_id, header.address)
-                registered.set()
-            await asyncio.sleep(REGISTER_INTERVAL_S)
+            try:
+                await self._register_at_broker(port, registered)
+            except ClientError as problem:
+                if not problem.retriable:
+                    raise
+                if not registered.is_set():
+                    raise ClientError(
+                        f"no broker answers at {self.config.broker} ({problem}); start it there, with bolide up or "
+                        f"bolide broker, or say where it is: bolide filtersrv --broker HOST:PORT"
+                    ) from problem
+                check_absence(self.config.broker, self._clock.monotonic_s() - heard_s, problem)
+                self.on_absence(problem)
+                await asyncio.sleep(REGISTER_AGAIN_S)
+            else:
+                heard_s = self._clock.monotonic_s()
+                await asyncio.sleep(REGISTER_INTERVAL_S)
+
+    async def _register_at_broker(self, port: int, registered: asyncio.Event) -> None:
+        session = await self._client.session(self.config.broker, REGISTER_LIMIT_S)
+        host = self.config.advertised_host or split_address(session.local)[0]
+        header = RegisterFilterServerRequest(address=f"{host}:{port}")
+        command = Command(RequestCode.REGISTER_FILTER_SERVER, fields=header.encode())
+        answer = await self._client.request(self.config.broker, command, REGISTER_LIMIT_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(f"the broker at {self.config.broker} refused us: {answer.remark}", answer.code)
+        if not registered.is_set():
+            told = RegisterFilterServerAnswer.decode(answer.fields)
+            log.info("registered broker=%s id=%d address=%s", told.broker_name, told.broker_id, header.address)
+            registered.set()
 
     async def rest_forever(self) -> None:
         """End the processes of filters that nobody pulls through; a pull starts them again."""
@@ -204,6 +228,19 @@ class FilterServer:
     def close(self) -> None:
         for process in self.filters.values():
             process.close()
+
+
+def check_absence(broker: str, away_s: float, problem: ClientError) -> None:
+    """Raise the end where the broker is away for too long."""
+    if away_s > ABSENCE_MAX_S:
+        raise ClientError(
+            f"the broker at {broker} is gone for more than {ABSENCE_MAX_S:g} s ({problem}), and nobody finds us "
+            f"without it; start it again when the broker is back"
+        ) from problem
+
+
+def _say_absence(problem: ClientError) -> None:
+    log.warning("the broker does not know us for now, tried again problem=%s", problem)
 
 
 def chosen(records: bytes, verdicts: bytes) -> bytes:

@@ -216,7 +216,10 @@ class Recovery:
             known = bisect.bisect_left(range(len(keys) // ENTRY_SIZE), indexed, key=lambda number: _place(keys, number))
             keys = keys[known * ENTRY_SIZE :]
         if not self._dispatch.take(end, self._last_store_ms, runs, keys, limit=end):
-            raise StoreError(f"recovery cannot write queues or index: {self._dispatch.problem}")
+            raise StoreError(
+                f"recovery cannot write queues or index in {self._config.root}: {self._dispatch.problem}; "
+                f"make it possible (free some space on that disk) and start again, nothing is lost"
+            )
 
 
 def _walks(
