@@ -34,12 +34,6 @@ class CorruptRecord(StoreError):
     """Bytes of the log that are not what was written."""
 
 
-class StoreFull(StoreError):
-    """No room for another byte; what was stored stays readable."""
-
-    retriable = True
-
-
 class ConfigError(BolideError):
     """A setting that cannot be honoured."""
 

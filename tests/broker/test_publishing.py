@@ -62,7 +62,7 @@ class Rig:
     async def publish(self, batch: int, *stages: tuple[int, int]) -> int:
         async with self.publishing._turn:
             await self.publishing._publish(Publish(query=QUERY, batch=batch, stages=list(stages)))
-        return self.publishing._mark(QUERY)
+        return self.publishing.last_done(QUERY)
 
     def found(self) -> Counter[bytes]:
         return Counter(message.body for queue_id in range(4) for message in read_all(self.store, "T", queue_id))

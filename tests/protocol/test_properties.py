@@ -8,7 +8,6 @@ from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.properties import (
     PROPERTIES_SIZE_MAX,
-    append_missing,
     decode_properties,
     encode_properties,
     join_properties,
@@ -81,30 +80,3 @@ def test_any_bytes_are_read_as_some_map(encoded: bytes) -> None:
 
 def test_bytes_that_are_not_utf_8_do_not_make_a_message_unreadable() -> None:
     assert decode_properties(b"a\x01\xff\x02b\x01ok\x02") == {"a": "\ufffd", "b": "ok"}
-
-
-@pytest.mark.parametrize("ending", ["", "\x02"])
-def test_gotcha_40_a_batch_s_header_adds_only_what_a_message_lacks(ending: str) -> None:
-    own = ("UNIQ_KEY\x01own\x02TAGS\x01A" + ending).encode()
-    joined = append_missing(own, {"UNIQ_KEY": "of the batch", "CLUSTER": "c"})
-    assert joined == b"UNIQ_KEY\x01own\x02TAGS\x01A\x02CLUSTER\x01c\x02"
-
-
-@given(property_maps, property_maps, st.booleans())
-def test_gotcha_40_no_property_of_the_message_is_lost_or_changed(
-    own: dict[str, str], extra: dict[str, str], is_ended: bool
-) -> None:
-    encoded = encode_properties(own)
-    joined = append_missing(encoded if is_ended else encoded.removesuffix(b"\x02"), extra)
-    assert decode_properties(joined) == {**extra, **own}
-
-
-def test_appending_nothing_leaves_the_bytes_alone() -> None:
-    assert append_missing(b"a\x011", {"a": "2"}) == b"a\x011"
-    assert append_missing(b"", {"a": "2"}) == b"a\x012\x02"
-
-
-def test_appending_past_the_limit_is_refused() -> None:
-    almost = b"a\x01" + b"x" * (PROPERTIES_SIZE_MAX - 3) + b"\x02"
-    with pytest.raises(Refusal, match="at most 32767"):
-        append_missing(almost, {"b": "1"})

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.config import ClientConfig
 from bolide.client.instance import NO_ROUTE
 from bolide.client.producer import Producer
 from bolide.client.puller import PullConsumer
 from bolide.client.receipt import Receipt
-from bolide.client.received import Received
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
@@ -28,7 +28,6 @@ from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 
-TOOLS_GROUP = "TOOLS_CONSUMER"
 RESENDING_GROUP = "bolide-dlq"
 RESENT_FROM = "BOLIDE_RESENT_FROM"
 RESENT_ID = "BOLIDE_RESENT_ID"
@@ -128,19 +127,11 @@ async def walk(consumer: PullConsumer, group: str, wanted: DeadLetterFilter) -> 
     """The dead letters of a group, queue by queue, oldest first; up to those that are there now."""
     topic = dead_letter_topic(group)
     for queue in await _queues(consumer, topic):
-        end = await consumer.max_offset(queue)
-        offset = await consumer.min_offset(queue)
-        if wanted.since_ms > 0:
-            offset = max(offset, await consumer.offset_at(queue, wanted.since_ms))
-        while offset < end:
-            pulled = await consumer.pull(queue, offset)
-            for received in pulled.messages:
-                letter = _letter(group, received)
-                if received.queue_offset < end and wanted.wants(letter):
-                    yield letter
-            if pulled.next_offset <= offset:
-                break
-            offset = pulled.next_offset
+        start = await consumer.offset_at(queue, wanted.since_ms) if wanted.since_ms > 0 else 0
+        async for message in walk_queue(consumer, queue, start):
+            letter = DeadLetter(group, queue, message)
+            if wanted.wants(letter):
+                yield letter
 
 
 async def _queues(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
@@ -150,10 +141,6 @@ async def _queues(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
         if problem.code != NO_ROUTE:
             raise
         return []  # the topic comes with the first dead letter
-
-
-def _letter(group: str, received: Received) -> DeadLetter:
-    return DeadLetter(group, received.queue, received.stored)
 
 
 def reborn(letter: DeadLetter, *, is_for_group: bool) -> Message:

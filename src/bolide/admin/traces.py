@@ -6,7 +6,7 @@ same. `steps` decides, from records to rows; asking is done by the administrator
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bolide.protocol.trace import (
     ConsumeBegun,
@@ -117,18 +117,19 @@ def _step(client: str, record: Published | TransactionEnded | Recalled) -> Step:
 
 
 def _consumed(begun: Told | None, ended: Told | None) -> Step:
-    begin = begun.record if begun is not None else None
-    end = ended.record if ended is not None else None
-    client = (begun or ended or Told("", Recalled(0, None, None, None, "", is_success=False))).client
-    status, cost_ms = "not ended yet", None
-    at_ms, group, attempt = 0, "", None
-    if isinstance(end, ConsumeEnded):
+    """A consumption from its two records, of which one may be missing."""
+    begin, end = begun and begun.record, ended and ended.record
+    step = Step("consumed", 0, "", "", "not ended yet")
+    if ended is not None and isinstance(end, ConsumeEnded):
         status = "success" if end.is_success else _name(_OUTCOMES, end.outcome or len(_OUTCOMES) - 1)
-        cost_ms, group = end.cost_ms, end.group or ""
-        at_ms = max(end.at - end.cost_ms, 0)
-    if isinstance(begin, ConsumeBegun):
-        at_ms, group, attempt = begin.at, begin.group or group, begin.retry_times + 1
-    return Step("consumed", at_ms, group, client, status, cost_ms, attempt)
+        began_ms = max(end.at - end.cost_ms, 0)
+        step = replace(
+            step, at_ms=began_ms, group=end.group or "", client=ended.client, status=status, cost_ms=end.cost_ms
+        )
+    if begun is not None and isinstance(begin, ConsumeBegun):
+        group, attempt = begin.group or step.group, begin.retry_times + 1
+        step = replace(step, at_ms=begin.at, group=group, client=begun.client, attempt=attempt)
+    return step
 
 
 def _name(words: tuple[str, ...], number: int) -> str:

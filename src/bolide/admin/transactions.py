@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from bolide.admin.deadletters import TOOLS_GROUP, DeadLetterCalls
+from bolide.admin.deadletters import DeadLetterCalls
+from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.instance import NO_ROUTE
 from bolide.client.puller import PullConsumer
+from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
 from bolide.model import properties as names
 from bolide.model.halves import TransactionKey, is_copy, transaction_key
@@ -26,7 +28,6 @@ from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetReq
 from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-_MASTER_ID = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,10 @@ class TransactionCalls(DeadLetterCalls, ABC):
                 done = await self._decided(consumer, queue, address)
                 start = await self._settled(address, HALF_TOPIC, queue.queue_id)
                 places: dict[TransactionKey, int | None] = {}
-                async for message in _walk(consumer, queue, start):
+                async for message in walk_queue(consumer, queue, start):
                     note_place(places, message, message.queue_offset in done)
                 newest = set(places.values())
-                async for message in _walk(consumer, queue, start):
+                async for message in walk_queue(consumer, queue, start):
                     if message.queue_offset in newest:
                         yield OpenTransaction(queue.broker_name, message)
 
@@ -90,7 +91,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
         """Half messages that were asked about too often, oldest first, broker by broker."""
         async with PullConsumer(TOOLS_GROUP, **self._same()) as consumer:
             for queue, _ in await self._queues_of(CHECK_EXHAUSTED_TOPIC):
-                async for message in _walk(consumer, queue, 0):
+                async for message in walk_queue(consumer, queue):
                     yield OpenTransaction(queue.broker_name, message)
 
     async def resume_transaction(self, offset_id: str) -> None:
@@ -112,7 +113,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
             if problem.code not in (NO_ROUTE, ResponseCode.TOPIC_NOT_EXIST):
                 raise
             return []  # the topic comes with the first that is given up
-        masters = {each.broker_name: each.broker_addrs.get(_MASTER_ID) for each in route.broker_datas}
+        masters = {each.broker_name: each.broker_addrs.get(MASTER_ID) for each in route.broker_datas}
         return [
             (MessageQueue(topic, each.broker_name, queue_id), address)
             for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
@@ -134,7 +135,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
         queue = MessageQueue(OP_HALF_TOPIC, half.broker_name, half.queue_id)
         start = await self._settled(address, OP_HALF_TOPIC, half.queue_id)
         done: set[int] = set()
-        async for record in _walk(consumer, queue, start):
+        async for record in walk_queue(consumer, queue, start):
             done.update(int(text) for text in record.body.split(b",") if text.isdigit())
         return done
 
@@ -146,17 +147,3 @@ def note_place(places: dict[TransactionKey, int | None], message: StoredMessage,
         places[key] = None
     elif not is_copy(message.properties) or places.get(key, 0) is not None:
         places[key] = message.queue_offset
-
-
-async def _walk(consumer: PullConsumer, queue: MessageQueue, start: int) -> AsyncIterator[StoredMessage]:
-    """The messages of a queue that are there now, from an offset on."""
-    end = await consumer.max_offset(queue)
-    offset = max(start, await consumer.min_offset(queue))
-    while offset < end:
-        pulled = await consumer.pull(queue, offset)
-        for received in pulled.messages:
-            if received.queue_offset < end:
-                yield received.stored
-        if pulled.next_offset <= offset:
-            break
-        offset = pulled.next_offset

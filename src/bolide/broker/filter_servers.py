@@ -29,7 +29,6 @@ SCAN_INTERVAL_S = 10.0
 FIRST_START_S = 5.0
 START_INTERVAL_S = 30.0
 COUNT_MAX = 64
-_STOP_LIMIT_S = 5.0
 _ADDRESS_LENGTH_MAX = 255
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class FilterServers:
         """301: a filter server is there."""
         header = RegisterFilterServerRequest.decode(request.command.fields)
         if not header.address or len(header.address) > _ADDRESS_LENGTH_MAX:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "filterServerAddr must be host:port")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "filterServerAddr must be host:port, as clients reach it")
         if request.session not in self._known and len(self._known) >= COUNT_MAX:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{COUNT_MAX} filter servers are here, more are not kept")
         before = self.addresses()

@@ -40,7 +40,7 @@ _SHOWN_MAX = 200
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class GroupFilter:
     """The filter of a group in a topic."""
 
@@ -119,10 +119,8 @@ class Filters:
             if told.sub_version == kept.client_version and kept.is_dead:
                 self._revive(kept)
             elif not _is_same(kept, told):
-                log.warning(
-                    "filter not followed group=%s topic=%s: version %d is not newer than %d",
-                    *(group, told.topic, told.sub_version, kept.client_version),
-                )
+                text = "filter not followed group=%s topic=%s: version %d is not newer than %d"
+                log.warning(text, group, told.topic, told.sub_version, kept.client_version)
             return 0
         if kept is not None and kept.predicate is not None and _is_same(kept, told):
             kept.client_version = told.sub_version
@@ -142,9 +140,14 @@ class Filters:
         except SqlError as problem:
             log.warning("filter refused group=%s topic=%s problem=%s", group, told.topic, problem)
             return
-        now_ms = self._clock.now_ms()
         kept = GroupFilter(
-            told.topic, group, told.sub_string, told.expression_type, predicate, told.sub_version, now_ms
+            topic=told.topic,
+            group=group,
+            expression=told.sub_string,
+            expression_type=told.expression_type,
+            predicate=predicate,
+            client_version=told.sub_version,
+            born_ms=self._clock.now_ms(),
         )
         self._put(kept)
         log.info("filter taken group=%s topic=%s expression=%s", group, told.topic, told.sub_string[:_SHOWN_MAX])
@@ -231,8 +234,14 @@ class Filters:
             log.warning("filter in %s does not compile group=%s problem=%s", self._path, entry.consumer_group, problem)
         dead_ms = entry.dead_time or max(self._clock.now_ms() - _ABSENT_MS, entry.born_time)
         return GroupFilter(
-            *(entry.topic, entry.consumer_group, entry.expression, entry.expression_type, predicate),
-            *(entry.client_version, entry.born_time, dead_ms),
+            topic=entry.topic,
+            group=entry.consumer_group,
+            expression=entry.expression,
+            expression_type=entry.expression_type,
+            predicate=predicate,
+            client_version=entry.client_version,
+            born_ms=entry.born_time,
+            dead_ms=dead_ms,
         )
 
 

@@ -34,7 +34,7 @@ from bolide.files import read_whole
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
-from bolide.model.topics import SCHEDULE_TOPIC, is_system_topic
+from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
 from bolide.protocol.batch import BatchItem, split_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -66,6 +66,7 @@ STAGE_LIFE_MS = 3_600_000
 QUERIES_MAX = 10_000
 _MARKS = QueueKey(MARK_TOPIC, 0)
 _READ_COUNT = 32
+_WAITING = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))  # where messages with a delay wait for their queues
 _WAITING_NAMES = (names.DELAY.encode(), TIMER_PREFIX.encode())
 
 
@@ -148,7 +149,7 @@ class Publishing:
         else:
             async with self._turn:
                 await self._publish(wanted)
-        body = Published(published=self._mark(wanted.query)).encode()
+        body = Published(published=self.last_done(wanted.query)).encode()
         return command.answer(ResponseCode.SUCCESS, body=body)
 
     async def _prepare(self) -> None:
@@ -160,7 +161,8 @@ class Publishing:
         except StoreError as problem:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the stage topic could not be made: {problem}") from None
 
-    def _mark(self, query: str) -> int:
+    def last_done(self, query: str) -> int:
+        """The last batch of a query that is published."""
         return self._marks.get(query, NOTHING)
 
     # Publishing
@@ -169,7 +171,7 @@ class Publishing:
         begun = self._begun.get(wanted.query)
         if begun is not None:
             await self._carry_out(begun)  # an earlier request did not come to its end
-        if wanted.batch > self._mark(wanted.query):
+        if wanted.batch > self.last_done(wanted.query):
             assert wanted.stages is not None
             await self._check(wanted)
             appended = self._store.append([self._note(wanted.encode())])
@@ -211,8 +213,11 @@ class Publishing:
             for item in items:
                 if _waits(item):
                     self._waiting.divert("", 0, item.properties)
-        except (ProtocolError, Refusal) as problem:
+        except ProtocolError as problem:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a stage that is no batch: {problem}") from None
+        except Refusal as refusal:
+            remark = f"a staged message cannot be published: {refusal.remark}"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark) from None
         if any(not 0 < len(item.body) <= self._store.config.body_size_max for item in items):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a staged message whose body is empty or too large")
 
@@ -230,7 +235,7 @@ class Publishing:
             await asyncio.sleep(0)
         self._store.append([self._note(Done(query=publish.query, done=publish.batch).encode())])
         del self._begun[publish.query]
-        self._set(publish.query, publish.batch)
+        self._mark_done(publish.query, publish.batch)
 
     def _append(self, stage: StoredMessage, known: frozenset[bytes]) -> None:
         drafts = [draft for draft in self._drafts(stage) if not known or identity_of(draft.properties) not in known]
@@ -254,7 +259,7 @@ class Publishing:
         self._topics.ensure(MARK_TOPIC, 1, PERM_READ)
         return Draft(MARK_TOPIC, 0, body, b"", 0, 0, self._clock.now_ms(), self._store.store_host)
 
-    def _set(self, query: str, batch: int) -> None:
+    def _mark_done(self, query: str, batch: int) -> None:
         self._marks[query] = batch
         offset = self._table.offset if self._begun else self._store.max_offset(_MARKS)
         self._fresh.append(_Fresh(self._store.commitlog.end, offset, query, batch, self._clock.now_ms()))
@@ -300,7 +305,7 @@ class Publishing:
         if self._store.config.role == "SLAVE":
             return
         for begun in list(self._begun.values()):
-            begun.known = frozenset(self._published(begun))
+            begun.known = frozenset(self._appended_names(begun))
             try:
                 await self._carry_out(begun)
             except Refusal as refusal:  # it goes on with the next request of its query
@@ -324,14 +329,13 @@ class Publishing:
                 _Fresh(self._store.commitlog.end, note.queue_offset + 1, read.query, read.done, note.stored_at)
             )
 
-    def _published(self, begun: _Begun) -> Iterator[bytes]:
+    def _appended_names(self, begun: _Begun) -> Iterator[bytes]:
         """The names of the batch's messages that were appended since it was noted."""
         publish = begun.publish
         stages = [self._stage(*place) for place in publish.stages or ()]
-        targets = {target_of(stage) for stage in stages if stage is not None} - {None}
-        waiting = {QueueKey(topic, queue_id) for topic, queue_id in self._store.dispatch.queues if _is_waiting(topic)}
-        for key in sorted(targets | waiting, key=lambda each: (each.topic, each.queue_id) if each else ("", 0)):
-            assert key is not None
+        targets = {key for stage in stages if stage is not None and (key := target_of(stage)) is not None}
+        waiting = {QueueKey(topic, queue_id) for topic, queue_id in self._store.dispatch.queues if topic in _WAITING}
+        for key in targets | waiting:
             yield from self._names_behind(key, begun.noted_at, f"{publish.query}/{publish.batch}/".encode())
 
     def _names_behind(self, key: QueueKey, physical_offset: int, prefix: bytes) -> Iterator[bytes]:
@@ -362,7 +366,3 @@ def identity_of(text: bytes) -> bytes | None:
 
 def _waits(item: BatchItem) -> bool:
     return any(name in item.encoded_properties for name in _WAITING_NAMES)
-
-
-def _is_waiting(topic: str) -> bool:
-    return topic == SCHEDULE_TOPIC or topic.startswith("rmq_sys_wheel_timer")

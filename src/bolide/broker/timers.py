@@ -111,13 +111,17 @@ class Timers:
                 wait_ms = self._next_look_ms()
                 self._is_refused = False
             except (Refusal, OSError) as problem:
-                if not self._is_refused:
-                    log.error("the timer waits for the store or the disk, and tries again problem=%s", problem)
-                self._is_refused = True
+                self._tell_once(problem)
                 wait_ms = 1000 * _RETRY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
                     await self._is_woken.wait()
+
+    def _tell_once(self, problem: Refusal | OSError) -> None:
+        """A full disk may refuse for hours: the log hears of it when it begins."""
+        if not self._is_refused:
+            log.error("the timer waits for the store or the disk, and tries again problem=%s", problem)
+        self._is_refused = True
 
     def _next_look_ms(self) -> float | None:
         """When a slot may be due again; None where nothing is filed, or nothing is delivered for now."""
@@ -270,10 +274,11 @@ class Timers:
         while entries:
             try:
                 entries = entries[self._store_again(entries, rolls, recalled) * ENTRY_SIZE :]
+                self._is_refused = False
             except Refusal as refusal:
                 if self._is_stopped:
                     return False
-                log.warning("timed messages wait for the store problem=%s", refusal.remark)
+                self._tell_once(refusal)
                 await asyncio.sleep(_RETRY_S)
             await asyncio.sleep(0)
         return True

@@ -1,22 +1,20 @@
 """`bolide dlq`: the messages that groups gave up: look at them, send them again, take them elsewhere."""
 
-import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from bolide.admin.admin import Admin
 from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
-from bolide.cli.start import fail, plain_errors
+from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.start import fail
 from bolide.cli.times import moment, time_ms
 
-T = TypeVar("T")
 _SHOWN_SIZE = 200
 app = typer.Typer(help="Dead letters: list, show, resend, export.", no_args_is_help=True)
 Group = Annotated[str, typer.Argument(help="the consumer group that gave them up")]
@@ -53,7 +51,7 @@ def show_(
     async def look(admin: Admin) -> list[DeadLetter]:
         return await _first(admin.dead_letters(group, wanted), limit)
 
-    letters = _run(namesrv, look)
+    letters = ask(namesrv, look, limit_s=None)
     if output is Output.JSON:
         show([as_row(letter) for letter in letters], output, empty="")
         return
@@ -111,7 +109,7 @@ def resend(
             group, wanted, is_dry=is_dry, is_for_group=is_for_group, on_progress=progress
         )
 
-    told = _run(namesrv, send)
+    told = ask(namesrv, send, limit_s=None)
     if output is Output.JSON:
         row = {"sent": told.sent_count, "failed": told.failed_count, "dry_run": is_dry, "failures": told.failures}
         typer.echo(json.dumps(row, ensure_ascii=False))
@@ -147,7 +145,7 @@ def export(
                 count += 1
         return count
 
-    count = _run(namesrv, write)
+    count = ask(namesrv, write, limit_s=None)
     if file is not None:
         typer.echo(f"{count} dead letters of {group} written to {file}")
 
@@ -158,17 +156,6 @@ def _writing(file: Path | None) -> Any:
         return nullcontext(stream) if file is None else file.open("w", encoding="utf-8")
     except OSError as problem:
         fail(f"{file} cannot be written: {problem.strerror}")
-
-
-def _run(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
-    """Ask without a time limit for the whole: there may be millions."""
-
-    async def asking() -> T:
-        async with Admin(namesrv or DEFAULT_NAMESRV) as admin:
-            return await question(admin)
-
-    with plain_errors():
-        return asyncio.run(asking())
 
 
 def _filter(

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bolide.admin.admin import Admin
-from bolide.cli.start import plain_errors
+from bolide.cli.start import fail, plain_errors
 
 T = TypeVar("T")
-LIMIT_S = 15.0
+LIMIT_S = 15
 _PIPE_WIDTH = 10_000
 
 
@@ -33,15 +33,21 @@ Format = Annotated[Output, typer.Option("-o", "--output", help="how to answer")]
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
-def ask(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
-    """Ask a cluster; without a name server the one that `bolide up` starts here is tried."""
+def ask(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]], limit_s: float | None = LIMIT_S) -> T:
+    """Ask a cluster; without a name server the one that `bolide up` starts here is tried.
+
+    What walks through millions of messages has no limit for the whole, only for each of its requests.
+    """
 
     async def asking() -> T:
-        async with asyncio.timeout(LIMIT_S), Admin(namesrv or DEFAULT_NAMESRV) as admin:
+        async with asyncio.timeout(limit_s), Admin(namesrv or DEFAULT_NAMESRV) as admin:
             return await question(admin)
 
     with plain_errors():
-        return asyncio.run(asking())
+        try:
+            return asyncio.run(asking())
+        except TimeoutError:
+            fail(f"the cluster of {namesrv or DEFAULT_NAMESRV} did not answer within {limit_s} s")
 
 
 def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Protocol
 
 from bolide.client.instance import Instance
 from bolide.errors import BolideError, ClientError, StoreError
@@ -20,18 +19,6 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
 
 log = logging.getLogger(__name__)
-
-
-class Positions(Protocol):
-    """Where progress is kept."""
-
-    async def read(self, queue: MessageQueue) -> int | None:
-        """What was kept for a queue, None if nothing was; raises ClientError when that cannot be known."""
-        ...
-
-    async def write(self, offsets: dict[MessageQueue, int]) -> None:
-        """Keep the progress of these queues."""
-        ...
 
 
 class BrokerPositions:

@@ -58,6 +58,14 @@ _UNENDED_MAX = 10_000
 _SEND_LIMIT_S = 5.0
 _CLOSE_LIMIT_S = 3.0
 _NOBODY_THERE = (NO_ROUTE, BROKER_NOT_IN_ROUTE)
+_STORED = frozenset(
+    (
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    )
+)
 _PAUSE_S = 0.1  # between two attempts to reach a broker
 _REGION = "DefaultRegion"
 _DELAY_NAMES = (names.DELAY, names.START_DELIVER_AT, names.TIMER_DELIVER_AT, names.TIMER_DELAY_S, names.TIMER_DELAY_MS)
@@ -304,16 +312,6 @@ class Tracing:
         address = await instance.found_address(self.topic, queue.broker_name)
         command = send_command(message, self._rules, self._clock.now_ms())
         receipt_of(await instance.request(address, to_queue(command, queue), _SEND_LIMIT_S), queue, "")
-
-
-_STORED = frozenset(
-    (
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    )
-)
 
 
 def tracing_of(group: str, trace: str | bool, config: ClientConfig, clock: Clock) -> Tracing | None:

@@ -48,6 +48,7 @@ SOURCE_SIZE_MAX = 1 << 20
 _SUSPEND, _SUBSCRIPTION = 2, 4
 _AHEAD_MS = 1_000  # our answer must be there before the consumer gives up
 _PULL_LATE_S = 10.0
+_LOGGED = frozenset({"connectWhichBroker", "listenPort", "bolideFilterTimeMax", "bolideFilterMemoryMax"})
 log = logging.getLogger(__name__)
 
 
@@ -287,9 +288,6 @@ async def serve(config: FilterServerConfig, clock: Clock) -> AsyncIterator[tuple
         finally:
             owner.close()
     log.info("filter server stopped")
-
-
-_LOGGED = frozenset({"connectWhichBroker", "listenPort", "bolideFilterTimeMax", "bolideFilterMemoryMax"})
 
 
 async def run(config: FilterServerConfig, clock: Clock, started: Callable[[Server], None]) -> None:

@@ -50,19 +50,6 @@ def decode_properties(encoded: bytes) -> dict[str, str]:
     return parse_properties(encoded.decode("utf-8", "replace"))
 
 
-def append_missing(encoded: bytes, extra: Mapping[str, str]) -> bytes:
-    """The string with those pairs of `extra` added whose names it does not have.
-
-    For what the header of a batch says of all its messages. The later of two pairs counts, so appending blindly would
-    give each message the UNIQ_KEY of the batch.
-    """
-    own = decode_properties(encoded)
-    missing = encode_properties({name: value for name, value in extra.items() if name not in own})
-    if missing and encoded and not encoded.endswith(PAIR_END.encode()):
-        encoded += PAIR_END.encode()
-    return _of_legal_size(encoded + missing)
-
-
 def _of_legal_size(encoded: bytes) -> bytes:
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise Refusal(
