@@ -354,7 +354,7 @@ def test_op_records_a_crash_has_lost_cost_a_question_and_nothing_else(tmp_path: 
         async with transacting(tmp_path) as rig:
             rig.end(await rig.prepare(b"done"), COMMIT)
             await rig.prepare(b"open")
-            rig.transactions.operations._offsets.clear()
+            rig.transactions.operations._gathered.clear()
 
     async def second() -> None:
         async with transacting(tmp_path) as rig:

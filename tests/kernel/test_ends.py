@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bolide.kernel import plain, plain_ends
-from bolide.kernel.plain_records import lay_records
+from bolide.kernel.plain_records import ENTRY, Draft, lay_records
 from bolide.protocol.properties import encode_properties
 
 compiled_ends: Any
@@ -38,6 +38,7 @@ USUAL = {
 }
 PLACE = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "u", "REAL_TOPIC": "Orders", "REAL_QID": "3"}
 BASE = 1 << 20
+NEXT = {("Orders", 3): 41}
 
 
 def frame(code: int = 37, flag: int = 2, codec: int = 0, remark: str | None = None, **changes: str) -> bytes:
@@ -100,14 +101,51 @@ def log_of(*halves: dict[str, str], topic: str = HALF, body: bytes = b"pay") -> 
     return records, list(places)
 
 
+def entries_of(log: bytes, places: list[int]) -> bytes:
+    sizes = [end - start for start, end in zip(places, [*places[1:], BASE + len(log)], strict=True)]
+    return b"".join(ENTRY.pack(place, size, 0) for place, size in zip(places, sizes, strict=True))
+
+
+def lay(
+    kernel: Any,
+    log: bytes,
+    entries: bytes,
+    *ends: tuple[int, int, int, bool, bytes],
+    marks: bytes = b"",
+    first_mark: int = 17,
+    log_end: int | None = None,
+    size_max: int = 1 << 20,
+) -> Any:
+    log_end = BASE + len(log) if log_end is None else log_end
+    places = (log, BASE, log_end, entries, 17, marks, first_mark)
+    return kernel.lay_ends(list(ends), *places, size_max, HOST, 5 << 20, 1_700_000_000_009, NEXT)
+
+
 @kernels
-def test_a_half_message_becomes_the_message_it_stands_for(kernel: Any) -> None:
-    log, places = log_of(PLACE, PLACE | {"TAGS": "A"})
-    ends = [(places[1], 18, 8, False, b"pg"), (places[0], 17, 12, True, b"pg")]
-    second, first = kernel.commit_drafts(log, BASE, BASE + len(log), ends)
-    assert first == ("Orders", 3, b"pay", encode_properties(PLACE), 7, 0x309, 5, HOST, 2, BASE)
-    assert second[3] == encode_properties(PLACE | {"TAGS": "A"})
-    assert second[9] == places[1]
+def test_what_is_committed_is_laid_out_as_a_draft_of_it_would_be_and_all_of_it_is_decided(kernel: Any) -> None:
+    log, places = log_of(PLACE, PLACE | {"TAGS": "A", "KEYS": "k1 k2"}, PLACE | {"REAL_TOPIC": "Paid"}, PLACE)
+    ends = [(place, 17 + i, 12 if i == 3 else 8, i == 2, b"pg") for i, place in enumerate(places)]
+    records, runs, keys, (seen, decided, tallies, left) = lay(kernel, log, entries_of(log, places), *reversed(ends))
+    drafts: list[Draft] = [
+        ("Paid", 3, b"pay", encode_properties(PLACE | {"REAL_TOPIC": "Paid"}), 7, 0x309, 5, HOST, 2, places[2]),
+        (
+            "Orders",
+            3,
+            b"pay",
+            encode_properties(PLACE | {"TAGS": "A", "KEYS": "k1 k2"}),
+            7,
+            0x309,
+            5,
+            HOST,
+            2,
+            places[1],
+        ),
+        ("Orders", 3, b"pay", encode_properties(PLACE), 7, 0x309, 5, HOST, 2, places[0]),
+    ]
+    wanted, starts, _, *derived = lay_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 4096)
+    assert (records, runs, keys) == (wanted, *derived)
+    assert (seen, decided, left) == (4, {20: 12, 19: 8, 18: 8, 17: 8}, [])
+    assert tallies == [("Paid", 1, starts[1] - starts[0]), ("Orders", 2, (5 << 20) + len(records) - starts[1])]
 
 
 @kernels
@@ -122,39 +160,78 @@ def test_a_half_message_becomes_the_message_it_stands_for(kernel: Any) -> None:
         PLACE | {"REAL_TOPIC": "Bestände"},
         PLACE | {"REAL_TOPIC": "../elsewhere"},
         PLACE | {"REAL_TOPIC": ".."},
+        PLACE | {"REAL_TOPIC": "SCHEDULE_TOPIC_XXXX"},
         {"PGROUP": "pg"},
     ],
 )
-def test_a_half_message_that_needs_thought_is_none(kernel: Any, own: dict[str, str]) -> None:
+def test_the_end_of_a_half_message_that_needs_thought_is_left(kernel: Any, own: dict[str, str]) -> None:
     log, places = log_of(own)
-    assert kernel.commit_drafts(log, BASE, BASE + len(log), [(places[0], 17, 8, False, b"pg")]) == [None]
+    end = (places[0], 17, 8, False, b"pg")
+    assert lay(kernel, log, entries_of(log, places), end) == (b"", [], b"", (1, {}, [], [end]))
 
 
 @kernels
 @pytest.mark.parametrize("end", [(BASE, 18), (BASE + 1, 17), (BASE - 1, 17), (BASE + 200, 17), (0, 17), (1 << 60, 17)])
-def test_an_end_that_points_elsewhere_is_none(kernel: Any, end: tuple[int, int]) -> None:
-    log, _ = log_of(PLACE)
-    assert kernel.commit_drafts(log, BASE, BASE + len(log), [(*end, 8, False, b"pg")]) == [None]
+def test_an_end_that_points_elsewhere_is_left(kernel: Any, end: tuple[int, int]) -> None:
+    log, places = log_of(PLACE)
+    whole = (*end, 8, False, b"pg")
+    assert lay(kernel, log, entries_of(log, places), whole)[3] == (1, {}, [], [whole])
+    claimed = ENTRY.pack(end[0], 100, 0)  # even if the half queue said so
+    assert lay(kernel, log, claimed, whole)[3] == (1, {}, [], [whole])
 
 
 @kernels
-def test_a_damaged_one_a_foreign_one_and_one_behind_the_end_are_none(kernel: Any) -> None:
+def test_a_damaged_one_a_foreign_one_and_one_behind_the_end_are_left(kernel: Any) -> None:
     log, places = log_of(PLACE)
-    end = [(places[0], 17, 8, False, b"pg")]
+    entries, end = entries_of(log, places), (places[0], 17, 8, False, b"pg")
     damaged = log.replace(b"pay", b"nay")
-    assert kernel.commit_drafts(damaged, BASE, BASE + len(log), end) == [None]
-    assert kernel.commit_drafts(log, BASE, BASE + len(log) - 1, end) == [None]
+    assert lay(kernel, damaged, entries, end)[3] == (1, {}, [], [end])
+    assert lay(kernel, log, entries, end, log_end=BASE + len(log) - 1)[3] == (1, {}, [], [end])
     foreign, _ = log_of(PLACE, topic="Orders")
-    assert kernel.commit_drafts(foreign, BASE, BASE + len(foreign), end) == [None]
+    assert lay(kernel, foreign, entries, end)[3] == (1, {}, [], [end])
+    assert lay(kernel, log, entries[:19], end)[3] == (1, {}, [], [end])
+
+
+@kernels
+def test_only_a_half_message_of_which_nothing_became_is_ended_and_only_once(kernel: Any) -> None:
+    log, places = log_of(PLACE, PLACE, PLACE, PLACE)
+    entries = entries_of(log, places)
+    ends = [(place, 17 + i, 8, False, b"pg") for i, place in enumerate(places)]
+    again = (places[3], 20, 12, False, b"pg")
+    _, _, _, (seen, decided, _, left) = lay(kernel, log, entries, *ends, again, marks=bytes([1, 2, 8]))
+    assert (seen, decided, left) == (5, {18: 8, 20: 8}, [ends[0], ends[2], again])
+    _, _, _, (_, decided, _, left) = lay(kernel, log, entries, *ends, marks=b"\x00", first_mark=19)
+    assert (decided, left) == ({19: 8, 20: 8}, ends[:2])
+
+
+@kernels
+def test_a_batch_ends_before_the_commit_that_would_make_it_too_long(kernel: Any) -> None:
+    log, places = log_of(PLACE, PLACE, PLACE)
+    ends = [(place, 17 + i, 8, False, b"pg") for i, place in enumerate(places)]
+    size = len(log) // 3
+    for size_max, count in ((2 * size, 2), (2 * size - 1, 1), (1, 1)):
+        _, _, _, (seen, decided, _, left) = lay(kernel, log, entries_of(log, places), *ends, size_max=size_max)
+        assert (seen, list(decided), left) == (count, [17, 18, 19][:count], [])
 
 
 @twins
-@given(st.binary(max_size=400), st.integers(-5, 400), st.lists(st.tuples(st.integers(0, 399), st.integers(0, 255))))
-def test_no_wrong_byte_makes_the_kernels_differ(noise: bytes, at: int, wrong: list[tuple[int, int]]) -> None:
+@given(
+    st.binary(max_size=400),
+    st.integers(-5, 400),
+    st.lists(st.tuples(st.integers(0, 399), st.integers(0, 255))),
+    st.binary(max_size=4),
+    st.integers(15, 19),
+)
+def test_no_wrong_byte_makes_the_kernels_differ(
+    noise: bytes, at: int, wrong: list[tuple[int, int]], marks: bytes, first_mark: int
+) -> None:
     log, places = log_of(PLACE, PLACE)
     damaged = bytearray(log + noise)
     for position, byte in wrong:
         damaged[position % len(damaged)] = byte
-    ends = [(places[0], 17, 8, False, b"pg"), (places[1], 18, 8, False, b"pg"), (BASE + at, 17, 8, False, b"pg")]
-    arguments = (bytes(damaged), BASE, BASE + len(damaged), ends)
-    assert plain_ends.commit_drafts(*arguments) == compiled_ends.commit_drafts(*arguments)
+    entries = entries_of(log, places) + ENTRY.pack(BASE + at, 100, 0)
+    ends = [(places[0], 17, 8, False, b"pg"), (places[1], 18, 8, False, b"pg"), (BASE + at, 19, 8, False, b"pg")]
+    plainly, quickly = (
+        lay(kernel, bytes(damaged), entries, *ends, marks=marks, first_mark=first_mark) for kernel in available
+    )
+    assert plainly == quickly

@@ -318,7 +318,6 @@ class TransactionProducer(Producer):
         for session, frames in sessions.values():
             if session is not None:
                 session.push(b"".join(frames))
-                session.flush()
 
     def _end_aside(self, receipt: Receipt, outcome: Outcome) -> None:
         task = self._guests.invite(self.send_end(receipt, outcome), name="producer.end")

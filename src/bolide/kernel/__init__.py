@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_columns import spread_records as spread_records
 
     # the broker's, for ends of transactions
-    from bolide.kernel.plain_ends import commit_drafts as commit_drafts
+    from bolide.kernel.plain_ends import lay_ends as lay_ends
     from bolide.kernel.plain_ends import read_ends as read_ends
 
     # the filters'
@@ -113,7 +113,7 @@ else:
     spread_records = columns.spread_records
 
     # the broker's, for ends of transactions
-    commit_drafts = transactions.commit_drafts
+    lay_ends = transactions.lay_ends
     read_ends = transactions.read_ends
 
     # the filters'
@@ -147,12 +147,12 @@ __all__ = [
     "answer_pull",
     "answer_routes",
     "body_crc",
-    "commit_drafts",
     "count_entries",
     "cut_frames",
     "cut_records",
     "find_record",
     "java_hash",
+    "lay_ends",
     "lay_items",
     "lay_records",
     "lay_sends",

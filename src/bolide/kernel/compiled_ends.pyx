@@ -9,14 +9,22 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from bolide.kernel.plain_records import key_hash, tag_hash
 
 include "bytes.pxi"
 include "scan.pxi"
 include "head.pxi"
 include "pairs.pxi"
+include "entries.pxi"
 include "record_base.pxi"
+include "record_parts.pxi"
 include "record_reader.pxi"
+include "record_layout.pxi"
+include "record_walk.pxi"
+include "record_relay.pxi"
 
 cdef enum:
     END_TRANSACTION = 37
@@ -29,6 +37,9 @@ cdef enum:
     ASKED = 4
     ID = 5
     SLOT_COUNT = 6
+    # what became of a half message: nothing yet, or nothing and no round looks at it
+    UNDECIDED = 0
+    WAITING = 2
 
 
 cdef struct End:
@@ -127,6 +138,7 @@ def read_ends(stream, bounds):
 
 
 cdef struct Home:  # what the properties of a half message say
+    Wanted wanted
     Span topic
     Span queue
     Span group
@@ -140,7 +152,7 @@ cdef void find_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nog
     memset(home, 0, sizeof(Home))
     while at < end:
         at = next_pair(at, end, &name, &value)
-        if name.size == 0 or value.size == 0:
+        if name.size == 0 or value.size == 0 or take_wanted(name, value, &home.wanted):
             continue
         if equals(name, b"REAL_TOPIC", 10):
             home.topic = value
@@ -155,56 +167,119 @@ cdef void find_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nog
 
 
 cdef inline bint is_plain_topic(Span topic) noexcept nogil:
-    return 0 < topic.size <= 127 and is_ascii(topic.at, topic.size) and not leads_elsewhere(topic)
+    if not 0 < topic.size <= 127 or not is_ascii(topic.at, topic.size) or has_zero(topic) or leads_elsewhere(topic):
+        return False
+    return not equals(topic, SCHEDULE, SCHEDULE_SIZE)
 
 
-cdef object draft_of(const uint8_t* log, int64_t base, int64_t limit, tuple end):
-    cdef int64_t physical_offset = end[0], queue_offset = end[1], position = physical_offset - base, size, queue_id
-    cdef bytes group = <bytes?>end[4]
-    cdef int64_t row[COLUMN_COUNT]
+cdef class _Halves:
+    """Where half messages lie, and which of them are open; let go however the call ends."""
+
+    cdef Py_buffer log, entries, marks
+    cdef int held
+    cdef int64_t base, limit, first_entry, first_mark
+
+    def __cinit__(self, log, log_base, log_end, entries, first_entry, marks, first_mark):
+        self.base, self.first_entry, self.first_mark = log_base, first_entry, first_mark
+        PyObject_GetBuffer(log, &self.log, PyBUF_SIMPLE)
+        self.held = 1
+        PyObject_GetBuffer(entries, &self.entries, PyBUF_SIMPLE)
+        self.held = 2
+        PyObject_GetBuffer(marks, &self.marks, PyBUF_SIMPLE)
+        self.held = 3
+        self.limit = min(<int64_t>log_end - self.base, <int64_t>self.log.len)
+
+    def __dealloc__(self):
+        if self.held > 2:
+            PyBuffer_Release(&self.marks)
+        if self.held > 1:
+            PyBuffer_Release(&self.entries)
+        if self.held > 0:
+            PyBuffer_Release(&self.log)
+
+    cdef bint is_open(self, int64_t offset, int64_t physical_offset) noexcept:
+        """Whether the half queue has this one there, and nothing became of it yet."""
+        cdef int64_t entry = offset - self.first_entry, mark = offset - self.first_mark
+        cdef uint8_t how
+        if not 0 <= entry < self.entries.len // ENTRY or mark < 0:
+            return False
+        if <int64_t>get64(<const uint8_t*>self.entries.buf + entry * ENTRY) != physical_offset:
+            return False
+        how = UNDECIDED if mark >= self.marks.len else (<const uint8_t*>self.marks.buf)[mark]
+        return how == UNDECIDED or how == WAITING
+
+    cdef bint read(self, tuple end, int64_t* row, Home* home) except -1:
+        """Its record and where it belongs; false if something about it needs thought."""
+        cdef int64_t position = <int64_t>end[0] - self.base, size
+        cdef bytes group = <bytes?>end[4]
+        cdef const uint8_t* log = <const uint8_t*>self.log.buf
+        cdef Span topic, properties
+        if not 0 <= position <= self.limit - 4:
+            return False
+        size = <int32_t>get32(log + position)
+        if not 0 < size <= self.limit - position:
+            return False
+        if read_record(log, position, position + size, self.base, 1, row) != FOUND:
+            return False
+        topic.at, topic.size = log + row[14], row[15]
+        properties.at, properties.size = log + row[16], row[17]
+        if not equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24) or row[4] != <int64_t>end[1] or row[5] & INNER_BATCH:
+            return False
+        find_home(properties.at, properties.size, home)
+        if home.is_apart or has_zero(properties) or not is_plain_topic(home.topic):
+            return False
+        if number_of(home.queue.at, home.queue.size, 9) < 0:
+            return False
+        return equals(home.group, PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group))
+
+
+cdef int commit(_Relay relay, Laid* laid, _Halves halves, const int64_t* row, Home* home, next_offsets) except -1:
+    """Lay out what a half message stands for."""
+    cdef const uint8_t* log = <const uint8_t*>halves.log.buf
+    cdef Tally* tally = relay.tally_of(home.topic)
+    cdef Span properties
+    cdef Py_ssize_t size
+    properties.at, properties.size = log + row[16], row[17]
+    take_over(laid, log, row)
+    laid.sys_flag = (laid.sys_flag & ~<int32_t>TRANSACTION) | COMMITTED
+    laid.prepared_offset = row[0]
+    laid.topic = home.topic
+    laid.queue_id = <int32_t>number_of(home.queue.at, home.queue.size, 9)
+    size = relay.put(laid, &home.wanted, properties, next_offsets)
+    laid.physical_offset += size
+    tally.count += 1
+    tally.size += size
+    return 0
+
+
+def lay_ends(ends, log, log_base, log_end, entries, first_entry, marks, first_mark, size_max, store_host, physical_offset, store_ms, next_offsets):
+    cdef _Halves halves = _Halves(log, log_base, log_end, entries, first_entry, marks, first_mark)
+    cdef _Relay relay = _Relay()
+    cdef Laid laid
     cdef Home home
-    cdef Span topic
-    if not 0 <= position <= limit - 4:
-        return None
-    size = <int32_t>get32(log + position)
-    if not 0 < size <= limit - position:
-        return None
-    if read_record(log, position, position + size, base, 1, row) != FOUND:
-        return None
-    topic.at = log + row[14]
-    topic.size = row[15]
-    if not equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24) or row[4] != queue_offset or row[5] & INNER_BATCH:
-        return None
-    find_home(log + row[16], row[17], &home)
-    queue_id = number_of(home.queue.at, home.queue.size, 9)
-    if home.is_apart or queue_id < 0 or not is_plain_topic(home.topic):
-        return None
-    if not equals(home.group, PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group)):
-        return None
-    return (
-        PyUnicode_DecodeUTF8(<char*>home.topic.at, home.topic.size, NULL),
-        queue_id,
-        PyBytes_FromStringAndSize(<char*>log + row[12], row[13]),
-        PyBytes_FromStringAndSize(<char*>log + row[16], row[17]),
-        row[3],
-        (row[5] & ~<int64_t>TRANSACTION) | COMMITTED,
-        row[6],
-        PyBytes_FromStringAndSize(<char*>log + row[10], row[11] - 8 - row[10]),
-        row[8],
-        physical_offset,
-    )
-
-
-def commit_drafts(log, log_base, log_end, ends):
-    cdef Py_buffer buffer
-    cdef int64_t base = log_base, limit
-    cdef list drafts = []
+    cdef int64_t row[COLUMN_COUNT]
+    cdef int64_t total = 0, most = size_max, offset
+    cdef Py_ssize_t seen = 0
+    cdef dict decided = {}
+    cdef list left = []
     cdef tuple end
-    PyObject_GetBuffer(log, &buffer, PyBUF_SIMPLE)
-    try:
-        limit = min(<int64_t>log_end - base, <int64_t>buffer.len)
-        for end in <list?>ends:
-            drafts.append(draft_of(<const uint8_t*>buffer.buf, base, limit, end))
-        return drafts
-    finally:
-        PyBuffer_Release(&buffer)
+    laid.store_host = span_of(<bytes?>store_host)
+    check_host(laid.store_host)
+    laid.physical_offset, laid.store_ms = physical_offset, store_ms
+    for end in <list?>ends:
+        if len(end) != 5:
+            raise TypeError("an end is a tuple of five")
+        offset = end[1]
+        if not halves.is_open(offset, end[0]) or end[1] in decided or not halves.read(end, row, &home):
+            left.append(end)
+        elif end[2] == COMMITTED:
+            if total and total + row[1] > most:
+                break
+            total += row[1]
+            commit(relay, &laid, halves, row, &home, next_offsets)
+            decided[end[1]] = end[2]
+        else:
+            decided[end[1]] = end[2]
+        seen += 1
+    tallies = [each[:3] for each in relay.done()]
+    return taken(&relay.records), relay.walk.done(), taken(&relay.walk.keys), (seen, decided, tallies, left)

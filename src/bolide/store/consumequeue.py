@@ -201,6 +201,15 @@ class ConsumeQueue:
         count = min(count_max, self.next_offset - queue_offset)
         return segment.view[position : min(position + count * ENTRY_SIZE, segment.size)]
 
+    def near(self, queue_offset: int) -> tuple[memoryview, int]:
+        """All entries of the file that has this one, and the queue offset of the first; none where that is not here."""
+        first = queue_offset - queue_offset % (self.segments.segment_size // ENTRY_SIZE)
+        first = max(first, self.min_offset)
+        found = (
+            self.read(first, self.next_offset - first) if self.min_offset <= queue_offset < self.next_offset else None
+        )
+        return (memoryview(b""), 0) if found is None else (found, first)
+
     def dirty_pages(self) -> int:
         if self.dirty_from is None:
             return 0

@@ -1,8 +1,8 @@
 """How transactions end (37), and one that was given up is taken up again (323).
 
 Producers end transactions one-way: nobody waits for an answer, so the ends of one turn of the loop are carried out
-together at its end, with one write to the log, and those that need no thought come as rows from the kernel (`take`).
-Who does ask for an answer is served at once and hears what is wrong.
+together at its end, with one write to the log. What those commit that need no thought is laid out by the kernel, from
+the log itself. Who does ask for an answer is served at once and hears what is wrong.
 
 A commit is stored before its half message counts as decided; a crash between the two has somebody asked who answers
 the same again. An end that comes twice is carried out once.
@@ -10,9 +10,9 @@ the same again. An end that comes twice is carried out once.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from functools import partial
 
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
@@ -125,16 +125,37 @@ class Transactions:
     def finish(self) -> None:
         """Carry out the ends nobody waits for."""
         due, self._due = self._due, []
-        for at in range(0, len(due), _BATCH_COUNT_MAX):
-            self._finish_some(due[at : at + _BATCH_COUNT_MAX])
+        while due:
+            seen, left = self._finish_plain(due)
+            self._finish_slowly(left)
+            due = due[seen:]
 
-    def _finish_some(self, due: list[End]) -> None:
+    def _finish_plain(self, due: list[End]) -> tuple[int, list[End]]:
+        """Those that need no thought, as many as one write takes: how many were looked at, and which are left."""
+        store, ended = self._store, self._ended
+        physical_offset, offset, *_ = due[0]  # the others lie near it, as a rule
+        segment, queue = store.commitlog.segments.find(physical_offset), store.queue(HALVES)
+        if segment is None or queue is None:
+            return 1, due[:1]
+        near = queue.near(offset)
+        places = (segment.view, segment.base, store.progress.visible, *near, ended.marks, ended.base)
+        lay = partial(kernel.lay_ends, due, *places, _BATCH_SIZE_MAX, store.store_host)
+        try:
+            (seen, decided, tallies, left), _ = store.append_laid(lay)
+        except Refusal:
+            return len(due), due
+        for topic, count, size in tallies:
+            self._stats.put(topic, count, size)
+        self._note(decided)
+        return seen, left
+
+    def _finish_slowly(self, due: list[End]) -> None:
         ends: list[End] = []
         drafts: list[Draft] = []
         size = 0
-        for end, draft in zip(due, self._plain_drafts(due), strict=True):
+        for end in due:
             try:
-                draft = draft or self._draft(end)
+                draft = self._draft(end)
                 self._check_place(end)
             except BolideError as problem:
                 log.warning("transaction not ended group=%s offset=%d problem=%s", end[4].decode(), end[1], problem)
@@ -142,18 +163,10 @@ class Transactions:
             ends.append(end)
             drafts.append(draft)
             size += len(draft[2]) + len(draft[3])
-            if size > _BATCH_SIZE_MAX:
+            if size > _BATCH_SIZE_MAX or len(ends) == _BATCH_COUNT_MAX:
                 self._carry_out_silently(ends, drafts)
                 ends, drafts, size = [], [], 0
         self._carry_out_silently(ends, drafts)
-
-    def _plain_drafts(self, ends: list[End]) -> Sequence[Draft | None]:
-        """What the kernel makes of half messages that need no thought; all of a batch lie in one segment as a rule."""
-        segment = self._store.commitlog.segments.find(ends[0][0]) if ends else None
-        if segment is None or self._store.config.sealed:
-            return [None] * len(ends)
-        made = kernel.commit_drafts(segment.view, segment.base, self._store.progress.visible, ends)
-        return cast(Sequence[Draft | None], made)
 
     def _carry_out_silently(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
         try:
@@ -181,8 +194,11 @@ class Transactions:
                 stored.append(draft)
         if stored:
             self._store_all(stored)
+        self._note(decided)
+
+    def _note(self, decided: Mapping[int, int]) -> None:
         if decided:
-            ended.mark_all(decided)
+            self._ended.mark_all(decided)
             self._operations.add(decided)
 
     def _store_all(self, drafts: list[Draft]) -> None:

@@ -11,16 +11,18 @@ only the latest are kept. What was forgotten is treated as RocketMQ does: stored
 
 from collections.abc import Iterable, Mapping
 
+from bolide.kernel.plain_ends import UNDECIDED, WAITING
 from bolide.model.halves import TransactionKey
 
-UNDECIDED = 0
 MOVED = 1  # it lives on as a copy further on, or in the discard topic
-_WAITING = 2  # undecided, and no round looks at it
 _COPIES_MAX = 100_000
 
 
 class Ended:
-    """`base` is the first half offset that is not settled; nothing below it is looked at again."""
+    """`base` is the first half offset that is not settled; nothing below it is looked at again.
+
+    `marks` has what became of each from there on; the kernel reads them (`lay_ends`), and leaves all but the undecided.
+    """
 
     def __init__(self, base: int = 0) -> None:
         self.begin(base)
@@ -28,7 +30,7 @@ class Ended:
     def begin(self, base: int) -> None:
         """Know nothing, and begin at an offset."""
         self.base = self._first = base
-        self._marks = bytearray()
+        self.marks = bytearray()
         self._newest: dict[int, int] = {}  # the first copy's offset → the last one's
         self._first_of: dict[int, int] = {}
         self._discarded: dict[int, None] = {}
@@ -37,16 +39,16 @@ class Ended:
     def mark(self, offset: int, how: int) -> None:
         """Note what became of a half message."""
         at = offset - self.base
-        if at >= len(self._marks):
-            self._marks.extend(bytes(at + 1 - len(self._marks)))
+        if at >= len(self.marks):
+            self.marks.extend(bytes(at + 1 - len(self.marks)))
         if at >= 0:
-            self._marks[at] = how
+            self.marks[at] = how
         if self._discarded:
             self._discarded.pop(offset, None)
 
     def mark_all(self, decided: Mapping[int, int]) -> None:
         """The same for many, none of them decided before."""
-        base, marks = self.base, self._marks
+        base, marks = self.base, self.marks
         missing = max(decided, default=base) - base + 1 - len(marks)
         if missing > 0:
             marks.extend(bytes(missing))
@@ -62,51 +64,51 @@ class Ended:
             return UNDECIDED
         at = offset - self.base
         if at >= 0:
-            how = self._marks[at] if at < len(self._marks) else UNDECIDED
-            return UNDECIDED if how == _WAITING else how
+            how = self.marks[at] if at < len(self.marks) else UNDECIDED
+            return UNDECIDED if how == WAITING else how
         return MOVED if offset >= self._first else None
 
     def next_undecided(self, offset: int) -> int:
         """The first one from an offset on; it may lie behind the end of the queue."""
-        found = self._marks.find(UNDECIDED, offset - self.base)
-        return max(offset, self.base + len(self._marks)) if found < 0 else self.base + found
+        found = self.marks.find(UNDECIDED, offset - self.base)
+        return max(offset, self.base + len(self.marks)) if found < 0 else self.base + found
 
     def settle(self, offset: int) -> None:
         """Everything below is settled for good, up to the first that waits."""
         waiting = self._first_waiting(offset)
         offset = offset if waiting is None else waiting
-        del self._marks[: offset - self.base]
+        del self.marks[: offset - self.base]
         self.base = offset
 
     # Waiting
 
     def wait(self, offset: int) -> None:
         """No round needs to look at this undecided one."""
-        self.mark(offset, _WAITING)
+        self.mark(offset, WAITING)
 
     def wake(self, offsets: Iterable[int]) -> None:
         """The next round looks at them again, unless they were decided meanwhile."""
         for offset in offsets:
             if self._is_waiting(offset):
-                self._marks[offset - self.base] = UNDECIDED
+                self.marks[offset - self.base] = UNDECIDED
 
     def is_due(self, offset: int) -> bool:
         """Whether a round has to look at it."""
         at = offset - self.base
-        return at >= 0 and (at >= len(self._marks) or self._marks[at] == UNDECIDED)
+        return at >= 0 and (at >= len(self.marks) or self.marks[at] == UNDECIDED)
 
     def _is_waiting(self, offset: int) -> bool:
-        return 0 <= offset - self.base < len(self._marks) and self._marks[offset - self.base] == _WAITING
+        return 0 <= offset - self.base < len(self.marks) and self.marks[offset - self.base] == WAITING
 
     def waiting_count(self) -> int:
-        return self._marks.count(_WAITING)
+        return self.marks.count(WAITING)
 
     def is_held_up(self, offset: int) -> bool:
         """Whether one before it waits, so that it is not settled and is read again at the next start."""
         return self._first_waiting(offset) is not None
 
     def _first_waiting(self, end: int) -> int | None:
-        found = self._marks.find(_WAITING, 0, max(end - self.base, 0))
+        found = self.marks.find(WAITING, 0, max(end - self.base, 0))
         return None if found < 0 else self.base + found
 
     # Copies

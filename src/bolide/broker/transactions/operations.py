@@ -34,50 +34,48 @@ class Operations:
         self._current = current
         self._store = store
         self._clock = clock
-        self._offsets: deque[int] = deque()
-        self._size = 0
+        self._gathered = bytearray()  # as a record says it
         self._timer: asyncio.TimerHandle | None = None
         # Each record in the queue that is needed still: its offset there, and the highest half offset in it.
         self._written: deque[tuple[int, int]] = deque()
 
     def add(self, offsets: Collection[int]) -> None:
         """These half messages are decided."""
-        self._offsets.extend(offsets)
-        self._size += sum(map(len, map(str, offsets))) + len(offsets)
+        self._gathered += b"%d," * len(offsets) % tuple(offsets)
         config = self._current.config
-        while self._size > config.op_size_max and self._write():
+        while len(self._gathered) > config.op_size_max and self._write():
             pass
-        if self._offsets and self._timer is None:
+        if self._gathered and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(config.op_interval_ms / 1000, self._write_late)
 
     def flush(self) -> None:
         """Write what was gathered, for the stop."""
-        while self._offsets and self._write():
+        while self._gathered and self._write():
             pass
 
     def _write_late(self) -> None:
         self._timer = None
-        if self._write() and not self._offsets:
+        if self._write() and not self._gathered:
             return
         self.add(())
 
     def _write(self) -> bool:
         """Write one record; false if the store takes nothing now, then they stay for the next time."""
-        if not self._offsets:
+        if not self._gathered:
             return False
-        body, taken = _body(self._offsets, self._current.config.op_size_max)
+        body = _body(self._gathered, self._current.config.op_size_max)
         store_host = self._store.store_host
         draft = Draft(OP_HALF_TOPIC, HALF_QUEUE_ID, body, _PROPERTIES, 0, 0, self._clock.now_ms(), store_host)
         try:
             appended = self._store.append([draft])
         except Refusal as refusal:
-            self._offsets.extendleft(reversed(taken))
-            log.warning("decided transactions not noted yet count=%d problem=%s", len(self._offsets), refusal.remark)
+            count = self._gathered.count(b",")
+            log.warning("decided transactions not noted yet count=%d problem=%s", count, refusal.remark)
             return False
-        self._size -= len(body)
-        self.know(appended.queue_offsets[0], taken)
-        if self._timer is not None and not self._offsets:
+        del self._gathered[: len(body)]
+        self.know(appended.queue_offsets[0], read_offsets(body))
+        if self._timer is not None and not self._gathered:
             self._timer.cancel()
             self._timer = None
         return True
@@ -93,14 +91,10 @@ class Operations:
         return self._written[0][0] if self._written else end
 
 
-def _body(offsets: deque[int], size_max: int) -> tuple[bytes, list[int]]:
-    """The next record, as long as it may be and a number more, as Java cuts it; the offsets are taken out."""
-    taken: list[int] = []
-    size = 0
-    while offsets and size < size_max:
-        taken.append(offsets.popleft())
-        size += len(str(taken[-1])) + 1
-    return b"".join([b"%d," % offset for offset in taken]), taken
+def _body(gathered: bytearray, size_max: int) -> bytes:
+    """The next record, as long as it may be and a number more, as Java cuts it."""
+    cut = gathered.find(b",", max(size_max - 1, 0)) + 1
+    return bytes(gathered[:cut] if cut else gathered)
 
 
 def read_offsets(body: bytes) -> list[int]:
