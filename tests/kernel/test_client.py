@@ -17,7 +17,7 @@ from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.batch import split_batch
 from bolide.protocol.records import MAGIC_V1, MAGIC_V2, decode_records, encode_record
 
-FUNCTIONS = ("cut_records", "lay_items", "read_receipts", "unique_ids", "write_sends")
+FUNCTIONS = ("cut_records", "lay_items", "read_receipts", "unique_ids", "write_ends", "write_sends")
 HEAD = b'{"code":310,"extFields":{"a":"G","b":"T","e":"'
 TAIL = b',"serializeTypeCurrentRPC":"JSON","version":479}'
 # Pairs as users give them, with what JSON has to escape; text beyond ASCII too.
@@ -115,6 +115,38 @@ def test_sends_are_the_frames_that_anybody_would_write(twin: Any, items: Any, op
         for i, ((body, extra, flag), unique_id) in enumerate(zip(items, ids_of(len(items)), strict=True))
     ]
     assert written == plain.write_frames(frames)
+
+
+ENDS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 8, 12]),
+        st.integers(0, 2**62),
+        st.integers(0, 2**63 - 1).map(lambda place: f"0A01020300002A9F{place:016X}") | st.just("7fffFFFFffffFFFF"),
+        VALUES | st.just(""),
+    ),
+    max_size=5,
+)
+
+
+@given(ENDS, st.integers(-(2**31), 2**31 - 6))
+def test_ends_are_the_frames_that_anybody_would_write(twin: Any, rows: Any, opaque: int) -> None:
+    head = b'{"code":37,"extFields":{"producerGroup":"G",'
+    written = plain_client.write_ends(head, TAIL, opaque, rows)
+    assert twin.write_ends(head, TAIL, opaque, rows) == written
+    frames: list[plain.Frame] = []
+    for i, (decision, queue_offset, offset_id, unique_id) in enumerate(rows):
+        fields = {"producerGroup": "G", "commitOrRollback": str(decision), "tranStateTableOffset": str(queue_offset)}
+        fields |= {"commitLogOffset": str(int(offset_id[-16:], 16)), "msgId": unique_id, "transactionId": unique_id}
+        frames.append((0, 37, plain.LANGUAGES.index("PYTHON"), 479, opaque + i, 2, None, fields, b""))
+    assert written == plain.write_frames(frames)
+
+
+@pytest.mark.parametrize(
+    "offset_id", ["", "0" * 15, "8" + "0" * 15, "0A" * 8 + "0" * 15 + "g", "0" * 16 + "é", "+" * 16]
+)
+def test_an_end_whose_half_message_lies_nowhere_is_refused(client: Any, offset_id: str) -> None:
+    with pytest.raises(ValueError, match="does not end in an offset"):
+        client.write_ends(b"{", TAIL, 1, [(8, 0, offset_id, "7F00")])
 
 
 @given(ITEMS)

@@ -28,7 +28,7 @@ RECORD_FUNCTIONS = {
     "select_entries",
     "walk_records",
 }
-CLIENT_FUNCTIONS = {"cut_records", "lay_items", "read_receipts", "unique_ids", "write_sends"}
+CLIENT_FUNCTIONS = {"cut_records", "lay_items", "read_receipts", "unique_ids", "write_ends", "write_sends"}
 WAITING_FUNCTIONS = {"lay_units", "relay_records", "walk_units"}
 INT32 = st.integers(-(2**31), 2**31 - 1)
 CODES = st.integers(-(2**15), 2**15 - 1)

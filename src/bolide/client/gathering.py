@@ -13,7 +13,7 @@ that may be tried elsewhere after a failure goes back to the producer (`LongWay`
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 from bolide import kernel
@@ -122,6 +122,9 @@ class Outbox:
 
     def __contains__(self, opaque: object) -> bool:
         return opaque in self._runs
+
+    def isdisjoint(self, opaques: Iterable[int], /) -> bool:
+        return self._runs.keys().isdisjoint(opaques)
 
     def post(self, run: Run, timeout_s: float) -> None:
         """Write a run, and wait for its answers."""

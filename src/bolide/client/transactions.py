@@ -10,25 +10,24 @@ the block does must leave a trace that the checker can find by the transaction's
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from json.encoder import encode_basestring
 from types import TracebackType
 from typing import Self, Unpack
 
 from bolide.client.checker import Check, Checker, Outcome
+from bolide.client.ends import Ends
 from bolide.client.gathering import Gathering
 from bolide.client.options import ProducerOptions
-from bolide.client.outgoing import EXTRA_SIZE_MAX, SEND_TAIL, replace_properties, send_command
+from bolide.client.outgoing import EXTRA_SIZE_MAX, replace_properties, send_command
 from bolide.client.producer import Producer
 from bolide.client.receipt import Receipt, SendStatus, receipt_of
 from bolide.client.routes import MASTER_ID
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
 from bolide.model.message import Message, StoredMessage
-from bolide.model.queue import MessageQueue, PhysicalOffset, QueueOffset
+from bolide.model.queue import MessageQueue
 from bolide.model.topics import AUTO_CREATE_TOPIC
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
@@ -40,11 +39,6 @@ from bolide.remoting.session import Session
 
 # Java takes the level off without a word; a message that comes at another time than was asked for is worse than none.
 _DELAYS = frozenset([names.DELAY, names.TIMER_DELAY_S, names.TIMER_DELAY_MS, names.TIMER_DELIVER_AT])
-_END = (
-    b'%b"commitOrRollback":"%d","tranStateTableOffset":"%d","commitLogOffset":"%d","msgId":"%b","transactionId":"%b"},'
-    b'"flag":%d,"language":"PYTHON","opaque":%d%b'
-)
-_SIZES = struct.Struct(">ii")
 HALVES_MAX = 10_000
 STATES = {  # Java's words, the last one misspelt
     Outcome.COMMIT: "COMMIT_MESSAGE",
@@ -87,9 +81,15 @@ class Transaction:
 
     async def start(self) -> None:
         """Have the half message stored; raises ClientError when that did not succeed in full, and nothing is left."""
+        self._begun(await self._half())
+
+    def _half(self) -> Awaitable[Receipt]:
         if self._receipt is not None:
             raise ClientError(f"transaction {self.id} has begun before; ask the producer for another")
-        self._receipt = receipt = await self._send()
+        return self._send()
+
+    def _begun(self, receipt: Receipt) -> None:
+        self._receipt = receipt
         if receipt.status is not SendStatus.SEND_OK:
             self._decide(Outcome.ROLLBACK)
             raise ClientError(
@@ -118,7 +118,7 @@ class Transaction:
         self._producer.tell_end(receipt, outcome)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        self._begun(await self._half())  # as `start`, with one coroutine less for every transaction
         return self
 
     async def __aexit__(
@@ -159,8 +159,6 @@ class TransactionProducer(Producer):
         self._check_concurrency = check_concurrency
         self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
         self._half_rules = replace(self.rules, is_prepared=True)
-        self._ends: list[tuple[Receipt, Outcome]] = []
-        self._end_heads: dict[tuple[str, str], bytes] = {}
         self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
 
     # Life
@@ -171,7 +169,6 @@ class TransactionProducer(Producer):
             return
         self._checker = Checker(self._check, self._check_concurrency)
         self._questions: set[asyncio.Task[None]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
         await super().start()
         instance = self.instance
         self._half_gathering = Gathering(
@@ -184,6 +181,7 @@ class TransactionProducer(Producer):
             timeout_s=self.timeout_s,
             linger_ms=0.0,
         )
+        self._ends = Ends(self.group, instance, self._guests, is_signed=not self._is_plain)
         instance.deciders[self.group] = self
         for topic in self._answered_topics:
             try:
@@ -200,13 +198,13 @@ class TransactionProducer(Producer):
             for task in self._questions:
                 task.cancel()
             instance.deciders.pop(self.group, None)
-            self._tell_ends()
             try:
                 async with asyncio.timeout(self.timeout_s):
                     await self._half_gathering.flush()
-                    await asyncio.gather(*self._ending)
+                    await self._ends.flush()
             except TimeoutError:
                 log.warning("half messages without an answer are left to the brokers group=%s", self.group)
+            self._ends.close()
             self._checker.close()
         await super().close()
 
@@ -283,69 +281,13 @@ class TransactionProducer(Producer):
 
         return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
 
-    # Ends
-
     def tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
-        """Have a broker told how a transaction ended; the ends of one turn of the loop leave together."""
+        """Have a broker told how a transaction ended."""
         half = self._halves.pop(receipt.msg_id, None) if self._halves else None
         if half is not None and self.tracing is not None:
             address = self.instance.address(receipt.queue.broker_name, MASTER_ID) or ""
             self.tracing.transaction_ended(half, address, STATES[outcome], receipt.msg_id, is_from_check=False)
-        if not self._ends:
-            asyncio.get_running_loop().call_soon(self._tell_ends)
-        self._ends.append((receipt, outcome))
-
-    def _tell_ends(self) -> None:
-        ends, self._ends = self._ends, []
-        if not ends:
-            return
-        if self._instance is None:
-            log.warning(
-                "ends of transactions were not told, the brokers will ask group=%s count=%d", self.group, len(ends)
-            )
-            return
-        sessions: dict[str, tuple[Session | None, list[bytes]]] = {}
-        for receipt, outcome in ends:
-            queue = receipt.queue
-            found = sessions.get(queue.broker_name)
-            if found is None:
-                found = sessions[queue.broker_name] = self._session_of(queue.broker_name), []
-            session, frames = found
-            if session is None:
-                self._end_aside(receipt, outcome)
-            else:
-                frames.append(end_frame(self._end_head(queue), receipt, outcome, session.asked.number()))
-        for session, frames in sessions.values():
-            if session is not None:
-                session.push(b"".join(frames))
-
-    def _end_aside(self, receipt: Receipt, outcome: Outcome) -> None:
-        task = self._guests.invite(self.send_end(receipt, outcome), name="producer.end")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    def _session_of(self, broker_name: str) -> Session | None:
-        """The connection at hand; none where requests are signed one by one."""
-        instance = self.instance
-        address = instance.address(broker_name, MASTER_ID)
-        return None if address is None or not self._is_plain else instance.client.session_at_hand(address)
-
-    def _end_head(self, queue: MessageQueue) -> bytes:
-        head = self._end_heads.get((queue.topic, queue.broker_name))
-        if head is None:
-            head = self._end_heads[queue.topic, queue.broker_name] = end_head(self.group, queue)
-        return head
-
-    async def send_end(self, receipt: Receipt, outcome: Outcome) -> None:
-        """The same alone, with a connection to be made if need be. What cannot be told is asked for later."""
-        try:
-            address = await self.instance.found_address(receipt.queue.topic, receipt.queue.broker_name)
-            await self.instance.client.send_oneway(address, end_command(self.group, receipt, outcome))
-        except BolideError as problem:
-            log.warning(
-                "the end of a transaction was not told, the broker will ask id=%s outcome=%s problem=%s",
-                *(receipt.msg_id, outcome.name, problem),
-            )
+        self._ends.add(receipt, outcome)
 
     # Questions
 
@@ -410,43 +352,3 @@ class _HalfWay:
         last_broker: str | None = None,
     ) -> list[Receipt]:
         raise AssertionError("half messages are never sent as a batch")
-
-
-def end_command(group: str, receipt: Receipt, outcome: Outcome) -> Command:
-    """37, for the half message of a receipt."""
-    header = EndTransactionRequest(
-        topic=receipt.queue.topic,
-        producer_group=group,
-        half_queue_offset=QueueOffset(receipt.queue_offset),
-        physical_offset=PhysicalOffset(int(receipt.offset_id[-16:], 16)),
-        commit_or_rollback=outcome.value,
-        is_from_check=False,
-        message_id=receipt.msg_id,
-        transaction_id=receipt.msg_id,
-        addressed_broker=receipt.queue.broker_name,
-    )
-    return Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, fields=header.encode())
-
-
-def end_head(group: str, queue: MessageQueue) -> bytes:
-    """The same as bytes, up to what differs between the transactions of one topic at one broker."""
-    fields = {"producerGroup": group, "topic": queue.topic, "bname": queue.broker_name, "fromTransactionCheck": "false"}
-    pairs = ",".join(f"{encode_basestring(name)}:{encode_basestring(text)}" for name, text in fields.items())
-    return f'{{"code":{int(RequestCode.END_TRANSACTION)},"extFields":{{{pairs},'.encode()
-
-
-def end_frame(head: bytes, receipt: Receipt, outcome: Outcome, opaque: int) -> bytes:
-    """A whole frame: `end_command` without its steps, for every transaction ends with one."""
-    unique_id = receipt.msg_id.encode()
-    header = _END % (
-        head,
-        outcome._value_,
-        receipt.queue_offset,
-        int(receipt.offset_id[-16:], 16),
-        unique_id,
-        unique_id,
-        ONEWAY_FLAG,
-        opaque,
-        SEND_TAIL,
-    )
-    return _SIZES.pack(4 + len(header), len(header)) + header

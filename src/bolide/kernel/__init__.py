@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_client import lay_items as lay_items
     from bolide.kernel.plain_client import read_receipts as read_receipts
     from bolide.kernel.plain_client import unique_ids as unique_ids
+    from bolide.kernel.plain_client import write_ends as write_ends
     from bolide.kernel.plain_client import write_sends as write_sends
 
     # the pipeline's
@@ -107,6 +108,7 @@ else:
     lay_items = client.lay_items
     read_receipts = client.read_receipts
     unique_ids = client.unique_ids
+    write_ends = client.write_ends
     write_sends = client.write_sends
 
     # the pipeline's
@@ -171,6 +173,7 @@ __all__ = [
     "unique_ids",
     "walk_records",
     "walk_units",
+    "write_ends",
     "write_frames",
     "write_sends",
 ]

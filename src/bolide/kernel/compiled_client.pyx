@@ -15,6 +15,7 @@ from libc.string cimport memcmp, memcpy
 from bolide.kernel import plain_client
 
 include "bytes.pxi"
+include "decimal.pxi"
 include "scan.pxi"
 include "head.pxi"
 
@@ -25,6 +26,7 @@ cdef enum:
     PROPERTIES_SIZE_MAX_ = 32767
     ITEM_OVERHEAD = 22
     NUMBERS_SIZE_MAX = 128
+    END_SIZE_MAX = 256  # of names and numbers
     FIXED_SIZE = 88
     MAGIC_ = 0xDAA320A7
     APART = 0xF1
@@ -154,6 +156,71 @@ def write_sends(head, tail, born_ms, opaque, queue_ids, items, ids):
         write32(write32(header - 8, <uint32_t>(4 + at - header + body_size)), <uint32_t>(at - header))
         memcpy(at, PyBytes_AS_STRING(body), body_size)
         at += body_size
+    return frames[: at - start]
+
+
+cdef inline char* put_text(char* at, const char* text, Py_ssize_t size) noexcept nogil:
+    memcpy(at, text, size)
+    return at + size
+
+
+cdef inline char* put_number(char* at, int64_t value) noexcept nogil:
+    return <char*>put_decimal(<uint8_t*>at, value)
+
+
+cdef int64_t offset_in(const char* text, Py_ssize_t size) noexcept nogil:
+    """The last 16 of some hexadecimal digits as a number; -1 for anything else."""
+    cdef uint64_t number = 0
+    cdef uint8_t byte
+    cdef Py_ssize_t i
+    if size < 16 or not 48 <= text[size - 16] <= 55:
+        return -1
+    for i in range(size - 16, size):
+        byte = <uint8_t>text[i]
+        if 48 <= byte <= 57:
+            number = number << 4 | (byte - 48)
+        elif 65 <= byte & 0xDF <= 70:
+            number = number << 4 | ((byte & 0xDF) - 55)
+        else:
+            return -1
+    return <int64_t>number
+
+
+def write_ends(head, tail, opaque, rows):
+    cdef list row_list = <list?>rows
+    cdef bytes head_bytes = head, tail_bytes = tail, frames
+    cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head_bytes), tail_size = PyBytes_GET_SIZE(tail_bytes)
+    cdef Py_ssize_t i, size, room = 0
+    cdef int64_t number = opaque, place
+    cdef const char* text
+    cdef char* start
+    cdef char* at
+    cdef char* header
+    cdef tuple row
+    for row in row_list:
+        if len(row) != 4:
+            raise TypeError("a row is a tuple of four")
+        PyUnicode_AsUTF8AndSize(row[3], &size)
+        room += 8 + head_size + tail_size + END_SIZE_MAX + 12 * size + 8
+    frames = PyBytes_FromStringAndSize(NULL, room)
+    start = at = PyBytes_AS_STRING(frames)
+    for row in row_list:
+        text = PyUnicode_AsUTF8AndSize(row[2], &size)
+        place = offset_in(text, size)
+        if place < 0:
+            raise ValueError(f"{row[2]!r} does not end in an offset of 16 hexadecimal digits")
+        text = PyUnicode_AsUTF8AndSize(row[3], &size)
+        header = at + 8
+        at = put_text(header, PyBytes_AS_STRING(head_bytes), head_size)
+        at = put_number(put_text(at, b'"commitOrRollback":"', 20), row[0])
+        at = put_number(put_text(at, b'","tranStateTableOffset":"', 26), row[1])
+        at = put_number(put_text(at, b'","commitLogOffset":"', 21), place)
+        at = put_escaped(put_text(at, b'","msgId":"', 11), text, size)
+        at = put_escaped(put_text(at, b'","transactionId":"', 19), text, size)
+        at = put_number(put_text(at, b'"},"flag":2,"language":"PYTHON","opaque":', 41), number)
+        at = put_text(at, PyBytes_AS_STRING(tail_bytes), tail_size)
+        write32(write32(header - 8, <uint32_t>(4 + at - header)), <uint32_t>(at - header))
+        number += 1
     return frames[: at - start]
 
 

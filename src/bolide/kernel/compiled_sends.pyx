@@ -23,6 +23,7 @@ cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 include "bytes.pxi"
+include "decimal.pxi"
 include "scan.pxi"
 include "unescape.pxi"
 include "head.pxi"
@@ -283,26 +284,6 @@ cdef bint is_plain_batch(const uint8_t* body, Py_ssize_t size) noexcept nogil:
 cdef inline uint8_t* put_text(uint8_t* at, const char* text, Py_ssize_t size) noexcept nogil:
     memcpy(at, text, size)
     return at + size
-
-
-cdef inline uint8_t* put_decimal(uint8_t* at, int64_t value) noexcept nogil:
-    cdef uint8_t digits[20]
-    cdef int count = 0
-    if value < 0:
-        at[0] = 45
-        at += 1
-        value = -value  # an opaque has 32 bits, so this one has a positive twin
-    while True:
-        digits[count] = <uint8_t>(48 + value % 10)
-        count += 1
-        value = value // 10
-        if value == 0:
-            break
-    while count:
-        count -= 1
-        at[0] = digits[count]
-        at += 1
-    return at
 
 
 cdef const char* HEX = b"0123456789ABCDEF"

@@ -10,8 +10,11 @@ properties here. The header of a send is `head`, up to the text of the queue num
 from behind the opaque number on:
 
     head 0","g":"1700000000000","h":"0","i":"UNIQ_KEY\\u0001...\\u0002"},"flag":0,"language":"PYTHON","opaque":7 tail
+
+The end of a transaction is written likewise: its `head` ends before the first field that differs.
 """
 
+import re
 import struct
 from collections.abc import Container
 from json.encoder import encode_basestring
@@ -20,6 +23,8 @@ from bolide.kernel.plain import Buffer, Header, read_headers
 
 # body, properties without the id, flag
 Item = tuple[bytes, bytes, int]
+# how a transaction ended, offset in the half queue, the broker's id of the half message, its own
+EndRow = tuple[int, int, str, str]
 # opaque, queue, offset in it, the broker's ids
 ReceiptRow = tuple[int, int, int, str]
 # position in the buffer, queue offset, body
@@ -34,6 +39,7 @@ _ITEM_OVERHEAD = 22
 _MAGIC = 0xDAA320A7
 _FIXED = struct.Struct(">iIIiiqqiq4siq4siiqi")
 _PORT_MAX = 0xFFFF
+_is_offset = re.compile("[0-7][0-9A-Fa-f]{15}").fullmatch
 # compressed, IPv6 of either host, an inner batch that is to be unwrapped
 _APART = 0x1 | 0x10 | 0x20 | 0x40 | 0x80
 
@@ -55,6 +61,22 @@ def write_sends(
             (head, numbers, text, b'},"flag":0,"language":"PYTHON","opaque":%d' % (opaque + i), tail),
         )
         frames += (struct.pack(">ii", 4 + len(header) + len(body), len(header)), header, body)
+    return b"".join(frames)
+
+
+def write_ends(head: bytes, tail: bytes, opaque: int, rows: list[EndRow]) -> bytes:
+    """The frames of many one-way ends, numbered from `opaque` on; the broker's ids say where the half messages lie."""
+    frames: list[bytes] = []
+    for i, (decision, queue_offset, offset_id, unique_id) in enumerate(rows):
+        if not _is_offset(offset_id[-16:]):
+            raise ValueError(f"{offset_id!r} does not end in an offset of 16 hexadecimal digits")
+        text = encode_basestring(unique_id).encode()
+        numbers = b'"commitOrRollback":"%d","tranStateTableOffset":"%d","commitLogOffset":"%d"' % (
+            *(decision, queue_offset, int(offset_id[-16:], 16)),
+        )
+        end = b'},"flag":2,"language":"PYTHON","opaque":%d' % (opaque + i)
+        header = b"".join((head, numbers, b',"msgId":', text, b',"transactionId":', text, end, tail))
+        frames += (struct.pack(">ii", 4 + len(header), len(header)), header)
     return b"".join(frames)
 
 

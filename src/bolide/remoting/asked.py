@@ -8,7 +8,7 @@ whole read at once, and needs neither a future nor a timer for each.
 """
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, Protocol
 
 from bolide.protocol.command import Command
@@ -36,6 +36,10 @@ class Posted(Protocol):
     def __len__(self) -> int: ...
 
     def __contains__(self, opaque: object) -> bool: ...
+
+    def isdisjoint(self, opaques: Iterable[int], /) -> bool:
+        """Whether none of these is in flight."""
+        ...
 
     def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Settle what can be of the frames of one read; returns the bounds of the rest."""
@@ -70,7 +74,7 @@ class Asked:
         while True:
             first = self.number()
             run = range(first, first + count)
-            is_free = self._questions.keys().isdisjoint(run) and not any(n in (self.posted or ()) for n in run)
+            is_free = self._questions.keys().isdisjoint(run) and (not self.posted or self.posted.isdisjoint(run))
             self.last_opaque = min(run[-1], _OPAQUE_MAX)
             if is_free and run[-1] <= _OPAQUE_MAX:
                 return first
