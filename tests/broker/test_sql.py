@@ -1,6 +1,7 @@
 """SQL92 at the broker: pulls, long polls and pops that choose by properties, and what they hear when they cannot."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -142,17 +143,21 @@ async def test_a_waiting_pull_is_woken_by_a_message_that_passes_and_by_no_other(
         peer.leave()
 
 
+TICK_S = 2**-14  # sums of it are exact, so that nothing is decided by rounding
+TICKS_A_TURN, TICKS_LATE = math.ceil(sieving.TURN_S / TICK_S), math.ceil(sieving.LATE_S / TICK_S)
+# Between two looks at the time are 8 messages, then 16, and so on to 128.
+STEPS = [8, 16, 32, 64] + [128] * TICKS_A_TURN
+SCANNED_A_TURN, SCANNED_LATE = sum(STEPS[:TICKS_A_TURN]), sum(STEPS[:TICKS_LATE])
+
+
 class Ticking(VirtualClock):
-    """Each look at it takes a tenth of a millisecond."""
+    """Each look at it takes a tick, and nothing else does."""
 
     looks = 0
 
     def monotonic_s(self) -> float:
         self.looks += 1
-        return super().monotonic_s() + self.looks * 1e-4
-
-
-STEP, STEPS_A_TURN = 128, sieving.TURN_S / 1e-4 + 1
+        return self.looks * TICK_S
 
 
 @virtual_time
@@ -165,10 +170,10 @@ async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> Non
         answers: list[Command] = []
         while not answers or answers[-1].code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             answers.append(await peer.ask(pull_of(offset, sys_flag=PUSH, subscription_version=1)))
-            assert offset < place_of(answers[-1]).next_offset <= offset + STEP * STEPS_A_TURN
+            assert place_of(answers[-1]).next_offset == min(offset + SCANNED_A_TURN, 5001)
             offset = place_of(answers[-1]).next_offset
         assert bodies_of(answers[-1]) == [b"needle"]
-        assert 2 <= len(answers) < 30
+        assert len(answers) == math.ceil(5001 / SCANNED_A_TURN)
         peer.leave()
 
 
@@ -179,8 +184,7 @@ async def test_many_searches_that_come_together_share_the_time_of_one(tmp_path) 
         peer = await connected(rig, expression="a = 1", version=1, **SQL)
         peer.send(*(pull_of(0, opaque=i, sys_flag=PUSH, subscription_version=1) for i in range(10)))
         scanned = [place_of(answer).next_offset for answer in await peer.answers(10)]
-        assert 0 < min(scanned) < STEP, "who comes late gets a step and may ask again"
-        assert sum(scanned) <= STEP * (STEPS_A_TURN + 10)
+        assert scanned == [SCANNED_A_TURN] + [SCANNED_LATE] * 9, "who comes late gets a little and may ask again"
         peer.leave()
 
 

@@ -2,13 +2,16 @@
 
 import importlib
 import inspect
+import mmap
 import struct
 import time
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bolide.filter.sql import Predicate, SqlError, compile_sql
@@ -104,6 +107,7 @@ def matched(module: Any, predicate: Predicate, records: list[bytes], **changes: 
         "entries": entries,
         "program": predicate.program,
         "ask": predicate.passes,
+        "is_over": None,
         "log_min": 0,
         "near_from": 0,
         "count_max": 1000,
@@ -173,6 +177,59 @@ def test_bytes_that_are_no_text_are_taken_as_java_takes_them(expression: str, on
         assert bool(matched(module, predicate, [record_of(text)])[0]) is predicate.passes(text)
 
 
+# Names of up to seven bytes, of eight and of more are told apart differently, and 64 bytes are looked at at once.
+PIECES = st.sampled_from(
+    [b"a", b"a1b2c3d", b"customer", b"longer_than_eight", b"longer_t", b"longer_than_eighty", b"5", b"", b"x" * 61]
+)
+PAIRS = st.tuples(PIECES, st.just(b"\x01"), PIECES, st.just(b"\x02")).map(b"".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["a", "a1b2c3d", "customer", "longer_than_eight"]),
+    st.sampled_from(["IS NOT NULL", "= '5'", "= 5 OR longer_t = '5' OR customer = '5'"]),
+    st.lists(PAIRS | PAIRS | PAIRS | PIECES | st.sampled_from([b"\x01", b"\x02"]), max_size=20).map(b"".join),
+    st.booleans(),
+    st.booleans(),
+)
+@example("a", "= '5'", b"a\x015", False, False)
+def test_a_value_is_found_wherever_it_stands_and_however_long_its_name_is(
+    name: str, test: str, text: bytes, has_end: bool, is_last: bool
+) -> None:
+    compiled = importlib.import_module("bolide.kernel.compiled_filter")
+    text = text if has_end else text.removesuffix(b"\x02")
+    predicate = compile_sql(f"{name} {test}")
+    expected = [0] if predicate.passes(text) else []
+    log = record_of(text) + (b"" if is_last else b"9\x02" * 32)
+    assert matched(plain_filter, predicate, [record_of(text)], log=log)[0] == expected
+    assert matched(compiled, predicate, [record_of(text)], log=log)[0] == expected
+
+
+def test_nothing_behind_the_log_is_looked_at(filters: Any, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb+") as file:
+        file.truncate(2 * mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), 0) as log:
+            file.truncate(mmap.PAGESIZE)  # from here on, to look at the second page is the end of this process
+            for text in (b"a\x015", b"a\x015\x02", b"b\x015\x02a", b"", b"a\x01" + b"5" * 70):
+                record = record_of(text)
+                log[mmap.PAGESIZE - len(record) : mmap.PAGESIZE] = record
+                entry = struct.pack(">qiq", mmap.PAGESIZE - len(record), len(record), 0)
+                view = memoryview(log)[: mmap.PAGESIZE]
+                limits = (0, 0, 9, 1 << 20, (1 << 20, 9), (1 << 20, 9))
+                predicate = compile_sql("a IS NOT NULL")
+                given = (entry, predicate.program, predicate.passes, None, *limits, view, 0, 0, 0)
+                assert bool(filters.match_entries(*given)[0]) is predicate.passes(text)
+                view.release()
+
+
+def test_a_program_whose_name_no_record_can_have_finds_nothing(filters: Any) -> None:
+    predicate = compile_sql("ab = '5'")
+    odd = SimpleNamespace(program=predicate.program.replace(b"ab", b"a\x01"), passes=predicate.passes)
+    records = [record_of(b"a\x01\x015\x02"), record_of(b"ab\x015\x02")]
+    assert matched(filters, cast(Predicate, odd), records)[0] == []
+    assert matched(filters, predicate, records)[0] == [1]
+
+
 @pytest.mark.parametrize("magic", [0xDAA320A7, 0xDAA320AB])
 @pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
 def test_properties_are_found_in_every_form_of_a_record(filters: Any, magic: int, sys_flag: int) -> None:
@@ -203,6 +260,18 @@ def test_it_stops_at_the_limits_and_at_the_end_of_the_log_it_was_given(filters: 
     assert matched(filters, one, records, log_min=BASE + 4 * size) == ([5, 7, 9], 10, False)
 
 
+def test_the_time_is_asked_for_between_steps_that_grow_and_ends_the_search(filters: Any) -> None:
+    records = [record_of(encoded({"a": "1"})) for _ in range(1000)]
+    one = compile_sql("a = 1")
+    for lasts, seen in enumerate((8, 24, 56, 120, 248, 376, 504, 632, 760, 888)):
+        looks = iter([False] * lasts + [True])
+        assert matched(filters, one, records, is_over=looks.__next__) == (list(range(seen)), seen, True)
+    looks = iter([False] * 10)
+    assert matched(filters, one, records, is_over=looks.__next__)[1:] == (1000, False)
+    assert next(looks, None) is None
+    assert matched(filters, one, records[:8], is_over=looks.__next__) == (list(range(8)), 8, False), "nobody asks"
+
+
 def test_what_is_no_record_does_not_pass(filters: Any) -> None:
     whole = record_of(encoded({"a": "1"}))
     everything = compile_sql("a IS NULL OR a IS NOT NULL")
@@ -227,10 +296,10 @@ def test_bytes_that_are_no_program_are_refused_by_both_and_nothing_breaks(noise:
             plain_filter._read_program(program)
         except ValueError:
             with pytest.raises(ValueError, match="program"):
-                compiled.match_entries(entries, program, lambda text: True, *limits, log, BASE, 0, 0)
+                compiled.match_entries(entries, program, lambda text: True, None, *limits, log, BASE, 0, 0)
         else:
             chosen, seen, is_full = compiled.match_entries(
-                entries, program, lambda text: True, *limits, log, BASE, 0, 0
+                entries, program, lambda text: True, None, *limits, log, BASE, 0, 0
             )
             assert (len(chosen) in (0, 2), seen, is_full) == (True, 1, False)
 

@@ -49,6 +49,9 @@ NODE = struct.Struct("<iiiiq")
 NAME_COUNT_MAX = 64
 NODE_COUNT_MAX = 4096
 DEPTH_MAX = 200
+# So many entries between two looks at the time: few at first, for a long expression over long properties may take a
+# millisecond a message.
+STEP_FIRST, STEP_MAX = 8, 128
 
 _INT32_MAX = 0x7FFF_FFFF
 _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
@@ -97,6 +100,7 @@ def match_entries(
     entries: Buffer,
     program: bytes,
     ask: Callable[[bytes], bool],
+    is_over: Callable[[], bool] | None,
     log_min: int,
     near_from: int,
     count_max: int,
@@ -111,13 +115,19 @@ def match_entries(
     """Choose as `select_entries` does, by properties instead of tags, and only within `log`.
 
     `count` records of `size` bytes were chosen before. Returns physical offset and size of each that is chosen now, how
-    many entries were seen, and whether the limits were reached. It also ends before an entry that does not lie whole in
-    `log`, whose first byte has the physical offset log_base.
+    many entries were seen, and whether that is all: the limits were reached, or `is_over` said so, which is asked
+    between steps. It also ends before an entry that does not lie whole in `log`, whose first byte has the physical
+    offset log_base.
     """
     read = _read_program(program)
     chosen: list[int] = []
-    seen = 0
+    seen, step, look_at = 0, STEP_FIRST, STEP_FIRST
     for physical_offset, record_size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+        if seen == look_at:
+            if is_over is not None and is_over():
+                return chosen, seen, True
+            step = min(2 * step, STEP_MAX)
+            look_at += step
         if count:
             size_limit, count_limit = near_limits if physical_offset >= near_from else far_limits
             if count >= min(count_max, count_limit) or size + record_size > min(size_max, size_limit):

@@ -24,10 +24,7 @@ from bolide.store.segment import Segment
 PULL_SIZE_MAX = 128 << 20
 _ENTRIES_MIN = 800
 
-# With a sieve: so many entries a step, between which the time is looked at, and so many in all.
-_STEP_COUNT = 128
-_STEP_COUNT_FIRST = 8  # a long expression over long properties may take a millisecond a message
-_SIEVED_MAX = 65_536
+_SIEVED_MAX = 65_536  # entries that one search with a sieve may look at
 _ONE = (0, 1)
 
 
@@ -238,23 +235,21 @@ class Reader:
         sieve: Sieve,
         is_over: Callable[[], bool] | None,
     ) -> Slices:
-        """What passes, a step at a time and a segment of the log at a time."""
+        """What passes, a segment of the log at a time."""
         views: list[memoryview] = []
         size, scanned, count = 0, 0, len(entries) // ENTRY_SIZE
         near_from = self._log.end - self._near_size
         limits = (near_from, count_max, size_max, self._near_limits, self._far_limits)
-        is_gone = is_full = False
-        step_count = _STEP_COUNT_FIRST
-        while scanned < count and not is_full and not (scanned and is_over is not None and is_over()):
-            step = entries[scanned * ENTRY_SIZE : (scanned + step_count) * ENTRY_SIZE]
-            step_count = min(2 * step_count, _STEP_COUNT)
-            view, base = self._log_at(step)
-            chosen, seen, is_full = kernel.match_entries(
-                step, sieve.program, sieve.passes, self._log.start, *limits, view, base, len(views), size
+        is_gone = is_done = False
+        while scanned < count and not is_done and not (scanned and is_over is not None and is_over()):
+            left = entries[scanned * ENTRY_SIZE :]
+            view, base = self._log_at(left)
+            chosen, seen, is_done = kernel.match_entries(
+                left, sieve.program, sieve.passes, is_over, self._log.start, *limits, view, base, len(views), size
             )
             views += self._views(chosen) or ()
             size += sum(chosen[1::2])
-            is_gone = not seen and not is_full
+            is_gone = not seen and not is_done
             scanned += seen + is_gone
         status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else self._nothing(entries[: scanned * ENTRY_SIZE])
         return _answer(queue, PullStatus.FOUND if views else status, views, offset + scanned)
@@ -270,7 +265,9 @@ class Reader:
         limits = (0, 1, PULL_SIZE_MAX, _ONE, _ONE)
         while left:
             view, base = self._log_at(left)
-            chosen, seen, _ = kernel.match_entries(left, sieve.program, sieve.passes, 0, *limits, view, base, 0, 0)
+            chosen, seen, _ = kernel.match_entries(
+                left, sieve.program, sieve.passes, None, 0, *limits, view, base, 0, 0
+            )
             if chosen:
                 return True
             left = left[max(seen, 1) * ENTRY_SIZE :]
