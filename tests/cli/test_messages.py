@@ -104,6 +104,20 @@ def test_without_a_name_server_every_command_says_what_was_tried_and_what_starts
     assert len(done.stderr.splitlines()) <= 3
 
 
+def test_a_reader_who_has_seen_enough_ends_a_command_without_a_word(rocket: Cluster) -> None:
+    run(rocket.namesrv, "send", "Read", given="1\n2\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [*COMMAND, "consume", "Read", "--group", "headless", "--from-beginning"]
+    try:
+        done = subprocess.run(
+            words, stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_S, check=False, env=environment(rocket.namesrv)
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_tail_shows_what_is_sent_from_now_on(rocket: Cluster) -> None:
     rocket.create_topic("Tailed", 2)
     command = [*COMMAND, "tail", "Tailed", "--max-messages", "2", "--output", "json"]

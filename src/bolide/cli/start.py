@@ -77,8 +77,16 @@ def plain_errors(port_options: Mapping[int, str] | None = None) -> Iterator[None
         yield
     except* (BolideError, OSError) as group:
         problems = list(_leaves(group))
+    if any(isinstance(problem, BrokenPipeError) for problem in problems):
+        _stop_writing()
     if problems:
         fail("; ".join(dict.fromkeys(_sentence(problem, port_options or {}) for problem in problems)))
+
+
+def _stop_writing() -> NoReturn:
+    """Whoever read what we print has seen enough (`| head -1`): no error. A connection that breaks is a ClientError."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes there
+    sys.exit(0)
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
