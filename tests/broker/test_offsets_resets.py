@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bolide.broker.offsets import FILE_NAME, parse
 from bolide.protocol.bodies import ConsumeType, MessageModel, ResetOffsets, ResetOffsetsForC
 from bolide.protocol.command import Command
 from bolide.testing import VirtualClock, run
@@ -49,6 +50,33 @@ def test_the_stored_offset_is_that_of_the_time(tmp_path: Path, at_ms: int, offse
             answer = await admin.ask(14, queue_fields("g", "T", 0))
             assert answer.fields["offset"] == str(offset)
             assert broker.offsets.take_reset("g", "T", 0) == offset, "the next pull is to be told"
+
+    run(scenario())
+
+
+def offset_file(root: Path) -> Path:
+    (file,) = root.rglob(FILE_NAME)
+    return file
+
+
+@pytest.mark.parametrize("how", ["reset", "clone"])
+def test_where_an_operator_put_a_group_is_on_disk_when_he_is_told(tmp_path: Path, how: str) -> None:
+    async def scenario() -> None:
+        async with meeting(tmp_path, VirtualClock(START_MS)) as broker, broker.guest() as admin:
+            await prepare(broker)
+            broker.offsets.put("f", "T", 0, 7)
+            if how == "reset":
+                assert moved(await reset(admin, START_MS + 7_000)) == {0: 7, 1: 0}
+            else:
+                fields = {"srcGroup": "f", "destGroup": "g", "topic": "T", "offline": "true"}
+                assert (await admin.ask(314, fields)).code == 0
+            file = offset_file(tmp_path)
+            assert parse(file.read_text()).offset_table["T@g"][0] == 7
+            file.with_name(file.name + ".tmp").mkdir()  # nothing can be written there
+            failed = await reset(admin, START_MS + 2_000)
+            assert failed.code == 1
+            assert "a crash may undo it" in (failed.remark or "")
+            file.with_name(file.name + ".tmp").rmdir()
 
     run(scenario())
 

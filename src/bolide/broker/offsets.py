@@ -8,6 +8,8 @@ from a Java broker of either version. What 5.x derives from it (`groupTopicMap`)
 text is made a slice at a time on the loop: a hundred thousand offsets would hold everybody up for a while, and offsets
 need not be of the same moment, for each stands alone.
 
+Where an operator put a group is another matter: it is in the file before he is told so (`kept`).
+
 A reset puts a group elsewhere while its members still commit where they were. Until the next pull takes it, it is what
 `get` answers, and what they commit is not heard.
 """
@@ -23,9 +25,11 @@ import msgspec
 
 from bolide.broker.keeping import Keeper
 from bolide.clock import Clock
+from bolide.errors import Refusal, StoreError
 from bolide.files import read_whole
 from bolide.protocol.bodies import ConsumerOffsets, DataVersion
 from bolide.protocol.bodies.body import read
+from bolide.protocol.codes import ResponseCode
 
 OffsetTable = dict[str, dict[int, int]]
 FILE_NAME = "consumerOffset.json"
@@ -45,6 +49,7 @@ class Offsets:
         self._clock = clock
         self._is_changed = False
         self._is_slicing = False
+        self._slicing = asyncio.Lock()
         self._resets: OffsetTable = {}
         self.on_reset: list[Callable[[str, str, int], None]] = []  # group, topic, queue id
         self._pulled: OffsetTable = {}
@@ -164,7 +169,20 @@ class Offsets:
             lines = _lines(self.table)
             self._keeper.save(self._path, lambda: _text(self.version, lines))
 
+    async def kept(self) -> None:
+        """Wait until all that is noted is in the file; raises Refusal where it cannot be written."""
+        try:
+            await self._save_in_slices()
+            await self._keeper.saved()
+        except StoreError as problem:
+            remark = f"the offsets are changed, but not on disk, and a crash may undo it: {problem}; then do it again"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from None
+
     async def _save_in_slices(self) -> None:
+        async with self._slicing:
+            await self._slice()
+
+    async def _slice(self) -> None:
         self._step()
         self._is_slicing = True
         version = self.version

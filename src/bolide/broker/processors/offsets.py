@@ -128,7 +128,7 @@ class GroupOffsets:
                 least[queue_id] = _BEYOND_ALL
         return request.command.answer(ResponseCode.SUCCESS, body=CorrectionOffsets(correction_offsets=least).encode())
 
-    def clone(self, request: Request) -> Command:
+    async def clone(self, request: Request) -> Command:
         """314: let one group be where another is."""
         header = CloneGroupOffsetRequest.decode(request.command.fields)
         if self._groups.find(header.destination_group) is None:
@@ -138,6 +138,7 @@ class GroupOffsets:
             is_left = source is not None and source.subscriptions and topic not in source.subscriptions
             if self._topics.find(topic) is not None and (header.is_offline or not is_left):
                 self._offsets.clone(header.source_group, header.destination_group, topic)
+        await self._offsets.kept()
         return request.command.answer(ResponseCode.SUCCESS)
 
 

@@ -69,6 +69,8 @@ class Resets:
             for queue_id, offset in wanted.items():
                 self._offsets.reset(header.group, header.topic, queue_id, offset)
         told_count = await self._tell(header, table)
+        if is_ours:
+            await self._offsets.kept()
         if not told_count and not is_ours:
             remark = f"no member of group {header.group!r} is online: start one, or set useServerSideResetOffset=true"
             raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, remark)
