@@ -23,8 +23,12 @@ from bolide.store.index import Index
 from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
 
+_ENTRY = struct.Struct(">qiq")
+_NO_ENTRY = (0, 0, 0)
+_PRE_BLANK = _ENTRY.unpack(PRE_BLANK)
 _STRETCH = 16 << 20
 _DOUBTS_MAX = 100  # of one queue: more of them say nothing more
+_CHUNK = bytes(ENTRY_SIZE << 16)  # most of a young store is reserved and empty: that is passed over in one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ class Verification:
         """The log ends here: nothing may follow."""
         file = str(self._log.home(base) / segment_name(base))
         view = self._log.open(base).view
-        if any(view[at:]):
+        if next(_written_chunks(view, at), None) is not None:
             yield Finding(file, at, "neither a whole record nor the end of the log")
         for later in self._log.bases:
             if later > base and any(self._log.open(later).view[:8]):
@@ -159,15 +163,22 @@ class Verification:
         queue = self._queue(key)
         end = self._ends.get(key, 0) * ENTRY_SIZE
         for base in queue.bases:
-            view = queue.open(base).view
-            for at in range(max(end - base, 0), len(view), ENTRY_SIZE):
-                entry = view[at : at + ENTRY_SIZE]
-                physical_offset, size, _ = struct.unpack(">qiq", entry)
-                is_gone = size > 0 and physical_offset < self._log.start
-                if any(entry) and entry != PRE_BLANK and not is_gone:
+            for start, chunk in _written_chunks(queue.open(base).view, max(end - base, 0)):
+                found = self._stray_entry(chunk)
+                if found is not None:
+                    at, physical_offset = start + found[0], found[1]
                     what = f"entry {(base + at) // ENTRY_SIZE}: the log has nothing for it at {physical_offset}"
                     yield Finding(str(queue.directory / segment_name(base)), at, what)
                     return
+
+    def _stray_entry(self, entries: bytes) -> tuple[int, int] | None:
+        """The first entry that should not be there: its position, and where it points."""
+        for number, (physical_offset, size, tag_hash) in enumerate(_ENTRY.iter_unpack(entries)):
+            is_gone = size > 0 and physical_offset < self._log.start
+            is_blank = (physical_offset, size, tag_hash) in (_NO_ENTRY, _PRE_BLANK)
+            if not is_blank and not is_gone:
+                return number * ENTRY_SIZE, physical_offset
+        return None
 
     def _has_record(self, physical_offset: int) -> bool:
         """Whether a record begins there; what is gone from the log is not missed."""
@@ -201,6 +212,14 @@ class Verification:
         for key in sorted(missing, key=lambda key: key[4:]):
             hashed, physical_offset = struct.unpack(">iq", key)
             yield Finding(str(config.root / "index"), 0, f"key {hashed} of the record at {physical_offset} is missing")
+
+
+def _written_chunks(view: memoryview, at: int) -> Iterator[tuple[int, bytes]]:
+    """The parts of a file from a place on that are not all zeros, each with its position."""
+    for start in range(at, len(view), len(_CHUNK)):
+        chunk = bytes(view[start : start + len(_CHUNK)])
+        if chunk != _CHUNK[: len(chunk)]:
+            yield start, chunk
 
 
 def known_topics(root: Path) -> set[str] | None:
