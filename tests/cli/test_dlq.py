@@ -43,7 +43,7 @@ def rocket() -> Iterator[Cluster]:
 @pytest.mark.feature("F248")
 def test_the_groups_with_dead_letters_are_listed_and_each_letter_is_shown_with_its_cause(rocket: Cluster) -> None:
     (rows,) = test_messages.told(rocket.namesrv, "dlq", "list")
-    assert [(row["group"], row["dead letters"]) for row in rows] == [("payments", 3)]
+    assert [(row["group"], row["dead_letters"]) for row in rows] == [("payments", 3)]
     (letters,) = told(rocket.namesrv, "dlq", "show", "payments")
     assert sorted(letter["reason"] for letter in letters) == [f"no account for {n}" for n in (10, 20, 30)]
     assert {letter["topic"] for letter in letters} == {"Payments"}
@@ -55,7 +55,7 @@ def test_the_groups_with_dead_letters_are_listed_and_each_letter_is_shown_with_i
     assert "no account for 20" in table
     assert "for 10" not in table
     (groups,) = told(rocket.namesrv, "group", "list")
-    assert [row["dead letters"] for row in groups if row["group"] == "payments"] == [3]
+    assert [row["dead_letters"] for row in groups if row["group"] == "payments"] == [3]
 
 
 def test_resending_wants_to_know_which_and_can_be_tried_dry(rocket: Cluster) -> None:

@@ -194,7 +194,7 @@ def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     told(rocket.namesrv, "send", "Grouped", given="a\nb\nc\n")
     told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--from-beginning", "--max-messages", "3")
     (rows,) = told(rocket.namesrv, "group", "list")
-    row = {"group": "movers", "members": 0, "behind": 0, "of it retries": 0, "dead letters": 0, "subscriptions": ""}
+    row = {"group": "movers", "members": 0, "behind": 0, "retries_behind": 0, "dead_letters": 0, "subscriptions": ""}
     assert row in rows
     (rows,) = told(rocket.namesrv, "group", "progress", "movers")
     assert sum(row["offset"] for row in rows if row["topic"] == "Grouped") == 3

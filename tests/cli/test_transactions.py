@@ -46,7 +46,7 @@ def test_open_transactions_are_listed_and_decided_ones_are_not(rocket: Cluster) 
     assert [(row["topic"], row["group"], row["keys"], row["checks"]) for row in rows] == [
         ("Transfers", "transfers", "t-open", 0)
     ]
-    assert rows[0]["age s"] >= 0
+    assert rows[0]["age_s"] >= 0
     assert listed(rocket.namesrv, "--group", "another") == []
     shown = run(rocket.namesrv, "transaction", "list")
     assert rows[0]["id"] in shown.output
@@ -81,7 +81,7 @@ def test_what_was_given_up_is_shown_and_taken_up_again() -> None:
         (row,) = listed(rocket.namesrv, "--given-up")
         assert (row["id"], row["checks"]) == (transaction.id, 2)
         answers.append(bolide.Outcome.COMMIT)
-        done = run(rocket.namesrv, "transaction", "resume", row["broker's id"])
+        done = run(rocket.namesrv, "transaction", "resume", row["offset_id"])
         assert (done.exit_code, done.output.partition(";")[0]) == (0, "1 taken up again")
         oldest = bolide.StartFrom.oldest()
         with bolide.Consumer("g", "Transfers", rocket.namesrv, start_from=oldest) as consumer:

@@ -99,7 +99,8 @@ class TransactionCalls(DeadLetterCalls, ABC):
         found = parse_offset_id(offset_id)
         if found is None:
             raise ClientError(
-                f"{offset_id!r} is not a broker's id of a message; `bolide transaction list --given-up` shows them"
+                f"{offset_id!r} is no offset id (a broker's id of a message); "
+                "`bolide transaction list --given-up` shows them"
             )
         header = ResumeCheckHalfMessageRequest(topic=CHECK_EXHAUSTED_TOPIC, message_id=offset_id)
         command = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields=header.encode())

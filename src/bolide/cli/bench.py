@@ -213,7 +213,7 @@ def consume(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Read what lies in a topic, each message acknowledged; ends when nothing more comes."""
+    """Read what lies in a topic; ends when nothing more comes."""
     with plain_errors():
         tally, size = uvloop.run(_consume(namesrv or DEFAULT_NAMESRV, topic, group, count, seconds, output))
     _tell(tally, size, output)
@@ -252,7 +252,7 @@ def latency(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """From the send to the handler of a consumer that waits, at a steady rate."""
+    """From the send to the handler, at a steady rate."""
     with plain_errors():
         tally = uvloop.run(_latency(namesrv or DEFAULT_NAMESRV, topic, size, rate, count, seconds, output))
     _tell(tally, size, output)

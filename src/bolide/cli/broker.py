@@ -11,8 +11,8 @@ from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     StopSignal,
+    pairs_of,
     reachable,
-    read_assignments,
     read_file,
     run_command,
     run_until_done,
@@ -80,7 +80,7 @@ def read_broker_settings(options: argparse.Namespace, root: str) -> dict[str, st
     if options.data is not None:
         # The directory holds all of it: a log that the file keeps elsewhere would not belong to its queues.
         settings = {key: value for key, value in settings.items() if not key.startswith("storePath")}
-    settings |= read_assignments(options.assignments)
+    settings |= pairs_of("--set", options.assignments)
     given = {"bindAddress": options.host, "listenPort": options.port, "storePathRootDir": options.data}
     settings |= {key: value for key, value in given.items() if value is not None}
     directory = Path(settings.get("storePathRootDir", root))

@@ -4,7 +4,7 @@ from bolide.cli.output import Format, Namesrv, Output, ask, show
 
 
 def cluster(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """All brokers: where they are, what they run, and how much goes through them."""
+    """All brokers: where they are, what they run, how busy."""
     rows = ask(namesrv, lambda admin: admin.brokers())
     table = [
         {
@@ -13,8 +13,8 @@ def cluster(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
             "id": row.broker_id,
             "address": row.address,
             "version": row.version if row.is_reachable else "does not answer",
-            "in/s": row.put_rate,
-            "out/s": row.got_rate,
+            "in_per_s": row.put_rate,
+            "out_per_s": row.got_rate,
         }
         for row in rows
     ]

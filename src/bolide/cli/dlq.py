@@ -29,7 +29,7 @@ Until = Annotated[str | None, typer.Option(help="only those that died before thi
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """The groups that have dead letters, how many, and when the newest died."""
     rows = ask(namesrv, lambda admin: admin.dead_letter_groups())
-    table = [{"group": row.group, "dead letters": row.count, "newest": moment(row.last_ms)} for row in rows]
+    table = [{"group": row.group, "dead_letters": row.count, "newest": moment(row.last_ms)} for row in rows]
     show(table, output, empty="no dead letters: every message was consumed, or is still being tried")
 
 

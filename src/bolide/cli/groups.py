@@ -11,11 +11,13 @@ from bolide.admin.backtracking import Move, Target
 from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment, span, span_ms, time_ms
+from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
 
 app = typer.Typer(help="Consumer groups: who, how far, how retried, and moving them.", no_args_is_help=True)
 Group = Annotated[str, typer.Argument(help="the consumer group")]
+_LISTED = "`bolide group list` shows those there are"
 
 
 @app.command("list")
@@ -27,8 +29,8 @@ def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
             "group": row.group,
             "members": row.member_count,
             "behind": row.behind,
-            "of it retries": row.retry_behind,
-            "dead letters": row.dead_count,
+            "retries_behind": row.retry_behind,
+            "dead_letters": row.dead_count,
             "subscriptions": "conflict" if row.has_conflict else "alike" if row.member_count else "",
         }
         for row in rows
@@ -76,7 +78,7 @@ def _progress_table(rows: list[ProgressRow]) -> list[dict[str, object]]:
             "offset": row.consumer_offset,
             "end": row.broker_offset,
             "behind": row.behind,
-            "last consumed": moment(row.last_consumed_ms),
+            "last_consumed": moment(row.last_consumed_ms),
         }
         for row in rows
     ]
@@ -147,9 +149,9 @@ def _policy(listed: str | None, growing: str) -> RetryPolicy:
 def _config_row(config: GroupConfig) -> dict[str, object]:
     return {
         "group": config.group_name,
-        "may consume": config.consume_enable,
+        "may_consume": config.consume_enable,
         "retries": config.retry_max_times if config.retry_queue_nums > 0 else 0,
-        "retry queues": config.retry_queue_nums,
+        "retry_queues": config.retry_queue_nums,
         "delays": _said(config.group_retry_policy),
     }
 
@@ -200,22 +202,19 @@ def clone(
 
     async def copy(admin: Admin) -> list[ProgressRow]:
         if not await admin.group_progress(source):
-            return []
+            raise ClientError(f"group {source} has read nothing that could be copied; {_LISTED}")
         await admin.clone_group(source, destination, topic)
         return await admin.group_progress(destination)
 
-    rows = ask(namesrv, copy)
-    show(
-        _progress_table(rows),
-        output,
-        empty=f"group {source} has read nothing that could be copied; `bolide group list` shows those there are",
-    )
+    show(_progress_table(ask(namesrv, copy)), output, empty=f"{source} is nowhere in {topic}: nothing was copied")
 
 
 def _move(namesrv: str | None, group: str, topic: str, target: Target, output: Output, *, is_dry: bool) -> None:
     at, offset, queue = target.time_ms, target.offset, target.queue
 
     async def move(admin: Admin) -> list[Move]:
+        if group not in await admin.groups():
+            raise ClientError(f"group {group} does not exist; {_LISTED}, and `bolide group set {group}` makes it")
         plan = await admin.plan_reset(group, topic, at, offset=offset, queue=queue)
         if is_dry:
             return plan

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bolide.admin.admin import Admin
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
-from bolide.cli.spark import Master, Settings, settings_of
-from bolide.cli.start import fail, plain_errors
+from bolide.cli.spark import Master, Settings
+from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
 from bolide.cli.times import time_ms
@@ -71,7 +71,7 @@ def job(
         demand_spark()
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("starting Spark", total=None)
-            with begun(f"bolide lake {name}", master, **settings_of(settings)) as spark, plain_tasks():
+            with begun(f"bolide lake {name}", master, **pairs_of("--conf", settings)) as spark, plain_tasks():
                 bar.update(task, description=name)
                 yield spark, lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -111,7 +111,7 @@ def export(
     settings: Settings = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Add to a directory of Parquet files what came since the last time, by topic and date."""
+    """Add what is new to Parquet files, by topic and date."""
     source = before_spark(lambda: source_of(namesrv, stores, topics, None, None))
     if compression not in ("zstd", "snappy", "none"):
         fail(f"--compression {compression}: may be zstd, snappy or none")
@@ -137,7 +137,10 @@ def audit(
     settings: Settings = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Every record, queue entry and key of a stopped store against its log; exits with 1 if something does not fit."""
+    """Check a stopped store: records, queue entries and keys.
+
+    Exits with 1 if something does not fit its log.
+    """
     kept = before_spark(lambda: config_for(directory, config))
     with job("audit", master, settings) as (spark, tell):
         from bolide.spark.jobs.audit import audit as run
@@ -148,11 +151,11 @@ def audit(
             found = run(spark, kept, tell=tell)
     if dry_run:
         row = {
-            "log files": len(scope.log_files),
-            "log bytes": sum(file.size for file in scope.log_files),
+            "log_files": len(scope.log_files),
+            "log_bytes": sum(file.size for file in scope.log_files),
             "tasks": len(scope.parts),
             "queues": len(scope.queues),
-            "index files": len(scope.index_files),
+            "index_files": len(scope.index_files),
         }
         show([row], output, empty="")
         return
@@ -175,7 +178,7 @@ def rebuild(
     settings: Settings = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Make the consume queues and the index of a stopped store again from its log."""
+    """Make queues and index of a stopped store from its log."""
     kept = before_spark(lambda: config_for(directory, config))
     with job("rebuild", master, settings) as (spark, tell):
         from bolide.spark.jobs.rebuild import rebuild as run
@@ -237,7 +240,7 @@ def replay(
     settings: Settings = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Send messages of a lake, of store files or dead letters to a topic again."""
+    """Send a lake, store files or dead letters to a topic again."""
     if dead_letters:
         topics = [dead_letter_topic(dead_letters)]
     where = before_spark(lambda: where_of(namesrv, stores, lake, topics, since, until))
@@ -266,7 +269,7 @@ def stats(
     settings: Settings = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Traffic by topic, tag and minute, sizes, delays, lag, retries and dead letters."""
+    """Traffic, sizes, delays, lag, retries and dead letters."""
     where = before_spark(lambda: where_of(namesrv, stores, lake, topics, since, until))
     with job("stats", master, settings) as (spark, tell):
         from bolide.spark.jobs.frames import messages

@@ -9,10 +9,10 @@ import sys
 from importlib import import_module
 
 SERVERS = {
-    "up": "Run a name server and a broker in one process, for this machine: the way in.",
-    "broker": "Run a broker: it takes messages, keeps them, and hands them out.",
-    "filtersrv": "Run a filter server beside a broker: it runs filters that consumers upload.",
-    "namesrv": "Run a name server: brokers register here, clients ask here where topics are.",
+    "up": "Run a name server and a broker for this machine: the way in.",
+    "broker": "Run a broker: it keeps messages and hands them out.",
+    "filtersrv": "Run a filter server beside a broker, for filters in Python.",
+    "namesrv": "Run a name server: it tells clients where topics are.",
 }
 
 

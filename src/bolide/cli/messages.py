@@ -13,7 +13,7 @@ import typer
 from bolide import Consumer, MessageQueue, Producer, Receipt, Received, Sql, StartFrom
 from bolide.aio import PullConsumer
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
-from bolide.cli.start import fail, plain_errors
+from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.times import span_ms, time_ms
 from bolide.client.options import When
 
@@ -45,14 +45,13 @@ def send(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Send a message, a file, or the lines of standard input; at once, or to be delivered later."""
+    """Send a message, a file or lines of text, now or for later."""
     when = _when(delay, deliver_at, delay_level)
     with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
+        own = pairs_of("--property", properties)
         count = 0
         for content in _bodies(body, file):
-            receipt = producer.send(
-                topic, content, tags=tags, keys=keys or (), properties=_pairs(properties or []), shard=shard, **when
-            )
+            receipt = producer.send(topic, content, tags=tags, keys=keys or (), properties=own, shard=shard, **when)
             count += 1
             row = {
                 "id": receipt.msg_id,
@@ -108,16 +107,6 @@ def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
                 yield content
 
 
-def _pairs(texts: Iterable[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            fail(f"--property {text}: must be name=value")
-        pairs[name] = value
-    return pairs
-
-
 def consume(
     topic: Annotated[str, typer.Argument(help="which topic")],
     group: Annotated[str, typer.Option(help="the consumer group, which remembers how far it has come")] = "bolide-cli",
@@ -130,7 +119,7 @@ def consume(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Print messages as they come, as a member of a group, until Ctrl-C."""
+    """Print messages as they come, as a member of a group."""
     start = StartFrom.oldest() if from_beginning else StartFrom.newest()
     with plain_errors():
         topics = {topic: _wanted(expression, sql)}
@@ -154,7 +143,7 @@ def tail(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Print what is sent from now on, without being part of any group."""
+    """Print what is sent from now on, without a group."""
     with plain_errors():
         asyncio.run(_tail(topic, _wanted(expression, sql), max_messages, namesrv or DEFAULT_NAMESRV, output))
 
@@ -236,7 +225,7 @@ def run(
     sys.path.insert(0, "")
     try:
         import_module(module)
-    except ModuleNotFoundError as problem:
+    except (ImportError, SyntaxError) as problem:
         fail(f"module {module} cannot be imported: {problem}")
     with plain_errors():
         handlers.run(namesrv or DEFAULT_NAMESRV)

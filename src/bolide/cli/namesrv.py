@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
+    pairs_of,
     reachable,
-    read_assignments,
     read_file,
     run_command,
     run_until_done,
@@ -42,7 +42,7 @@ def _read_config(options: argparse.Namespace) -> "NamesrvConfig":
     from bolide.namesrv.config import read_config
 
     settings = read_file(options.file) if options.file is not None else {}
-    settings |= read_assignments(options.assignments)
+    settings |= pairs_of("--set", options.assignments)
     if options.host is not None:
         settings["bindAddress"] = options.host
     if options.port is not None:

@@ -51,7 +51,10 @@ def ask(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]
 
 
 def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str) -> None:
-    """Print rows that have the same columns; `empty` says what it means that there are none."""
+    """Print rows that have the same columns; `empty` says what it means that there are none.
+
+    A column `last_stored` is that in JSON, for programs, and `last stored` at the head of a table.
+    """
     found = list(rows)
     if output is Output.JSON:
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -63,7 +66,9 @@ def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str) ->
     for name, value in found[0].items():
         # On a narrow terminal texts go on in the next line; numbers stay whole, and nothing is cut off.
         is_number = isinstance(value, int | float)
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        table.add_column(
+            name.replace("_", " "), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+        )
     for row in found:
         table.add_row(*(_cell(value) for value in row.values()))
     # Into a pipe every row is a line: a program reads it.

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bolide import __version__
-from bolide.cli.start import fail, plain_errors
+from bolide.cli.start import pairs_of, plain_errors
 from bolide.spark.session import begun
 
 Master = Annotated[
@@ -20,16 +20,6 @@ Master = Annotated[
 Settings = Annotated[list[str] | None, typer.Option("--conf", help="a setting of Spark's, name=value; may be repeated")]
 
 
-def settings_of(pairs: list[str] | None) -> dict[str, str]:
-    settings = {}
-    for pair in pairs or []:
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            fail(f"--conf {pair}: write name=value")
-        settings[name] = value
-    return settings
-
-
 def spark_shell(
     script: Annotated[Path | None, typer.Argument(help="a Python file to run instead of asking", exists=True)] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="what the file finds in sys.argv")] = None,
@@ -37,10 +27,13 @@ def spark_shell(
     master: Master = None,
     settings: Settings = None,
 ) -> None:
-    """Python with Spark ready: `spark` is a session that knows the formats bolide and bolide-store."""
+    """Python with Spark ready in `spark`.
+
+    It is a tuned session that knows the formats bolide and bolide-store.
+    """
     with contextlib.ExitStack() as stack:
         with plain_errors():
-            spark = stack.enter_context(begun("bolide spark-shell", master, **settings_of(settings)))
+            spark = stack.enter_context(begun("bolide spark-shell", master, **pairs_of("--conf", settings)))
         if script is not None:
             sys.argv = [str(script), *(arguments or [])]
             runpy.run_path(str(script), {"spark": spark}, "__main__")

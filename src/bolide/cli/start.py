@@ -118,15 +118,15 @@ def read_file(path: Path) -> dict[str, str]:
         return read_properties(content.decode("latin-1"))
 
 
-def read_assignments(assignments: list[str]) -> dict[str, str]:
-    """The settings of `--set key=value`."""
-    settings = {}
-    for assignment in assignments:
-        key, separator, value = assignment.partition("=")
-        if not separator or not key.strip():
-            raise ConfigError("--set", assignment, "must be key=value")
-        settings[key.strip()] = value
-    return settings
+def pairs_of(option: str, texts: list[str] | None) -> dict[str, str]:
+    """The values of an option that may be repeated, as `--set name=value`."""
+    pairs = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(option, text, "must be name=value")
+        pairs[name.strip()] = value
+    return pairs
 
 
 def set_up_logs(level: str) -> None:

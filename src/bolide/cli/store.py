@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from bolide.cli.output import Format, Output
+from bolide.cli.output import Format, Output, show
 from bolide.cli.start import fail, plain_errors, read_file
+from bolide.cli.times import moment
 from bolide.model.message import StoredMessage
 from bolide.settings import build
 from bolide.store.config import StoreConfig
@@ -60,12 +60,15 @@ def inspect(
     if as_json or output is Output.JSON:
         _print_json(summary)
         return
-    console = Console()
-    console.print(f"{directory}: {summary['health']}, log {summary['log_start']} to {summary['log_end']}")
-    console.print("checkpoint: " + ", ".join(f"{name} {value}" for name, value in summary["checkpoint"].items()))
-    console.print(_table("log segments", summary["segments"]))
-    console.print(_table("queues", summary["queues"]))
-    console.print(_table("index files", summary["index"]))
+    typer.echo(f"{directory}: {summary['health']}, log {summary['log_start']} to {summary['log_end']}")
+    for title, rows in (
+        ("checkpoint", [summary["checkpoint"]]),
+        ("log segments", summary["segments"]),
+        ("queues", summary["queues"]),
+        ("index files", summary["index"]),
+    ):
+        typer.echo(f"\n{title}")
+        show(map(_readable, rows), output, empty="none")
 
 
 @app.command()
@@ -123,16 +126,15 @@ def _as_text(record: StoredMessage) -> str:
     body = record.body[:200].decode("utf-8", "backslashreplace")
     more = f" … {len(record.body)} bytes" if len(record.body) > 200 else ""
     properties = " ".join(f"{name}={value}" for name, value in record.properties.items())
-    return f"{record.queue_offset} at {record.physical_offset} stored {record.stored_at} [{properties}] {body}{more}"
+    place = f"{record.queue_offset} at {record.physical_offset} stored {moment(record.stored_at)}"
+    return f"{place} [{properties}] {body}{more}"
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in rows[0] if rows else ["none"]:
-        table.add_column(name.replace("_", " "))
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    return table
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for people: times as they are said, not counted."""
+    return {
+        name.removesuffix("_ms"): moment(value or 0) if name.endswith("_ms") else value for name, value in row.items()
+    }
 
 
 def _print_json(document: object) -> None:

@@ -46,7 +46,7 @@ def show_(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE) 
             "min": row.min_offset,
             "max": row.max_offset,
             "messages": row.max_offset - row.min_offset,
-            "last stored": moment(row.last_update_ms),
+            "last_stored": moment(row.last_update_ms),
         }
         for row in rows
     ]

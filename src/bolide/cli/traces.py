@@ -20,7 +20,10 @@ def trace(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Who sent a message, where it is stored, and what each group made of it; clients tell it with trace=True."""
+    """Who sent a message and what each group made of it.
+
+    Producers and consumers that were made with trace=True tell it.
+    """
 
     async def look(admin: Admin) -> list[MessageTrace]:
         # It is made with the first record that is told.
@@ -58,11 +61,11 @@ def _show(trace: MessageTrace) -> None:
     rows = [
         {
             "at": moment(step.at_ms),
-            "after ms": step.at_ms - begun_ms,
+            "after_ms": step.at_ms - begun_ms,
             "what": step.what,
             "group": step.group,
             "client": step.client,
-            "cost ms": step.cost_ms,
+            "cost_ms": step.cost_ms,
             "attempt": step.attempt,
             "status": step.status,
             "where": step.where,

@@ -10,7 +10,7 @@ from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.cli.times import moment
 from bolide.clock import SystemClock
 
-app = typer.Typer(help="Transactions: list what is undecided, resume what was given up.", no_args_is_help=True)
+app = typer.Typer(help="Transactions: list the undecided, resume the given up.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -40,10 +40,10 @@ def list_(
             "group": each.group,
             "keys": " ".join(each.message.keys),
             "begun": moment(each.message.born_at),
-            "age s": (now_ms - each.message.born_at) // 1000,
+            "age_s": (now_ms - each.message.born_at) // 1000,
             "checks": each.check_count,
             "broker": each.broker_name,
-            "broker's id": each.offset_id,
+            "offset_id": each.offset_id,
         }
         for each in ask(namesrv, look)
     ]
@@ -53,7 +53,7 @@ def list_(
 
 @app.command()
 def resume(
-    ids: Annotated[list[str], typer.Argument(help="the broker's ids, as `list --given-up` shows them")],
+    ids: Annotated[list[str], typer.Argument(help="offset ids, as `list --given-up` shows them")],
     namesrv: Namesrv = None,
 ) -> None:
     """Have transactions that were given up asked about again, from the first question on."""

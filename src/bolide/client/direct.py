@@ -21,7 +21,7 @@ from bolide.kernel.plain_client import Item, ReceiptRow
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.command import FRAME_SIZE_MAX, Command, read_commands
-from bolide.remoting.address import split_address
+from bolide.remoting.address import reason_of, split_address
 
 REST_MAX_S = 60.0
 _READ_SIZE = 4096
@@ -39,7 +39,7 @@ class Line:
         try:
             self._socket = socket.create_connection(split_address(address), timeout_s)
         except OSError as problem:
-            raise ConnectError(f"{address}: {problem}") from problem
+            raise ConnectError(f"{address}: {reason_of(problem)}") from problem
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(None)
 

@@ -1,6 +1,9 @@
 """Addresses as RocketMQ writes them: `host:port`, split at the last colon, so a bare IPv6 address is a host too."""
 
 import ipaddress
+import os
+import socket
+import ssl
 from typing import Any
 
 from bolide.errors import ConfigError
@@ -14,6 +17,13 @@ def split_address(text: str) -> tuple[str, int]:
     if host[0] == "[" and host[-1] == "]":
         host = host[1:-1]
     return host, int(port)
+
+
+def reason_of(problem: OSError) -> str:
+    """Why there is no connection, in the system's words: loops put its number and the address around them."""
+    if problem.errno is None or isinstance(problem, ssl.SSLError | socket.gaierror):
+        return problem.strerror or str(problem)
+    return os.strerror(problem.errno)
 
 
 def join_address(sockaddr: Any) -> str:

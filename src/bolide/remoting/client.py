@@ -20,7 +20,7 @@ from bolide.clock import Clock
 from bolide.errors import ConnectError, Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
-from bolide.remoting.address import split_address
+from bolide.remoting.address import reason_of, split_address
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
@@ -202,7 +202,7 @@ class Client:
             # Accepting and hanging up without a word is a failure too: a port without its server behind it.
             self._note_end(line, "hung up without a word" if session.has_left and not session.read_count else "")
         except OSError as problem:
-            self._note_end(line, str(problem) or f"no connection within {self._config.connect_timeout_ms} ms")
+            self._note_end(line, reason_of(problem) or f"no connection within {self._config.connect_timeout_ms} ms")
         finally:
             if line.session is session:
                 line.session = None

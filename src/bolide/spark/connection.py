@@ -15,7 +15,7 @@ from bolide import kernel
 from bolide.client.signing import Signing
 from bolide.errors import ConnectError, ConnectionLost, ProtocolError, RequestTimeout
 from bolide.protocol.command import FRAME_SIZE_MAX, RESPONSE_FLAG, Command, encode_commands, read_commands
-from bolide.remoting.address import split_address
+from bolide.remoting.address import reason_of, split_address
 from bolide.remoting.tls import connecting_context
 from bolide.spark.options import ClusterOptions
 
@@ -49,7 +49,7 @@ class Connection:
             context = connecting_context(options.connect)
             self._socket = plain if context is None else context.wrap_socket(plain)
         except OSError as problem:
-            raise ConnectError(f"{address}: {problem}") from problem
+            raise ConnectError(f"{address}: {reason_of(problem)}") from problem
 
     def fileno(self) -> int:
         return self._socket.fileno()
