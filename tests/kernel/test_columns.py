@@ -222,6 +222,19 @@ def test_a_body_that_changed_is_noticed_where_it_is_checked(kernel):
 
 
 @kernels
+def test_a_body_that_nobody_asked_for_is_not_read(kernel):
+    """A log is mostly of other topics; but what decides about a record has to be believed."""
+    log = bytearray(laid(record("Other", body=b"tea for two", properties=b"TAGS\x01x\x02"), record(), record()))
+    log[log.index(b"tea")] ^= 1
+    for passing in ({"topics": {b"T"}}, {"tags": {b"y"}}, {"from_ms": START_MS + 6}, {"until_ms": START_MS}):
+        taken = 2 if "topics" in passing else 0
+        assert spread(kernel, bytes(log), ["body"], **passing)[1:] == (taken, [], 3, len(log), AT_END), passing
+    assert spread(kernel, bytes(log), ["body"], topics={b"Other"})[1:] == (0, [], 0, 0, AT_INVALID)
+    log[log.index(b"Other") + 4] = 0
+    assert spread(kernel, bytes(log), ["body"], topics={b"T"})[1:] == (0, [], 0, 0, AT_INVALID)
+
+
+@kernels
 def test_compressed_bodies_are_named(kernel):
     log = laid(record(), record(sys_flag=0x301), record(sys_flag=0x1))
     assert spread(kernel, log)[2] == [1, 2]

@@ -347,7 +347,7 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
     cdef _Rows rows = _Rows()
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t at = position, stop = end, given_base = physical_base, from_time = from_ms, until_time = until_ms
-    cdef int64_t base = given_base, taken_size = 0, size_limit = size_max, row_limit = row_count_max, seen = 0
+    cdef int64_t base = given_base, here = 0, taken_size = 0, size_limit = size_max, row_limit = row_count_max, seen = 0
     cdef int checked = check, reason = AT_END, bits = 0
     cdef const uint8_t* start
     cdef Record* record
@@ -367,13 +367,16 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
         while at < stop and rows.count < row_limit and taken_size < size_limit:
             if given_base < 0 and limit - at >= 36:
                 base = <int64_t>get64(start + at + 28) - at
-            reason = read_record(start, at, limit, base, checked, row)
+            reason = read_record(start, at, limit, base, 0, row)
+            if reason == FOUND and checked and not has_whole_texts(start, row, base):
+                reason = AT_INVALID
             if reason != FOUND:
                 break
             reason = AT_END
             if row[5] & INNER_BATCH:
                 reason = AT_INNER_BATCH
                 break
+            here = at
             seen += 1
             at += row[1]
             prefetch(start + at)
@@ -400,8 +403,14 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
                 if rows.tags != NULL and not (record.labels.tags.size and is_among(record.labels.tags, rows.tags, rows.tag_count)):
                     rows.count -= 1
                     continue
-                if bits & PROPERTIES:
-                    rows.take_pairs(record, labels)
+            if checked and not has_whole_body(start, here, row, checked):
+                rows.count -= 1
+                seen -= 1
+                at = here
+                reason = AT_INVALID
+                break
+            if bits & PROPERTIES:
+                rows.take_pairs(record, labels)
             taken_size += row[1]
         packed = [i for i in range(rows.count) if get32(rows.records[i].at + 36) & COMPRESSED]
         return [column_of(rows, name) for name in wanted], rows.count, packed, seen, at, reason

@@ -17,9 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from bolide.kernel.plain_records import (
     AT_END,
     AT_INNER_BATCH,
+    AT_INVALID,
     INNER_BATCH,
+    UNCHECKED,
     Buffer,
     Row,
+    has_whole_body,
+    has_whole_texts,
     properties_of,
     read_record,
 )
@@ -52,40 +56,49 @@ def spread_records(
 ) -> tuple[list[Column], int, list[int], int, int, int]:
     """Spread the records that begin in log[position:end] into the wanted columns.
 
-    Rows are those of the topics and tags (None is all) that were stored from from_ms and before until_ms. Ends early
-    with AT_END after row_count_max rows or size_max bytes of records with a row. Returns the columns, how many rows,
-    which of them have a compressed body, how many records were seen, where it ended and why.
+    Rows are those of the topics and tags (None is all) that were stored from from_ms and before until_ms. What decides
+    about a row is checked of every record, its checksums only if it becomes one: a log is mostly of other topics. Ends
+    early with AT_END after row_count_max rows or size_max bytes of records with a row. Returns the columns, how many
+    rows, which of them have a compressed body, how many records were seen, where it ended and why.
     """
     rows: list[Found] = []
     seen, taken_size, reason = 0, 0, AT_END
     has_labels = tags is not None or not _PROPERTY_COLUMNS.isdisjoint(wanted)
     while position < end and len(rows) < row_count_max and taken_size < size_max:
-        row = _read(log, position, physical_base, check)
+        base = _base_of(log, position) if physical_base < 0 else physical_base
+        row = read_record(log, position, len(log), base, UNCHECKED)
         if not isinstance(row, tuple):
             reason = row
+            break
+        if check and not has_whole_texts(log, row, base):
+            reason = AT_INVALID
             break
         if row[5] & INNER_BATCH:
             reason = AT_INNER_BATCH
             break
-        seen += 1
-        position += row[1]
         topic = _text(log, row[14], row[15])
         is_hidden = physical_base >= 0 and row[5] & _HIDDEN
-        if is_hidden or not from_ms <= row[7] < until_ms or (topics is not None and topic not in topics):
-            continue
-        pairs = properties_of(_text(log, row[16], row[17])) if has_labels else {}
-        if tags is not None and pairs.get(b"TAGS") not in tags:
-            continue
-        rows.append((row, topic, pairs))
-        taken_size += row[1]
+        is_wanted = not is_hidden and from_ms <= row[7] < until_ms and (topics is None or topic in topics)
+        pairs = properties_of(_text(log, row[16], row[17])) if has_labels and is_wanted else {}
+        is_wanted = is_wanted and (tags is None or pairs.get(b"TAGS") in tags)
+        if check and is_wanted and not has_whole_body(log, position, row, check):
+            reason = AT_INVALID
+            break
+        seen += 1
+        position += row[1]
+        if is_wanted:
+            rows.append((row, topic, pairs))
+            taken_size += row[1]
     packed = [number for number, (row, _, _) in enumerate(rows) if row[5] & _COMPRESSED]
     return [_COLUMNS[name](log, rows) for name in wanted], len(rows), packed, seen, position, reason
 
 
-def _read(log: Buffer, position: int, physical_base: int, check: int) -> Row | int:
-    if physical_base < 0 and len(log) - position >= _FIXED_SIZE:
-        physical_base = struct.unpack_from(">q", log, position + 28)[0] - position
-    return read_record(log, position, len(log), physical_base, check)
+def _base_of(log: Buffer, position: int) -> int:
+    """The physical base by which the record there lies where it says."""
+    if len(log) - position < _FIXED_SIZE:
+        return UNPLACED
+    at: int = struct.unpack_from(">q", log, position + 28)[0]
+    return at - position
 
 
 def _text(log: Buffer, at: int, size: int) -> bytes:

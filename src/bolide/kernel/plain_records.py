@@ -261,7 +261,7 @@ def read_record(log: Buffer, position: int, end: int, physical_base: int, check:
         return AT_BLANK
     if magic not in (MAGIC_V1, MAGIC_V2) or not _SIZE_MIN <= size <= left:
         return AT_INVALID
-    _, _, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(log, position)
+    _, _, _, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(log, position)
     # A record that lies elsewhere than it says is left over from before a truncation.
     if physical_offset != physical_base + position:
         return AT_INVALID
@@ -284,17 +284,28 @@ def read_record(log: Buffer, position: int, end: int, physical_base: int, check:
     properties_size = int.from_bytes(log[properties - 2 : properties], "big", signed=True)
     if properties_size < 0 or properties + properties_size != record_end:
         return AT_INVALID
-    if check and (
-        body_crc(log[body : body + body_size]) != crc
-        or _is_torn(log, topic, topic_size, physical_base)
-        or (properties_size and _is_torn(log, properties, properties_size, physical_base))
-        or (check == WHOLE_CHECKED and not _is_sealed(log, position, record_end, properties))
-    ):
-        return AT_INVALID
     born_host = position + 48
     numbers = (physical_offset, size, queue_id, flag, queue_offset, sys_flag, born_ms, store_ms)
     places = (body, body_size, topic, topic_size, properties, properties_size)
-    return (*numbers, reconsume_times, prepared_offset, born_host, store_host, *places)
+    row = (*numbers, reconsume_times, prepared_offset, born_host, store_host, *places)
+    if check and not (has_whole_body(log, position, row, check) and has_whole_texts(log, row, physical_base)):
+        return AT_INVALID
+    return row
+
+
+def has_whole_body(log: Buffer, position: int, row: Row, check: int) -> bool:
+    """Whether the checksum of the body is right, and that of the whole record where it is asked for."""
+    (crc,) = struct.unpack_from(">I", log, position + 8)
+    if body_crc(log[row[12] : row[12] + row[13]]) != crc:
+        return False
+    return check != WHOLE_CHECKED or _is_sealed(log, position, position + row[1], row[16])
+
+
+def has_whole_texts(log: Buffer, row: Row, physical_base: int) -> bool:
+    """Whether topic and properties show no sign of a lost page."""
+    if _is_torn(log, row[14], row[15], physical_base):
+        return False
+    return not row[17] or not _is_torn(log, row[16], row[17], physical_base)
 
 
 def _is_torn(log: Buffer, position: int, size: int, physical_base: int) -> bool:

@@ -44,6 +44,16 @@ cdef bint is_sealed(const uint8_t* record, const uint8_t* end, const uint8_t* pr
     return memcmp(seal, wanted, CHECKSUM_SIZE) == 0
 
 
+cdef bint has_whole_texts(const uint8_t* log, const int64_t* row, int64_t physical_base) noexcept nogil:
+    return not is_torn(log, row[14], row[15], physical_base) and not (row[17] and is_torn(log, row[16], row[17], physical_base))
+
+
+cdef bint has_whole_body(const uint8_t* log, int64_t position, const int64_t* row, int check) noexcept nogil:
+    if crc32_of(log + row[12], row[13]) & 0x7FFFFFFF != get32(log + position + 8):
+        return False
+    return check != WHOLE_CHECKED or is_sealed(log + position, log + position + row[1], log + row[16])
+
+
 cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row) noexcept nogil:
     """Fill a row of COLUMNS; FOUND, or why there is no record."""
     cdef const uint8_t* at = log + position
@@ -82,13 +92,6 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     properties_size = <int16_t>get16(log + properties - 2)
     if properties_size < 0 or properties + properties_size != record_end:
         return AT_INVALID
-    if check and (
-        crc32_of(log + body, body_size) & 0x7FFFFFFF != get32(at + 8)
-        or is_torn(log, topic, topic_size, physical_base)
-        or (properties_size and is_torn(log, properties, properties_size, physical_base))
-        or (check == WHOLE_CHECKED and not is_sealed(at, log + record_end, log + properties))
-    ):
-        return AT_INVALID
     row[1] = size
     row[2] = <int32_t>get32(at + 12)
     row[3] = <int32_t>get32(at + 16)
@@ -106,4 +109,6 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     row[15] = topic_size
     row[16] = properties
     row[17] = properties_size
+    if check and not (has_whole_body(log, position, row, check) and has_whole_texts(log, row, physical_base)):
+        return AT_INVALID
     return FOUND
