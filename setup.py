@@ -17,6 +17,7 @@ compiled = [
         "compiled_pulls",
         "compiled_client",
         "compiled_columns",
+        "compiled_rows",
         "compiled_filter",
         "compiled_ends",
         "compiled_waits",

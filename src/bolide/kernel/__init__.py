@@ -4,9 +4,9 @@ The only place that chooses between the two kernels. `plain.py` is the meaning a
 the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
 `plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, that of transactions
 `plain_ends.py` and `compiled_ends.pyx`, that of filters `plain_filter.py` and `compiled_filter.pyx`, that of what waits
-`plain_waits.py` and `compiled_waits.pyx`, the client's `plain_client.py` and `compiled_client.pyx`, that of data
-pipelines `plain_columns.py` and `compiled_columns.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is
-taken where it was built.
+`plain_waits.py` and `compiled_waits.pyx`, the client's `plain_client.py` and `compiled_client.pyx`, that of what
+pipelines read `plain_columns.py` and `compiled_columns.pyx`, and of what they write `plain_rows.py` and
+`compiled_rows.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
 """
 
 import os
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import select_entries as select_entries
     from bolide.kernel.plain_records import walk_records as walk_records
 
+    # the pipeline's
+    from bolide.kernel.plain_rows import lay_rows as lay_rows
+
     # the broker's, for sends
     from bolide.kernel.plain_sends import lay_sends as lay_sends
 
@@ -69,6 +72,7 @@ else:
     from bolide.kernel import plain_filter as filters
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
+    from bolide.kernel import plain_rows as rows
     from bolide.kernel import plain_sends as sends
     from bolide.kernel import plain_waits as waits
 
@@ -85,6 +89,7 @@ else:
                 compiled_filter,
                 compiled_pulls,
                 compiled_records,
+                compiled_rows,
                 compiled_sends,
                 compiled_waits,
             )
@@ -93,7 +98,7 @@ else:
                 raise  # asked for by name: falling back would hide the answer
         else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
-            transactions = compiled_ends
+            transactions, rows = compiled_ends, compiled_rows
             client, columns, filters, waits = compiled_client, compiled_columns, compiled_filter, compiled_waits
 
     NAME = active.__name__.rpartition(".")[2]
@@ -112,6 +117,7 @@ else:
     write_sends = client.write_sends
 
     # the pipeline's
+    lay_rows = rows.lay_rows
     spread_records = columns.spread_records
 
     # the broker's, for ends of transactions
@@ -157,6 +163,7 @@ __all__ = [
     "lay_ends",
     "lay_items",
     "lay_records",
+    "lay_rows",
     "lay_sends",
     "lay_units",
     "match_entries",

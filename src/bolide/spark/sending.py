@@ -12,11 +12,13 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from bolide.client.outgoing import SendRules, batch_fields, message_of, send_command, to_queue
+from bolide.client.outgoing import SendRules, batch_fields, send_command, to_queue
 from bolide.client.routes import Route
 from bolide.clock import Clock
 from bolide.errors import ClientError
+from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
+from bolide.protocol.batch import split_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
@@ -84,8 +86,9 @@ class Sending:
     def command(self, bundle: Bundle) -> Command:
         """The request for a bundle."""
         born_ms, queue = self.clock.now_ms(), bundle.queue
-        if bundle.alone is not None:
-            message = message_of(queue.topic, bundle.alone, unique_ids(self.clock).next())
+        if bundle.is_delayed:
+            (item,) = split_batch(bundle.body)
+            message = Message(queue.topic, item.body, properties=item.properties)
             return to_queue(send_command(message, self.rules, born_ms), queue)
         fields = batch_fields(queue.topic, self.rules, born_ms, queue)
         return Command(RequestCode.SEND_BATCH_MESSAGE, fields=fields, body=bundle.body)

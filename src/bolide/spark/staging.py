@@ -18,7 +18,6 @@ from bolide.client.outgoing import SendRules, send_command, to_queue
 from bolide.client.routes import Route
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError, ConfigError
-from bolide.kernel import lay_items
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -36,7 +35,7 @@ from bolide.spark.cluster import LOST, Cluster
 from bolide.spark.connection import Answer
 from bolide.spark.options import EXACTLY_ONCE, SinkOptions
 from bolide.spark.rows import Bundle
-from bolide.spark.sending import Sending, unique_ids
+from bolide.spark.sending import Sending
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ class Staging(Sending):
         self._options = options
         self._place = query, batch, partition
         self._stage_rules = SendRules(group=options.group, compress_over=1 << 31)
-        self._ids = unique_ids(clock)
         self.broker_name: str | None = None
         self.stages: list[Stage] = []
         self.is_published = False
@@ -93,13 +91,12 @@ class Staging(Sending):
 
     def command(self, bundle: Bundle) -> Command:
         query, batch, partition = self._place
-        body = bundle.body if bundle.alone is None else lay_items([bundle.alone], [self._ids.next()])
         labels = {
             STAGE: f"{query}/{batch}/{partition}",
             TARGET_TOPIC: bundle.queue.topic,
             TARGET_QUEUE: str(bundle.queue.queue_id),
         }
-        message = Message(STAGE_TOPIC, body, properties=labels)
+        message = Message(STAGE_TOPIC, bundle.body, properties=labels)
         queue = MessageQueue(STAGE_TOPIC, bundle.queue.broker_name, partition % STAGE_QUEUE_COUNT)
         return to_queue(send_command(message, self._stage_rules, self.clock.now_ms()), queue)
 

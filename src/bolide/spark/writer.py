@@ -19,7 +19,7 @@ from bolide.errors import ClientError, ConfigError
 from bolide.protocol.staging import Publish
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SinkOptions
-from bolide.spark.rows import BUNDLE_COUNT_MAX, STAGE_COUNT_MAX, Bundles, check_sink, rows_of
+from bolide.spark.rows import BUNDLE_COUNT_MAX, STAGE_COUNT_MAX, Bundles, check_sink, runs_of
 from bolide.spark.sending import Sending, unique_ids
 from bolide.spark.staging import Stage, Staging, publish
 
@@ -51,13 +51,13 @@ def write_rows(
         staging = Staging(cluster, options, clock, query, batch, partition) if options.is_exactly_once else None
         sending = staging or Sending(cluster, options, clock)
         count_max = STAGE_COUNT_MAX if options.is_exactly_once else BUNDLE_COUNT_MAX
-        bundles = Bundles(sending.route, unique_ids(clock), partition, count_max)
+        bundles, ids = Bundles(sending.route, partition, count_max), unique_ids(clock)
         written = Written(query, batch, 0)
         number = 0
         for each in batches:
-            for row in rows_of(each, options.topic, f"{query}/{batch}/{partition}", number):
-                written.topic = row.topic
-                sending.send(bundles.add(row))
+            for run in runs_of(each, options.topic, f"{query}/{batch}/{partition}", number, ids):
+                written.topic = run.topic
+                sending.send(bundles.add(run))
                 if staging is not None and staging.is_published:
                     return written  # in an earlier life of the query
             number += each.num_rows
