@@ -16,6 +16,7 @@ What it does not show: a cluster, a network, tails longer than a run. All proces
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -91,20 +92,20 @@ def _kafka(directory: Path, options: argparse.Namespace) -> dict[str, Answers]:
 
 
 def _bolide(directory: Path, sides: list[str], options: argparse.Namespace) -> dict[str, dict[str, Answers]]:
-    directory.mkdir(parents=True)
     found: dict[str, dict[str, Answers]] = {}
-    with bolide_up(directory) as measured:
-        for size in options.sizes:
+    for size in options.sizes:
+        place = directory / str(size)
+        place.mkdir(parents=True)
+        with bolide_up(place) as measured:
             topic = f"filled-{size}"
             measured.make_topic(topic)
             _fill(measured, topic, options.count, size)
+            # First, while the log holds what Kafka's topic holds: what the sink writes would have to be passed over.
+            if "store" in sides and (plan := store_plan(next(place.glob("data-*")), place, size, options)).questions:
+                found.setdefault("store", {})[str(size)] = _ask(plan)
             if "broker" in sides:
-                found.setdefault("broker", {})[str(size)] = _broker(measured, directory, size, options)
-            if "store" in sides:
-                (store,) = directory.glob("data-*")
-                plan = store_plan(store, directory, size, options)
-                if plan.questions:
-                    found.setdefault("store", {})[str(size)] = _ask(plan)
+                found.setdefault("broker", {})[str(size)] = _broker(measured, place, size, options)
+        shutil.rmtree(place)
     return found
 
 
