@@ -42,6 +42,12 @@ def test_into_a_pipe_every_row_is_one_line() -> None:
     assert [line.split() for line in done.stdout.splitlines()[1:]] == [" ".join(map(str, ROW.values())).split()] * 2
 
 
+@pytest.mark.parametrize("room", ["", "bench", "topic", "group", "dlq", "transaction", "store", "lake"])
+def test_the_summary_of_every_command_fits_into_its_line(room: str) -> None:
+    shown = CliRunner().invoke(app, [*room.split(), "--help"], env={"COLUMNS": "80"}).stdout
+    assert [line for line in shown.partition("Commands:")[2].splitlines() if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize(
     ("text", "ms"), [("90", 90_000), ("1.5", 1500), ("500ms", 500), ("30m", 1_800_000), ("1d", 86_400_000)]
 )

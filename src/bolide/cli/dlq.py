@@ -27,7 +27,7 @@ Until = Annotated[str | None, typer.Option(help="only those that died before thi
 
 @app.command("list")
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """The groups that have dead letters, how many, and when the newest died."""
+    """The groups that have dead letters, and how many."""
     rows = ask(namesrv, lambda admin: admin.dead_letter_groups())
     table = [{"group": row.group, "dead_letters": row.count, "newest": moment(row.last_ms)} for row in rows]
     show(table, output, empty="no dead letters: every message was consumed, or is still being tried")
@@ -134,7 +134,7 @@ def export(
     until: Until = None,
     namesrv: Namesrv = None,
 ) -> None:
-    """Write dead letters as JSON lines, whole and with everything they say."""
+    """Write dead letters as JSON lines, with all they say."""
     wanted = _filter(None, topic, reason, since, until)
 
     async def write(admin: Admin) -> int:

@@ -22,7 +22,7 @@ _LISTED = "`bolide group list` shows those there are"
 
 @app.command("list")
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """All groups: how many members each has, how far it is behind, what failed and what it gave up."""
+    """All groups: members, how far behind, what failed."""
     rows = ask(namesrv, lambda admin: admin.group_rows())
     table = [
         {
@@ -40,7 +40,7 @@ def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
 
 @app.command("show")
 def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """Who is in a group, what each member wants, and where they do not want the same."""
+    """Who is in a group, and whether they want the same."""
     rows = ask(namesrv, lambda admin: admin.member_rows(group))
     table = [
         {
@@ -90,7 +90,7 @@ IsDry = Annotated[bool, typer.Option("--dry-run", help="only show what would be 
 
 @app.command()
 def settings(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """What a group is set to: may it consume, how often and after how long it is retried."""
+    """May a group consume, and how is it retried?"""
     config = ask(namesrv, lambda admin: admin.group_config(group))
     show([_config_row(config)], output, empty="")
 
@@ -110,7 +110,7 @@ def set_(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Create a group or change how its failures are retried, on every broker."""
+    """Create a group, or change how it is retried."""
     if retry_delays is not None and backoff is not None:
         fail("give --retry-delays or --backoff, not both")
     changes: dict[str, Any] = {}
@@ -174,7 +174,10 @@ def reset(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Have a group go on elsewhere: running members jump, stopped ones begin there."""
+    """Have a group go on elsewhere.
+
+    Running members jump there, stopped ones begin there.
+    """
     _move(namesrv, group, topic, _target(to, _queue(topic, queue)), output, is_dry=is_dry)
 
 

@@ -75,7 +75,10 @@ def inspect(
 def verify(
     directory: Directory, settings: Settings = None, output: Format = Output.TABLE, as_json: AsJson = False
 ) -> None:
-    """Every record, every queue entry and every key against the log; exits with 1 when something does not fit."""
+    """Check every record, queue entry and key against the log.
+
+    Exits with 1 when something does not fit. For stores of many gigabytes, `bolide lake audit` does it on Spark.
+    """
     found: list[Finding] = []
     count = 0
     with plain_errors(), Progress(console=Console(stderr=True), transient=True) as bar:

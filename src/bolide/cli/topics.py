@@ -37,7 +37,7 @@ def list_(
 
 @app.command("show")
 def show_(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
-    """Every queue of a topic: its offsets, and when something was last stored."""
+    """Every queue of a topic: its offsets, its last message."""
     rows = ask(namesrv, lambda admin: admin.topic_queues(topic))
     table = [
         {

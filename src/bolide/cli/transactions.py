@@ -21,7 +21,7 @@ def list_(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Half messages that nobody decided yet: since when, of which group, for which topic, how often asked about."""
+    """Half messages that nobody decided yet."""
 
     async def look(admin: Admin) -> list[OpenTransaction]:
         found: list[OpenTransaction] = []
@@ -56,7 +56,7 @@ def resume(
     ids: Annotated[list[str], typer.Argument(help="offset ids, as `list --given-up` shows them")],
     namesrv: Namesrv = None,
 ) -> None:
-    """Have transactions that were given up asked about again, from the first question on."""
+    """Have transactions that were given up asked about again."""
 
     async def take_up(admin: Admin) -> None:
         for offset_id in ids:
