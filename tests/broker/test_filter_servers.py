@@ -83,7 +83,8 @@ async def test_who_registers_is_known_until_it_hangs_up_or_is_silent_for_half_a_
 async def test_what_is_no_address_is_refused_and_there_is_a_bound() -> None:
     async with known(VirtualClock()) as (servers, port):
         peer = await Peer.connect(port)
-        assert (await peer.ask(registering("x" * 300))).code == ResponseCode.SYSTEM_ERROR
+        for address in ("x" * 300, "", "-1", "../../etc:1", "host:0", "host:66000", "a b:1", "a\nb:1"):
+            assert (await peer.ask(registering(address))).code == ResponseCode.SYSTEM_ERROR, address
         assert servers.addresses() == []
         peer.leave()
     with pytest.raises(ConfigError):

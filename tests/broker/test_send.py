@@ -157,6 +157,7 @@ def test_a_batch_that_cannot_be_stored_whole_is_not_stored_at_all(tmp_path: Path
         ({"topic": "no/topic"}, 29, "holds '/' at character 2"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "the broker's own"),
         ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "the broker's own"),
+        ({"topic": "rmq_sys_REVIVE_LOG_DefaultCluster"}, 16, "the broker's own"),
         ({"topic": "New", "default_topic": "Absent"}, 17, "create it or check the spelling"),
         ({"topic": "ReadOnly"}, 16, "perm 4"),
         ({"queue_id": 4}, 29, "4 queues to read and 4 to write"),

@@ -136,6 +136,24 @@ def test_an_end_that_does_not_fit_its_half_message_is_refused(
     scenario(tmp_path, check)
 
 
+def test_ends_of_nothing_are_one_line_in_the_log_and_forge_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(rig: Transacting) -> None:
+        sent = await rig.prepare()
+        for place in range(50):
+            rig.end(
+                sent, COMMIT, oneway=True, physical_offset=1 << 40 | place, producer_group="evil\nforged " + "x" * 9999
+            )
+        rig.transactions.processor.finish()
+
+    scenario(tmp_path, check)
+    (said,) = [record.getMessage() for record in caplog.records if "not ended" in record.getMessage()]
+    assert "count=50" in said
+    assert "\n" not in said
+    assert len(said) < 1000
+
+
 def test_a_message_that_is_no_half_message_cannot_be_committed(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         rig.room.answer(message(properties="PGROUP\x01transfers\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02"))

@@ -11,16 +11,18 @@ itself.
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bolide.broker.config import CurrentConfig
 from bolide.clock import Clock
-from bolide.errors import Refusal
+from bolide.errors import ConfigError, Refusal
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.filters import RegisterFilterServerAnswer, RegisterFilterServerRequest
+from bolide.remoting.address import split_address
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request, Session
 
@@ -29,7 +31,7 @@ SCAN_INTERVAL_S = 10.0
 FIRST_START_S = 5.0
 START_INTERVAL_S = 30.0
 COUNT_MAX = 64
-_ADDRESS_LENGTH_MAX = 255
+_ADDRESS = re.compile(r"[A-Za-z0-9._:%\[\]-]{1,255}")
 log = logging.getLogger(__name__)
 
 
@@ -59,8 +61,9 @@ class FilterServers:
     def register(self, request: Request) -> Command:
         """301: a filter server is there."""
         header = RegisterFilterServerRequest.decode(request.command.fields)
-        if not header.address or len(header.address) > _ADDRESS_LENGTH_MAX:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "filterServerAddr must be host:port, as clients reach it")
+        if not is_address(header.address):
+            remark = f"filterServerAddr must be host:port, as clients reach it, not {header.address[:80]!r}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         if request.session not in self._known and len(self._known) >= COUNT_MAX:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{COUNT_MAX} filter servers are here, more are not kept")
         before = self.addresses()
@@ -124,3 +127,11 @@ class FilterServers:
             )
             log.info("filter server started process=%d", child.pid)
             self._children.append(child)
+
+
+def is_address(text: str) -> bool:
+    """Whether it may go into the routes of all topics: what is there, consumers connect to."""
+    try:
+        return _ADDRESS.fullmatch(text) is not None and split_address(text)[1] > 0
+    except ConfigError:
+        return False

@@ -14,7 +14,7 @@ from bolide.broker.config import CurrentConfig
 from bolide.broker.keeping import Keeper
 from bolide.broker.topics import PERM_WRITE, Topics
 from bolide.model.names import topic_problem
-from bolide.model.topics import CLOSED_TOPICS, DEAD_LETTER_PREFIX, RETRY_PREFIX
+from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_closed_topic
 from bolide.protocol.bodies.topics import TopicConfig
 
 
@@ -51,7 +51,7 @@ class OpenTopics:
         return bool(
             config.perm & PERM_WRITE
             and (self._current.config.permission & PERM_WRITE or not config.order)
-            and name not in CLOSED_TOPICS
+            and not is_closed_topic(name)
             and not name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
             and topic_problem(name) is None
         )

@@ -13,6 +13,7 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 MARK_TOPIC = "rmq_sys_BOLIDE_MARK"  # which batches are published
 
 SYSTEM_PREFIX = "rmq_sys_"
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # with the cluster's name: what is popped and not settled
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 LIGHT_QUEUE_PREFIX = "%LMQ%"
@@ -28,6 +29,11 @@ CLOSED_TOPICS = frozenset(
 )
 # Nobody creates one of these by name; those named after the cluster and the broker join them at run time.
 SYSTEM_TOPICS = CLOSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+
+
+def is_closed_topic(topic: str) -> bool:
+    """Whether clients may not send there. By a record of what was popped they could move a group past its messages."""
+    return topic in CLOSED_TOPICS or topic.startswith(REVIVE_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:

@@ -30,7 +30,7 @@ from bolide.model import properties as names
 from bolide.model.host import Host
 from bolide.model.names import topic_problem
 from bolide.model.queue import QueueOffset
-from bolide.model.topics import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic
+from bolide.model.topics import RETRY_PREFIX, dead_letter_topic, is_closed_topic
 from bolide.protocol import sysflags
 from bolide.protocol.batch import split_batch
 from bolide.protocol.bodies.topics import TopicConfig
@@ -174,7 +174,7 @@ class Sends:
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
         if problem := topic_problem(topic):
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in CLOSED_TOPICS:
+        if is_closed_topic(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic!r} is the broker's own; send to another")
         if config is None:
             config = self._created(header)

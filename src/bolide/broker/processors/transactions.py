@@ -39,6 +39,7 @@ from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 
 _BATCH_COUNT_MAX = 256
+_SHOWN_LENGTH_MAX = 80
 _BATCH_SIZE_MAX = 32 << 10  # of bodies and properties: a batch lies in one segment of the log
 _DECISIONS = {sysflags.COMMITTED: "committed", sysflags.ROLLED_BACK: "rolled back"}
 log = logging.getLogger(__name__)
@@ -125,10 +126,16 @@ class Transactions:
     def finish(self) -> None:
         """Carry out the ends nobody waits for."""
         due, self._due = self._due, []
+        problems: list[tuple[End, BolideError]] = []
         while due:
             seen, left = self._finish_plain(due)
-            self._finish_slowly(left)
+            problems += self._finish_slowly(left)
             due = due[seen:]
+        if problems:  # one line for all: whoever sends nonsense must not fill the log with it
+            (_, offset, _, _, group), problem = problems[0]
+            shown = group.decode()[:_SHOWN_LENGTH_MAX]
+            text = "transactions not ended count=%d, the first: group=%r offset=%d problem=%.400s"
+            log.warning(text, len(problems), shown, offset, problem)
 
     def _finish_plain(self, due: list[End]) -> tuple[int, list[End]]:
         """Those that need no thought, as many as one write takes: how many were looked at, and which are left."""
@@ -149,16 +156,18 @@ class Transactions:
         self._note(decided)
         return seen, left
 
-    def _finish_slowly(self, due: list[End]) -> None:
+    def _finish_slowly(self, due: list[End]) -> list[tuple[End, BolideError]]:
+        """One by one; returns those that are no ends of a half message, with why."""
         ends: list[End] = []
         drafts: list[Draft] = []
+        problems: list[tuple[End, BolideError]] = []
         size = 0
         for end in due:
             try:
                 draft = self._draft(end)
                 self._check_place(end)
             except BolideError as problem:
-                log.warning("transaction not ended group=%s offset=%d problem=%s", end[4].decode(), end[1], problem)
+                problems.append((end, problem))
                 continue
             ends.append(end)
             drafts.append(draft)
@@ -167,6 +176,7 @@ class Transactions:
                 self._carry_out_silently(ends, drafts)
                 ends, drafts, size = [], [], 0
         self._carry_out_silently(ends, drafts)
+        return problems
 
     def _carry_out_silently(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
         try:
