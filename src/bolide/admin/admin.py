@@ -260,7 +260,8 @@ class Admin(TransactionCalls, GroupSettings):
         """Where a topic is."""
         found = await self._opened().namesrv.route(topic)
         if found is None:
-            raise ClientError(f"topic {topic} does not exist; `bolide topic list` shows those that do", 17)
+            remark = f"topic {topic} does not exist; `bolide topic list` shows those that do"
+            raise ClientError(remark, ResponseCode.TOPIC_NOT_EXIST)
         return found
 
     async def topic_queues(self, topic: str) -> list[TopicQueueRow]:
@@ -359,17 +360,15 @@ class Admin(TransactionCalls, GroupSettings):
         for group in await self.groups():
             progress = await self.group_progress(group)
             members = await self.members(group)
-            known = (0, False) if members is None else (len(members.connection_set), bool(members.bolide_conflicts))
-            rows.append(
-                GroupRow(
-                    group,
-                    known[0],
-                    sum(row.behind for row in progress),
-                    known[1],
-                    sum(row.behind for row in progress if row.queue.topic.startswith(RETRY_PREFIX)),
-                    dead.get(group, 0),
-                )
+            row = GroupRow(
+                group=group,
+                member_count=0 if members is None else len(members.connection_set),
+                behind=sum(row.behind for row in progress),
+                has_conflict=members is not None and bool(members.bolide_conflicts),
+                retry_behind=sum(row.behind for row in progress if row.queue.topic.startswith(RETRY_PREFIX)),
+                dead_count=dead.get(group, 0),
             )
+            rows.append(row)
         return rows
 
     async def members(self, group: str) -> ConsumerConnections | None:

@@ -204,7 +204,10 @@ class Publishing:
             remark = f"a stage for topic {stage.properties.get(TARGET_TOPIC)!r}, which is not here; create it"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         if not topic.perm & PERM_WRITE or not 0 <= key.queue_id < topic.write_queue_nums:
-            remark = f"queue {key.queue_id} of topic {key.topic!r} may not be written to"
+            remark = (
+                f"queue {key.queue_id} of topic {key.topic!r} may not be written to: "
+                f"it has {topic.write_queue_nums} queues for that, and permission {topic.perm}"
+            )
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
     def _check_items(self, stage: StoredMessage) -> None:
@@ -218,8 +221,10 @@ class Publishing:
         except Refusal as refusal:
             remark = f"a staged message cannot be published: {refusal.remark}"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark) from None
-        if any(not 0 < len(item.body) <= self._store.config.body_size_max for item in items):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a staged message whose body is empty or too large")
+        size_max = self._store.config.body_size_max
+        if any(not 0 < len(item.body) <= size_max for item in items):
+            remark = f"a staged message whose body is empty or larger than {size_max} bytes (maxMessageSize)"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     async def _carry_out(self, begun: _Begun) -> None:
         """Append the messages of all stages but those that are known to be there, and note the end."""

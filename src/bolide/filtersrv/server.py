@@ -107,7 +107,8 @@ class FilterServer:
         is_known = command.fields.get(ACCESS_KEY) == config.access_key
         if not verify(command.fields, command.body, config.secret_key) or not is_known:
             log.warning("upload refused peer=%s: not signed with the key of this server", request.session.peer)
-            raise Refusal(ResponseCode.NO_PERMISSION, "the upload is not signed with the key of this filter server")
+            remark = "the upload is not signed with the key of this filter server: give the consumer its credentials"
+            raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
     async def _register(self, source: FilterSource) -> None:
         key = source.topic, source.group

@@ -22,7 +22,7 @@ from bolide.kernel.plain import Buffer
 from bolide.model.queue import QueueOffset
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import PullMessageRequest
+from bolide.protocol.headers.consume import BULK_FIELD, PullMessageRequest
 from bolide.spark.cluster import LOST, Cluster
 from bolide.spark.connection import Answer, Connection
 from bolide.spark.offsets import Queue, Range
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 BULK_SIZE = 4 << 20
 SUSPEND_FLAG, SUBSCRIPTION_FLAG = 2, 4
-_BULK_FIELD = "bolideBulkMax"
 _COUNT_FIRST, _COUNT_MAX = 8_000, 65_536
 _IN_FLIGHT_MAX, _IN_FLIGHT_SIZE_MAX = 16, 2 * BULK_SIZE
 _RETRY_S = 0.2
@@ -52,7 +51,7 @@ class LostMessages(ClientError):
 def pull_command(queue: Queue, offset: int, count: int, subscription: Subscription, group: str | None) -> Command:
     """A pull that brings its filter along, so that nobody need have subscribed before; and may be answered in bulk."""
     fields = _pull(queue, offset, count, subscription, group, SUBSCRIPTION_FLAG, 0)
-    fields[_BULK_FIELD] = str(BULK_SIZE)
+    fields[BULK_FIELD] = str(BULK_SIZE)
     return Command(RequestCode.PULL_MESSAGE, fields=fields)
 
 

@@ -31,6 +31,7 @@ from bolide.protocol.bodies import GroupConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
+from bolide.protocol.headers.consume import BULK_FIELD
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import LARGE_SIZE, Session
@@ -40,7 +41,6 @@ from bolide.store.store import Store
 _TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
 
 # A pull in bulk: what it may ask for at most, and how much of it from the disk, for the loop waits meanwhile.
-BULK_FIELD = "bolideBulkMax"
 BULK_SIZE_MAX = 4 << 20
 _BULK_FAR_SIZE_MAX = 1 << 20
 _BULK_COUNT_MAX = 65_536
