@@ -23,6 +23,11 @@ ROW = {
 SHOWS = f"from bolide.cli.output import Output, show; show([{ROW!r}] * 2, Output.TABLE, empty='')"
 
 
+@pytest.mark.parametrize("time_ms", [1 << 62, -(1 << 62), 253_402_300_800_000])
+def test_a_time_that_is_none_is_shown_as_the_number_it_is(time_ms: int) -> None:
+    assert times.moment(time_ms) == (str(time_ms) if time_ms > 0 else "")
+
+
 def test_a_narrow_terminal_folds_texts_and_cuts_nothing() -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "dumb"}  # which has 80 columns, and no colours

@@ -13,6 +13,8 @@ def test_the_way_of_a_message_is_shown_as_a_table_and_as_json() -> None:
         rocket.create_topic("Traced", 1)
         with bolide.Producer("shop", rocket.namesrv, trace=True) as producer:
             receipt = producer.send("Traced", b"two teas", keys="order-7", tags="drinks")
+        with bolide.Producer("prankster", rocket.namesrv) as producer:
+            producer.send("RMQ_SYS_TRACE_TOPIC", b"Pub\x01soon\x02", keys=["order-7", receipt.msg_id])
         oldest = bolide.StartFrom.oldest()
         with bolide.Consumer("kitchen", "Traced", rocket.namesrv, start_from=oldest, trace=True) as consumer:
             next(iter(consumer)).ack()

@@ -113,11 +113,13 @@ def test_kinds_nobody_knows_are_left_out() -> None:
         ("Pub|1|R", "group is missing"),
         ("Recall|x|R|pg|T|ID|true", "at 'x' is not a number"),
         ("SubAfter|REQ|ID||true", "cost_ms '' is not a number"),
+        ("Recall|9223372036854775808|R|pg|T|ID|true", "is not a number"),
     ],
 )
-def test_a_record_we_know_must_be_whole(line: str, why: str) -> None:
+def test_a_record_we_know_must_be_whole_or_is_left_out(line: str, why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
         parse_trace(body_of(line))
+    assert parse_trace(body_of(line, LINES[4][1]), is_strict=False) == [LINES[4][0]]
 
 
 @given(st.text("PubSAfter\x01\x021null", max_size=60))

@@ -12,8 +12,11 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def moment(time_ms: int) -> str:
-    """A time for people; nothing where there is none."""
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds") if time_ms > 0 else ""
+    """A time for people; nothing where there is none, and the number where no calendar has it: clients send any."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds") if time_ms > 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
 
 
 def time_ms(option: str, text: str, zone: tzinfo | None = None) -> int:

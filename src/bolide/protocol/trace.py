@@ -103,6 +103,8 @@ _KINDS: Mapping[str, type[TraceRecord]] = {
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _OFFSET_ID_INDEX = 12
+_NO_NUMBER = 1 << 63
+_DIGITS_MAX = 20
 
 
 def encode_trace(records: Iterable[TraceRecord]) -> bytes:
@@ -119,10 +121,22 @@ def trace_keys(records: Iterable[TraceRecord]) -> list[str]:
     return list(found)
 
 
-def parse_trace(body: bytes) -> list[TraceRecord]:
-    """The records of a trace message. Kinds we do not know are left out; one that we know must be whole."""
-    rows = [text.split(FIELD_END) for text in body.decode("utf-8", "replace").split(RECORD_END)]
-    return [_parse_record(_KINDS[row[0]], row) for row in rows if row[0] in _KINDS]
+def parse_trace(body: bytes, *, is_strict: bool = True) -> list[TraceRecord]:
+    """The records of a trace message. Kinds we do not know are left out; one that we know must be whole.
+
+    Where it is not strict, those that are not whole are left out too: anybody may send to the trace topic.
+    """
+    found = []
+    for text in body.decode("utf-8", "replace").split(RECORD_END):
+        row = text.split(FIELD_END)
+        if row[0] not in _KINDS:
+            continue
+        try:
+            found.append(_parse_record(_KINDS[row[0]], row))
+        except ProtocolError:
+            if is_strict:
+                raise
+    return found
 
 
 def _encode_record(record: TraceRecord) -> str:
@@ -153,9 +167,12 @@ def _parse_record(kind: type[TraceRecord], row: list[str]) -> TraceRecord:
 def _value(field: "Field[Any]", text: str, kind: str) -> str | int | bool | None:
     if field.type is int:
         try:
-            return int(text)
+            number = int(text[:_DIGITS_MAX])
         except ValueError:
-            raise ProtocolError(f"a trace record {kind}: {field.name} {text[:40]!r} is not a number") from None
+            number = _NO_NUMBER
+        if len(text) > _DIGITS_MAX or not -_NO_NUMBER <= number < _NO_NUMBER:
+            raise ProtocolError(f"a trace record {kind}: {field.name} {text[:40]!r} is not a number")
+        return number
     if field.type is bool:
         return text.lower() == "true"
     if field.type is str:
