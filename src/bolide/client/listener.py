@@ -118,29 +118,28 @@ class Listener:
         self._subscriber.begun(*page)
         if self._hooks:
             tell(partial(hook.before_consume, message) for hook in self._hooks for message in page)
-        problem: Exception | None = None
-        last_done = len(page) - 1
-        limit = asyncio.timeout(self._timeout_s)
-        try:
-            async with limit:
-                told = await self._call(self._argument(page))
-                last_done = self._ack_index(told, last_done)
-                if self._batch_max is None:
-                    _answer(page[0], told)
-        except Exception as failure:
-            problem, last_done = failure, -1
-            self._log_failure(page, is_late=limit.expired())
+        problem, last_done = await self._called(page)
         if self._hooks:
             tell(partial(hook.after_consume, message, problem) for hook in self._hooks for message in page)
-        if self._subscriber.tracing is not None and problem is not None:
-            for message in page:
-                self._subscriber.tracing.ended(message, TIMEOUT if limit.expired() else EXCEPTION)
         for index, message in enumerate(page):
             if message.verdict is None:
                 if index <= last_done:
                     message.ack()
                 else:
                     message.nack(reason=None if problem is None else _said(problem))
+
+    async def _called(self, page: list[Received]) -> tuple[Exception | None, int]:
+        """Call the function: what it raised, and the index of the last message that is done."""
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                told = await self._call(self._argument(page))
+                if self._batch_max is None:
+                    _answer(page[0], told)
+            return None, self._ack_index(told, len(page) - 1)
+        except Exception as failure:
+            self._note_failure(page, is_late=limit.expired())
+            return failure, -1
 
     def _argument(self, page: list[Received]) -> Received | list[Received]:
         """A function that asked for pages gets a list, also of one message."""
@@ -152,7 +151,10 @@ class Listener:
             return last
         return min(told, last)
 
-    def _log_failure(self, page: list[Received], *, is_late: bool) -> None:
+    def _note_failure(self, page: list[Received], *, is_late: bool) -> None:
+        if self._subscriber.tracing is not None:
+            for message in page:
+                self._subscriber.tracing.ended(message, TIMEOUT if is_late else EXCEPTION)
         what = repr(page[0]) if len(page) == 1 else f"{page[0]!r} and {len(page) - 1} more"
         if is_late:
             log.error("consuming took more than %g s, it comes again: %s", self._timeout_s, what)
