@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from bolide.broker import sieving
+from bolide.filter.sql import compile_sql
+from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.store.read import Slices
@@ -15,6 +17,7 @@ from tests.broker.poppers import Popper, popping
 from tests.broker.pullers import (
     GROUP,
     TOPIC,
+    Rig,
     bodies_of,
     both_paths,
     choose_path,
@@ -160,6 +163,23 @@ class Ticking(VirtualClock):
         return self.looks * TICK_S
 
 
+def noted_reads(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """For each read of the store from now on: is it the first of its turn, and how much was found and not sent yet."""
+    read, loop = rig.store.reader.read, asyncio.get_running_loop()
+    reads: list[tuple[bool, int]] = []
+    of_this_turn: list[bool] = []
+
+    def noted(*given: Any) -> Slices:
+        assert rig.server is not None
+        reads.append((not of_this_turn, sum(session.unsent_size for session in rig.server.sessions)))
+        of_this_turn.append(True)
+        loop.call_soon(of_this_turn.clear)
+        return read(*given)
+
+    monkeypatch.setattr(rig.store.reader, "read", noted)
+    return reads
+
+
 @virtual_time
 async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> None:
     async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
@@ -178,14 +198,57 @@ async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> Non
 
 
 @virtual_time
-async def test_many_searches_that_come_together_share_the_time_of_one(tmp_path) -> None:
+async def test_searches_of_one_turn_share_the_time_of_one(tmp_path) -> None:
+    async with pulling(tmp_path, **ON, mappedFileSizeConsumeQueue="200000") as rig:
+        rig.put(*[b"x"] * 5000)
+        time, sieve = sieving.SieveTime(Ticking()), compile_sql("a = 1")
+
+        def scanned() -> int:
+            time.begin()
+            return rig.store.read(QueueKey(TOPIC, 0), 0, 32, sieve=sieve, is_over=time.is_over).next_offset
+
+        for _ in range(2):
+            assert [scanned() for _ in range(10)] == [SCANNED_A_TURN] + [SCANNED_LATE] * 9
+            await asyncio.sleep(0)
+
+
+@both_loops
+async def test_pulls_that_come_together_are_searched_for_one_a_turn_and_each_answer_leaves_first(
+    tmp_path, monkeypatch
+) -> None:
     async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
         rig.put(*[b"x"] * 5000)
         peer = await connected(rig, expression="a = 1", version=1, **SQL)
+        reads = noted_reads(rig, monkeypatch)
         peer.send(*(pull_of(0, opaque=i, sys_flag=PUSH, subscription_version=1) for i in range(10)))
-        scanned = [place_of(answer).next_offset for answer in await peer.answers(10)]
-        assert scanned == [SCANNED_A_TURN] + [SCANNED_LATE] * 9, "who comes late gets a little and may ask again"
+        answers = await peer.answers(10)
+        assert [answer.opaque for answer in answers] == list(range(10))
+        assert [place_of(answer).next_offset for answer in answers] == [SCANNED_A_TURN] * 10, "each has a whole turn"
+        assert reads == [(True, 0)] * 10, "and what was found is not kept back meanwhile"
+        assert rig.server is not None
+        assert not any(session.in_flight_count for session in rig.server.sessions)
         peer.leave()
+
+
+@virtual_time
+async def test_who_left_is_not_searched_for(tmp_path, monkeypatch) -> None:
+    async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
+        rig.put(*[b"x"] * 5000)
+        peer, other = [await connected(rig, expression="a = 1", version=1, **SQL) for _ in range(2)]
+        reads = noted_reads(rig, monkeypatch)
+        peer.send(*(pull_of(0, opaque=i, sys_flag=PUSH, subscription_version=1) for i in range(10)))
+        for _ in range(100):
+            if not reads:
+                await asyncio.sleep(0)  # no longer, for the searches go on
+        assert rig.server is not None
+        (session,) = [each for each in rig.server.sessions if each.in_flight_count]
+        begun_count = len(reads)
+        assert session.in_flight_count == 10 - begun_count > 0, "those that wait count as work for their peer"
+        session.abort("test")
+        other.send(pull_of(0, sys_flag=PUSH, subscription_version=1))
+        await other.answers(1)
+        assert len(reads) == begun_count + 1
+        other.leave()
 
 
 @virtual_time

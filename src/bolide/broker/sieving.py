@@ -3,9 +3,13 @@
 Looking at properties takes time that everybody on the loop waits for, so what pulls and pops may take in one turn of it
 is bounded: the first has two milliseconds, and those after it what is left of them, a tenth of one at least. Who finds
 nothing in that time is told how far the search came and asks again at once.
+
+Pulls that come together, as those of a consumer for its queues do, wait for each other: one is answered a turn, and its
+answer leaves before the next search begins. So the consumer has work while we search on, and others have their turn.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +18,7 @@ from bolide.clock import Clock
 from bolide.kernel import plain_filter
 from bolide.model.properties import RETRY_TOPIC
 from bolide.protocol.properties import decode_properties
+from bolide.remoting.owner import Reply, Request
 from bolide.store.read import Sieve
 
 TURN_S = 0.002
@@ -33,11 +38,34 @@ class Wanted(NamedTuple):
 
 
 class SieveTime:
-    """What is left of this turn of the loop."""
+    """What is left of this turn of the loop, and who waits for another."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until_s: float | None = None
+        self._waiting: deque[tuple[Request, Callable[[], Reply]]] = deque()
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody has searched in this turn already, or waits to."""
+        return self._until_s is not None or bool(self._waiting)
+
+    def wait(self, request: Request, serve: Callable[[], Reply]) -> None:
+        """Have a request answered by `serve` in a later turn, after those that wait before it."""
+        request.session.hold(1)
+        self._waiting.append((request, serve))
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._serve_next)
+
+    def _serve_next(self) -> None:
+        request, serve = self._waiting[0]
+        if request.session.is_open:
+            request.session.answer(request, serve)
+            request.session.flush()
+        self._waiting.popleft()
+        request.session.release(1)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._serve_next)
 
     def begin(self) -> None:
         """A search begins; if it is the first of the turn, so does its time."""

@@ -127,7 +127,7 @@ class Pulls:
                 self._commit(pull)
                 return frame
             request = Request(Command(code, opaque=opaque, codec=codec), session, self._clock.monotonic_s())
-            reply = self._first(request, pull, allowed)
+            reply = self._first_in_turn(request, pull, allowed)
         except Refusal:
             return None
         if reply is None:
@@ -146,7 +146,14 @@ class Pulls:
             if frame is not None:
                 request.session.push(frame)
                 return None
-        return self._first(request, pull, allowed)
+        return self._first_in_turn(request, pull, allowed)
+
+    def _first_in_turn(self, request: Request, pull: Pull, allowed: Allowed) -> Reply:
+        """The first run, now or when it is its turn to search."""
+        if allowed.wanted.sieve is None or not self._sieve_time.is_taken:
+            return self._first(request, pull, allowed)
+        self._sieve_time.wait(request, lambda: self._first(request, pull, self._access.check(pull)))
+        return None
 
     def _first(self, request: Request, pull: Pull, allowed: Allowed) -> Reply:
         """The first run of a pull: it may commit an offset, and it may be parked."""
