@@ -38,7 +38,7 @@ from tests.store.given import HeldClock
 PEER = "192.168.1.9:51234"
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     """A session that keeps what is written to it, and how many requests are held."""
 

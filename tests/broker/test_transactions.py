@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bolide import kernel
+from bolide.broker.hotpath import HotPath
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.command import Command
@@ -16,7 +17,8 @@ from bolide.protocol.properties import parse_properties
 from bolide.store.record import Draft, decode
 from bolide.testing import run
 from tests.broker.sending import message
-from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Sent, Transacting, transacting
+from tests.broker.test_send_hot import answered
+from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Sent, Transacting, transacting
 
 
 def scenario(root: Path, check: Callable[[Transacting], Awaitable[None]], **settings: str) -> None:
@@ -318,6 +320,49 @@ def test_many_ends_of_one_turn_are_one_write(tmp_path: Path) -> None:
     scenario(tmp_path, check)
 
 
+def hot_path(rig: Transacting) -> HotPath:
+    room, ends = rig.room, rig.transactions.processor
+    return HotPath(room.sends, room.store, room.tables.current, room.stats, rig.clock, ends=ends)
+
+
+def half_message(unique_id: str) -> bytes:
+    text = f"UNIQ_KEY\x01{unique_id}\x02TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02"
+    return message(b"committed", sys_flag=4, queue_id=2, properties=text).encode()
+
+
+@pytest.mark.parametrize("own", [{}, {"properties": "UNIQ_KEY\x01u\x02CLUSTER\x01to be rewritten\x02"}])
+def test_a_send_behind_an_end_in_its_read_is_stored_behind_what_that_commits(
+    tmp_path: Path, own: dict[str, Any]
+) -> None:
+    async def check(rig: Transacting) -> None:
+        hot, peer = hot_path(rig), Producer()
+        answered(hot, peer, half_message("7F0000010002"))
+        end = rig.end_command(Sent(0, rig.halves[0].physical_offset, "7F0000010002"), COMMIT, oneway=True)
+        later = message(b"later", queue_id=2, **own)
+        _, left = answered(hot, peer, end.encode() + later.encode())
+        assert bool(left) == bool(own)
+        if left:  # it is served by itself
+            await rig.room.sent(later)
+        assert [each.body for each in rig.messages()] == [b"committed", b"later"]
+
+    scenario(tmp_path, check)
+
+
+def test_half_messages_are_answered_before_the_ends_that_came_with_them_are_carried_out(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        hot, peer = hot_path(rig), Producer()
+        answered(hot, peer, half_message("7F0000010002"))
+        end = rig.end_command(Sent(0, rig.halves[0].physical_offset, "7F0000010002"), COMMIT, oneway=True)
+        answers, left = answered(hot, peer, end.encode() + half_message("7F0000010003"))
+        assert (len(rig.halves), rig.messages(), left) == (2, [], [])
+        assert b'"queueOffset":"1"' in answers
+        await rig.pass_time(0)
+        await rig.pass_time(0)
+        assert [each.body for each in rig.messages()] == [b"committed"]
+
+    scenario(tmp_path, check)
+
+
 def test_one_that_was_given_up_is_taken_up_again_by_its_id(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         await rig.prepare(TRANSACTION_CHECK_TIMES="15")
@@ -336,10 +381,12 @@ def test_one_that_was_given_up_is_taken_up_again_by_its_id(tmp_path: Path) -> No
     scenario(tmp_path, check)
 
 
-def test_what_is_stored_of_a_commit_is_to_the_byte_what_its_half_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("oneway", [False, True])
+def test_what_is_stored_of_a_commit_is_to_the_byte_what_its_half_has(tmp_path: Path, oneway: bool) -> None:
     async def check(rig: Transacting) -> None:
         sent = await rig.prepare("käse".encode() * 100, Straße="Ulm 🌍")
-        rig.end(sent, COMMIT)
+        rig.end(sent, COMMIT, oneway=oneway)
+        rig.transactions.processor.finish()
         store = rig.room.store
         half = bytes(store.read(QueueKey("RMQ_SYS_TRANS_HALF_TOPIC", 0), 0, 1).views[0])
         got = bytes(store.read(QueueKey("Orders", 2), 0, 1).views[0])

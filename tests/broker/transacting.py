@@ -103,6 +103,9 @@ class Transacting:
 
     def end(self, half: Sent, how: int, *, oneway: bool = False, **changes: Any) -> Command:
         """End a transaction; refusals are raised."""
+        return self.ask(self.end_command(half, how, oneway=oneway, **changes))
+
+    def end_command(self, half: Sent, how: int, *, oneway: bool = False, **changes: Any) -> Command:
         fields: dict[str, Any] = {
             "producer_group": GROUP,
             "half_queue_offset": half.queue_offset,
@@ -110,8 +113,7 @@ class Transacting:
             "commit_or_rollback": how,
             "message_id": half.unique_id,
         }
-        command = Command(37, flag=2 * oneway, fields=EndTransactionRequest(**fields | changes).encode())
-        return self.ask(command)
+        return Command(37, flag=2 * oneway, fields=EndTransactionRequest(**fields | changes).encode())
 
     def ask(self, command: Command) -> Any:
         session: Any = Producer()

@@ -167,7 +167,7 @@ class Broker:
         )
         tables = [part.handlers() for part in parts]
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
-        ends = self.transactions.processor.take
+        ends = self.transactions.processor
         self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take, ends=ends)
         self.take = self._hot_path.take
 

@@ -4,15 +4,18 @@ The kernel reads the headers, lays out records, entries, keys and answers; the s
 that succeeded are queues fed and answers sent. What the kernel leaves goes on to the plain path, one request at a time.
 If the store refuses (disk full, too slow, failed), all frames go there: each is judged alone and hears its own code.
 
+Half messages are answered before the ends of transactions that came with them are carried out: nobody sees them yet.
+Any other send is stored behind what such an end commits, so that whoever commits and then sends finds it in that order.
+
 Nothing here runs for each message, and little for each read: a broker with a thousand slow producers reads one frame at
 a time, and then the cost of a read is the cost of a message. So the reads that the loop delivers in one turn are kept
 to its end, where they are answered together; none waits for what has not come.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
@@ -21,20 +24,31 @@ from bolide.broker.processors.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_sends import Read, SendRules
+from bolide.kernel.plain_sends import Read, SendRules, Sent
 from bolide.model.topics import HALF_TOPIC
 from bolide.protocol.command import BINARY_CODEC, VERSION, Command
 from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.owner import Taken
 from bolide.remoting.session import Session
-from bolide.store.store import Store
+from bolide.store.store import Laid, Lay, Store
 
 Behind = Callable[[Session, memoryview, list[int]], tuple[bytes, list[int]]]
 
 _READS_MAX = 64  # each keeps its buffer, and so many are spare
 
 _EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext entries
+
+
+class Ends(Protocol):
+    """How transactions end (`processors.transactions`)."""
+
+    @property
+    def is_due(self) -> bool: ...
+
+    def take(self, stream: memoryview, bounds: list[int]) -> list[int]: ...
+
+    def finish(self) -> None: ...
 
 
 class HotPath:
@@ -48,11 +62,11 @@ class HotPath:
         stats: Stats,
         clock: Clock,
         behind: Behind | None = None,
-        ends: Callable[[memoryview, list[int]], list[int]] | None = None,
+        ends: Ends | None = None,
     ) -> None:
         """`behind` is given what is left of a read after the sends: the pulls, where they have such a path.
 
-        `ends` is asked before it: senders end transactions, and nobody else does so in numbers.
+        `ends` take theirs before it: senders end transactions, and nobody else does so in numbers.
         """
         self._behind = behind
         self._ends = ends
@@ -66,6 +80,7 @@ class HotPath:
         self._is_end_due = False
         self._confirmations = Confirmations(store, stats, clock, sends.refused)
         self._senders: set[Session] = set()
+        self._enders: set[Session] = set()  # who has sent half messages is looked at for ends first
         self._configure()
 
     def _configure(self) -> None:
@@ -111,6 +126,7 @@ class HotPath:
     def left(self, session: Session) -> None:
         """The connection is gone."""
         self._senders.discard(session)
+        self._enders.discard(session)
 
     def _end_turn(self) -> None:
         self._is_end_due = False
@@ -142,20 +158,38 @@ class HotPath:
             self._configure()
         if self._is_closed or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
             return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
-        lay = partial(kernel.lay_sends, reads, self._topics.table, self._rules)
+        if self._enders:
+            reads = [self._without_ends(*each) for each in zip(sessions, reads, strict=True)]
         try:
-            (answered, tallies), _ = store.append_laid(lay)
+            answered, tallies = self._append(partial(kernel.lay_sends, reads, self._topics.table, self._rules))
         except Refusal:
             return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
         stored_count = 0
         for topic, count, size in tallies:
             self._stats.put(topic, count, size)
             stored_count += count
+            if topic == HALF_TOPIC:
+                self._enders.update(sessions)
         if self._is_sync:
             answered = [self._confirm(*each) for each in zip(sessions, reads, answered, strict=True)]
         elif stored_count:
             self._stats.took(stored_count, int(store.took_s * 1000))
         return self._go_on(sessions, reads, answered)
+
+    def _without_ends(self, session: Session, read: Read) -> Read:
+        if session not in self._enders or self._ends is None:
+            return read
+        stream, bounds, peer = read
+        return stream, self._ends.take(cast(memoryview, stream), bounds), peer
+
+    def _append(self, lay: Lay[Sent]) -> Sent:
+        """Store what is laid out, behind the ends that are due if it is more than half messages."""
+        if self._ends is not None and self._ends.is_due:
+            sent, _ = self._store.append_laid(partial(_only_halves, lay))
+            if sent is not None:
+                return sent
+            self._ends.finish()
+        return self._store.append_laid(lay)[0]
 
     def _confirm(self, session: Session, read: Read, answered: tuple[bytes, list[int]]) -> tuple[bytes, list[int]]:
         answers, left = answered
@@ -170,12 +204,24 @@ class HotPath:
         for i, (answers, left) in enumerate(answered):
             stream = cast(memoryview, reads[i][0])
             if left and self._ends is not None:
-                left = self._ends(stream, left)
+                left = self._ends.take(stream, left)
             if left and self._behind is not None:
                 more, left = self._behind(sessions[i], stream, left)
                 answers += more
             answered[i] = answers, left
+        if self._ends is not None and self._ends.is_due and any(left for _, left in answered):
+            self._ends.finish()  # what is served one by one may be a send too
         return answered
+
+
+def _only_halves(
+    lay: Lay[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
+) -> Laid[Sent | None]:
+    """Lay out nothing where a message would be among it that can be seen at once."""
+    records, runs, keys, sent = lay(at, store_ms, next_offsets)
+    if any(topic != HALF_TOPIC for topic, _, _ in sent[1]):
+        return b"", [], b"", None
+    return records, runs, keys, sent
 
 
 def answer_heads(region: str, is_traced: bool) -> tuple[bytes, bytes]:

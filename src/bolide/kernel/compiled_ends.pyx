@@ -73,8 +73,15 @@ cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nog
     return is_plain(text)
 
 
+cdef inline bint is_other(const char* at, const char* end) noexcept nogil:
+    """Whether the first bytes tell already that it is another request: half messages come with the ends."""
+    return end - at > 11 and memcmp(at, b'{"code":', 8) == 0 and memcmp(at + 8, b"37,", 3) != 0
+
+
 cdef bint scan_end(const char* at, const char* end, End* found) noexcept nogil:
     """False for a header that is irregular, or no end that nobody waits for."""
+    if is_other(at, end):
+        return False
     clear_head(&found.head, take_field, found)
     found.found = 0
     if not scan_json_head(at, end, &found.head, scan_head_member):

@@ -73,6 +73,11 @@ class Transactions:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
         }
 
+    @property
+    def is_due(self) -> bool:
+        """Ends were taken and are not carried out yet."""
+        return bool(self._due)
+
     def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Take the one-way ends out of a read; returns the bounds of what is left."""
         if self._store.config.role == "SLAVE":

@@ -74,7 +74,7 @@ class Operations:
             log.warning("decided transactions not noted yet count=%d problem=%s", count, refusal.remark)
             return False
         del self._gathered[: len(body)]
-        self.know(appended.queue_offsets[0], read_offsets(body))
+        self.know(appended.queue_offsets[0], map(int, body[:-1].split(b",")))
         if self._timer is not None and not self._gathered:
             self._timer.cancel()
             self._timer = None
