@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
+import socket
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ from bolide import aio
 from bolide.errors import ClientError
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.testing import cluster
+from bolide.testing import Cluster, cluster
 from tests.client.scenes import client_clock, gathering, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
@@ -256,3 +260,88 @@ def test_the_blocking_face_does_the_same() -> None:
                         break
         assert got == [b"one", b"four", b"plain", b"five", b"six"]
         assert checked == ["t-5", "t-6"]
+
+
+@contextmanager
+def blocking() -> Iterator[tuple[Cluster, bolide.TransactionProducer]]:
+    """A blocking producer that has sent to T before, and so has a line at hand."""
+    with cluster(settings=QUICK) as rocket:
+        rocket.create_topic("T", 1)
+        with bolide.TransactionProducer("transfers", rocket.namesrv, checker=never) as producer:
+            producer.send("T", b"first")
+            producer.send("T", b"second")
+            yield rocket, producer
+
+
+def bodies_of(rocket: Cluster, count: int) -> list[bytes]:
+    with bolide.Consumer("g", "T", rocket.namesrv, start_from=bolide.StartFrom.oldest()) as consumer:
+        return [message.body for _, message in zip(range(count), consumer, strict=False)]
+
+
+def test_a_blocking_transaction_goes_past_the_loop_and_keeps_its_place_among_plain_sends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with blocking() as (rocket, producer):
+        for name in ("send_half", "send_half_slowly", "tell_end"):
+            monkeypatch.setattr(producer._transactions, name, None)
+        for number in range(20):
+            with producer.transaction("T", b"t %d" % number, tags="A", keys="k", properties={"own": "x"}) as one:
+                assert one.receipt.is_ok
+            with pytest.raises(LookupError), producer.transaction("T", b"back"):
+                raise LookupError
+            producer.send("T", b"s %d" % number)
+        expected = [b"%s %d" % (kind, number) for number in range(20) for kind in (b"t", b"s")]
+        assert bodies_of(rocket, 42) == [b"first", b"second", *expected]
+
+
+def test_an_end_that_finds_its_line_broken_is_told_by_the_loop() -> None:
+    with blocking() as (rocket, producer):
+        with producer.transaction("T", b"on"):
+            for lines in producer._direct._lines._resting.values():
+                for line in lines:
+                    line._socket.shutdown(socket.SHUT_WR)
+        with producer.transaction("T", b"and on"):
+            for lines in producer._direct._lines._resting.values():
+                lines.pop().close()
+        assert sorted(bodies_of(rocket, 4)) == [b"and on", b"first", b"on", b"second"]
+
+
+def test_a_half_message_that_finds_its_line_broken_is_sent_by_the_loop() -> None:
+    with blocking() as (rocket, producer):
+        for lines in producer._direct._lines._resting.values():
+            for line in lines:
+                line._socket.shutdown(socket.SHUT_RDWR)
+        with producer.transaction("T", b"on") as one:
+            pass
+        assert one.outcome is bolide.Outcome.COMMIT
+        assert bodies_of(rocket, 3) == [b"first", b"second", b"on"]
+
+
+def test_threads_share_a_blocking_producer_and_each_transaction_has_its_own_end() -> None:
+    def work(start: int) -> None:
+        for number in range(start, start + 20):
+            with suppress(LookupError), producer.transaction("T", b"%d" % number):
+                if number % 2:
+                    raise LookupError
+
+    with blocking() as (rocket, producer):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(0, 80, 20)))
+        assert sorted(map(int, bodies_of(rocket, 42)[2:])) == list(range(0, 80, 2))
+
+
+def test_a_blocking_transaction_decided_after_the_end_of_its_producer_is_left_to_the_brokers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with blocking() as (_, producer):
+        one = producer.transaction("T", b"late")
+        one.__enter__()
+        with pytest.raises(ClientError, match="has begun before"), one:
+            pass
+        producer.close()
+        one.commit()
+        with pytest.raises(ClientError, match="was decided before: COMMIT"):
+            one.rollback()
+        for _ in range(3):
+            producer._background.run(asyncio.sleep(0))
+    assert "ends of transactions were not told" in caplog.text

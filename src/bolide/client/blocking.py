@@ -82,7 +82,7 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         if self._core.may_pass_loop:
             short = self._core.short(topic, body, tags, keys, properties, flag, waits_for_store)
             if short is not None:
-                attempt = self._direct.send_short(*short, shard, queue, limit_s)
+                attempt = self._direct.send_short(*short, shard, queue, limit_s, self._core.rules)
         if attempt is None:
             message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
             direct = self._direct.send(message, shard, queue, limit_s) if self._core.may_pass_loop else None

@@ -11,13 +11,15 @@ from collections import deque
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.client.outgoing import SEND_TAIL, message_of, send_command, send_head, to_queue
+from bolide.client.checker import Outcome
+from bolide.client.ends import end_head
+from bolide.client.outgoing import SEND_TAIL, SendRules, message_of, send_command, send_head, to_queue
 from bolide.client.producer import Producer
 from bolide.client.receipt import Receipt, receipt_of
 from bolide.client.routes import MASTER_ID, Route
 from bolide.clock import Clock
 from bolide.errors import ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
-from bolide.kernel.plain_client import Item, ReceiptRow
+from bolide.kernel.plain_client import EndRow, Item, ReceiptRow
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.command import FRAME_SIZE_MAX, Command, read_commands
@@ -69,11 +71,19 @@ class Line:
                     return answer
             received, bounds = self._receive()
 
+    def tell_end(self, head: bytes, row: EndRow, timeout_s: float) -> None:
+        """Say how a transaction ended; after any error the line is of no more use."""
+        self._write(kernel.write_ends(head, SEND_TAIL, self._next_opaque(), [row]), timeout_s)
+
     def _next_opaque(self) -> int:
         self._opaque = self._opaque % _OPAQUE_MAX + 1
         return self._opaque
 
     def _exchange(self, frame: bytes, timeout_s: float) -> tuple[bytes, list[int]]:
+        self._write(frame, timeout_s)
+        return self._receive()
+
+    def _write(self, frame: bytes, timeout_s: float) -> None:
         if timeout_s != self._limit_s:
             self._limit(timeout_s)
         try:
@@ -82,7 +92,6 @@ class Line:
             raise RequestTimeout(f"{self.address} took no bytes for {timeout_s:g} s") from None
         except OSError as problem:
             raise ConnectionLost(f"the connection to {self.address} is gone: {problem}") from problem
-        return self._receive()
 
     def _receive(self) -> tuple[bytes, list[int]]:
         """What came, once it holds whole frames."""
@@ -121,10 +130,14 @@ class Lines:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._resting: dict[str, deque[Line]] = {}
-        self._is_closed = False
+        self.is_closed = False
 
     def take(self, address: str, timeout_s: float) -> Line:
         """A line of our own, until `give_back` or its end."""
+        return self.take_resting(address) or Line(address, timeout_s)
+
+    def take_resting(self, address: str) -> Line | None:
+        """The same if there is one, the one that was used last."""
         resting = self._resting.get(address)
         while resting:
             try:
@@ -134,18 +147,18 @@ class Lines:
             if self._clock.monotonic_s() - line.rests_since_s < REST_MAX_S:
                 return line
             line.close()
-        return Line(address, timeout_s)
+        return None
 
     def give_back(self, line: Line) -> None:
         """The line has no request under way, and somebody else may have it."""
         line.rests_since_s = self._clock.monotonic_s()
-        if self._is_closed:
+        if self.is_closed:
             line.close()
         else:
             self._resting.setdefault(line.address, deque()).append(line)
 
     def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         for resting in self._resting.values():
             while resting:
                 resting.pop().close()
@@ -166,13 +179,20 @@ class DirectSends:
         self._core = core
         self._clock = clock
         self._lines = Lines(clock)
-        self._heads: dict[tuple[str, str], bytes] = {}
+        self._heads: dict[tuple[str, str, bool], bytes] = {}
+        self._end_heads: dict[tuple[str, str], bytes] = {}
 
     def close(self) -> None:
         self._lines.close()
 
     def send_short(
-        self, route: Route, item: Item, shard: str | None, queue: MessageQueue | None, timeout_s: float
+        self,
+        route: Route,
+        item: Item,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        rules: SendRules,
     ) -> Attempt:
         """One attempt with a message that needs no thought."""
         core, topic = self._core, route.topic
@@ -181,9 +201,10 @@ class DirectSends:
         unique_id = core.ids.next()
         if address is None:
             return Attempt(None, message_of(topic, item, unique_id))
-        head = self._heads.get((topic, chosen.broker_name))
+        key = topic, chosen.broker_name, rules.is_prepared
+        head = self._heads.get(key)
         if head is None:
-            head = self._heads[topic, chosen.broker_name] = send_head(topic, core.rules, chosen.broker_name)
+            head = self._heads[key] = send_head(topic, rules, chosen.broker_name)
         try:
             line = self._lines.take(address, timeout_s)
             try:
@@ -201,6 +222,32 @@ class DirectSends:
         _, queue_id, queue_offset, offset_id = answer
         stored_in = chosen if chosen.queue_id == queue_id else MessageQueue(topic, chosen.broker_name, queue_id)
         return Attempt(Receipt(stored_in, queue_offset, unique_id, offset_id))
+
+    def tell_end(self, receipt: Receipt, outcome: Outcome) -> bool:
+        """Tell how a transaction ended; false where no line rests, or the one that did was of no use."""
+        core, queue = self._core, receipt.queue
+        if self._lines.is_closed:
+            return False
+        row = outcome._value_, receipt.queue_offset, receipt.offset_id, receipt.msg_id
+        head = self._end_heads.get((queue.topic, queue.broker_name))
+        if head is None:
+            head = self._end_heads[queue.topic, queue.broker_name] = end_head(
+                core.group, queue.topic, queue.broker_name
+            )
+        address = core.instance.address(queue.broker_name, MASTER_ID)
+        line = None if address is None else self._lines.take_resting(address)
+        if line is None:
+            return False
+        try:
+            line.tell_end(head, row, core.timeout_s)
+        except (ClientError, ValueError):
+            line.close()
+            return False
+        except BaseException:
+            line.close()
+            raise
+        self._lines.give_back(line)
+        return True
 
     def send(self, message: Message, shard: str | None, queue: MessageQueue | None, timeout_s: float) -> Attempt:
         """One attempt with any message; none is made while its route is not known."""

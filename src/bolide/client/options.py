@@ -108,9 +108,3 @@ class RequestOptions(MessageOptions, total=False):
     """What may be said of a request; `timeout_s` covers sending it and the reply."""
 
     timeout_s: float | None
-
-
-class TransactionOptions(MessageOptions, total=False):
-    """What may be said of a message in a transaction; for `immunity_s` brokers do not ask about it."""
-
-    immunity_s: int | None

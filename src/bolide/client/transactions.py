@@ -17,14 +17,16 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from bolide.client.checker import Check, Checker, Outcome
+from bolide.client.deciding import Deciding
 from bolide.client.ends import Ends
 from bolide.client.gathering import Gathering
 from bolide.client.options import ProducerOptions
 from bolide.client.outgoing import EXTRA_SIZE_MAX, replace_properties, send_command
 from bolide.client.producer import Producer
-from bolide.client.receipt import Receipt, SendStatus, receipt_of
-from bolide.client.routes import MASTER_ID
+from bolide.client.receipt import Receipt, receipt_of
+from bolide.client.routes import MASTER_ID, Route
 from bolide.errors import BolideError, ClientError
+from bolide.kernel.plain_client import Item
 from bolide.model import properties as names
 from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue
@@ -48,55 +50,23 @@ STATES = {  # Java's words, the last one misspelt
 log = logging.getLogger(__name__)
 
 
-class Transaction:
+class Transaction(Deciding):
     """One message whose fate is open; made by `TransactionProducer.transaction`, decided once.
 
     Left without a decision the block commits; an exception rolls back. Cancelled or interrupted, nobody can know how
     far it came: then the checker decides.
     """
 
-    __slots__ = ("_producer", "_receipt", "_send", "outcome")
+    __slots__ = ("_send",)
 
-    def __init__(self, producer: "TransactionProducer", send: Callable[[], Awaitable[Receipt]]) -> None:
-        self.outcome: Outcome | None = None
-        self._producer = producer
+    def __init__(self, send: Callable[[], Awaitable[Receipt]], tell: Callable[[Receipt, Outcome], None]) -> None:
+        super().__init__(tell)
         self._send = send
-        self._receipt: Receipt | None = None
-
-    def __repr__(self) -> str:
-        name = self._receipt.msg_id if self._receipt else "not begun"
-        return f"<Transaction {name} {self.outcome.name if self.outcome else 'open'}>"
-
-    @property
-    def id(self) -> str:
-        """The transaction's id, which is the message's own."""
-        return self.receipt.msg_id
-
-    @property
-    def receipt(self) -> Receipt:
-        """Where the half message lies."""
-        if self._receipt is None:
-            raise ClientError("the transaction has not begun: use it inside its `with` block")
-        return self._receipt
 
     async def start(self) -> None:
         """Have the half message stored; raises ClientError when that did not succeed in full, and nothing is left."""
-        self._begun(await self._half())
-
-    def _half(self) -> Awaitable[Receipt]:
-        if self._receipt is not None:
-            raise ClientError(f"transaction {self.id} has begun before; ask the producer for another")
-        return self._send()
-
-    def _begun(self, receipt: Receipt) -> None:
-        self._receipt = receipt
-        if receipt.status is not SendStatus.SEND_OK:
-            self._decide(Outcome.ROLLBACK)
-            raise ClientError(
-                f"the half message was stored, but not as safely as the broker should ({receipt.status.name}); the "
-                "transaction is rolled back",
-                ResponseCode(receipt.status.value),
-            )
+        self._check_new()
+        self._begin(await self._send())
 
     async def commit(self) -> None:
         """Let consumers have the message."""
@@ -110,28 +80,15 @@ class Transaction:
         """Leave it to the checker, which is asked later."""
         self._decide(Outcome.UNKNOWN)
 
-    def _decide(self, outcome: Outcome) -> None:
-        receipt = self.receipt
-        if self.outcome is not None:
-            raise ClientError(f"transaction {self.id} was decided before: {self.outcome.name}")
-        self.outcome = outcome
-        self._producer.tell_end(receipt, outcome)
-
     async def __aenter__(self) -> Self:
-        self._begun(await self._half())  # as `start`, with one coroutine less for every transaction
+        self._check_new()  # as `start`, with one coroutine less for every transaction
+        self._begin(await self._send())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        receipt = self._receipt
-        if self.outcome is not None or receipt is None:
-            return
-        if problem is None:
-            self.outcome = Outcome.COMMIT
-        else:
-            self.outcome = Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN
-        self._producer.tell_end(receipt, self.outcome)
+        self._leave(problem)
 
 
 class TransactionProducer(Producer):
@@ -158,7 +115,8 @@ class TransactionProducer(Producer):
         self._check = checker
         self._check_concurrency = check_concurrency
         self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
-        self._half_rules = replace(self.rules, is_prepared=True)
+        self.half_rules = replace(self.rules, is_prepared=True)
+        self.ends_may_pass_loop = self._is_plain and self.may_pass_loop  # no thought, nobody looks on
         self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
 
     # Life
@@ -173,7 +131,7 @@ class TransactionProducer(Producer):
         instance = self.instance
         self._half_gathering = Gathering(
             instance,
-            self._half_rules,
+            self.half_rules,
             self.ids,
             self._clock,
             self._guests,
@@ -227,12 +185,41 @@ class TransactionProducer(Producer):
 
         `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
         """
-        if immunity_s is not None:
-            properties = {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
-        send = partial(self._send_half, topic, body, tags, keys, properties, flag, shard, queue)
-        return Transaction(self, send)
+        properties = with_immunity(properties, immunity_s)
+        send = partial(self._half, topic, body, tags, keys, properties, flag, shard, queue)
+        return Transaction(send, self.tell_end)
 
-    def _send_half(
+    def short_half(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+    ) -> tuple[Route, Item] | None:
+        """A half message that can take the short way, and its route; any thread may call this."""
+        short = self.short(topic, body, tags, keys, properties, flag, None)
+        if short is None or len(short[1][1]) + len(self._half_mark) > EXTRA_SIZE_MAX:
+            return None
+        route, (content, extra, own_flag) = short
+        return route, (content, extra + self._half_mark, own_flag)
+
+    async def send_half(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        shard: str | None,
+        queue: MessageQueue | None,
+    ) -> Receipt:
+        """Have a half message stored."""
+        return await self._half(topic, body, tags, keys, properties, flag, shard, queue)
+
+    def _half(
         self,
         topic: str | Message,
         body: bytes,
@@ -243,12 +230,10 @@ class TransactionProducer(Producer):
         shard: str | None,
         queue: MessageQueue | None,
     ) -> Awaitable[Receipt]:
-        short = self.short(topic, body, tags, keys, properties, flag, None)
-        if short is not None and len(short[1][1]) + len(self._half_mark) <= EXTRA_SIZE_MAX:
-            route, (content, extra, own_flag) = short
-            future = self._half_gathering.give(route, (content, extra + self._half_mark, own_flag), shard, queue)
-            if future is not None:
-                return future
+        short = self.short_half(topic, body, tags, keys, properties, flag)
+        future = None if short is None else self._half_gathering.give(*short, shard, queue)
+        if future is not None:
+            return future
         if isinstance(topic, Message) and properties:
             topic = replace_properties(topic, {**topic.properties, **properties})
         message = self.prepared(topic, body, tags, keys, properties, flag, None)
@@ -270,7 +255,7 @@ class TransactionProducer(Producer):
         last_broker: str | None = None,
     ) -> Receipt:
         """The same for any message; `last_broker` is one that has failed with it already."""
-        command = send_command(message, self._half_rules, self._clock.now_ms())
+        command = send_command(message, self.half_rules, self._clock.now_ms())
         if self.tracing is not None:
             if len(self._halves) >= HALVES_MAX:  # the oldest was never decided on here
                 del self._halves[next(iter(self._halves))]
@@ -322,6 +307,11 @@ class TransactionProducer(Producer):
         self.instance.sign(session.peer, command)
         session.send(command)
         log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
+
+
+def with_immunity(properties: Mapping[str, str] | None, immunity_s: int | None) -> Mapping[str, str] | None:
+    """Properties that ask brokers not to ask for so long."""
+    return properties if immunity_s is None else {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
 
 
 class _HalfWay:
