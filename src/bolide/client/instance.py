@@ -174,12 +174,17 @@ class Instance:
                 NO_ROUTE,
             )
         advice = (
-            "no broker there creates topics by itself: create it with `bolide topic create`"
+            f"no broker there creates topics by itself: create it with `bolide topic create {topic}`"
             if is_for_sending
-            else "create it with `bolide topic create`, or send a first message"
+            else f"create it with `bolide topic create {topic}`, or send a first message"
         )
         said = await self.namesrv.absence(topic)
-        return ClientError(f"topic {topic} has no route at {asked}: {said}; {advice}", NO_ROUTE)
+        cause = said.removeprefix(f"no route for topic {topic!r}: ")
+        if cause == said:  # Apache's name server knows no cause
+            cause = f"{said}; {advice}"
+        elif "create it with" in cause:  # our advice in place of its command, which is for RocketMQ's tools
+            cause = f"{cause.partition(';')[0]}; {advice}"
+        return ClientError(f"topic {topic} has no route at {asked}: {cause}", NO_ROUTE)
 
     # Brokers
 
