@@ -63,5 +63,5 @@ def test_a_java_member_that_wants_something_else_is_not_taken(release: str, tmp_
             producer.send(topic, f"a-{number}".encode(), tags="A")
         agent.await_received("first", 20, TIMEOUT_S)
         assert (_count(admin, "strict"), agent.received("second")) == (1, [])
-        with pytest.raises(bolide.ClientError, match=f"of topic {topic} B here and A there"):
+        with pytest.raises(bolide.ClientError, match=f"of topic {topic} it wants B, its mate A"):
             bolide.Consumer("strict", {topic: "B"}, station.name_servers).start()

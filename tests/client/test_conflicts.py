@@ -16,7 +16,7 @@ def test_a_refused_consumer_raises_at_its_start() -> None:
             stage(settings={"bolideRefuseSubscriptionConflict": "true"}) as rocket,
             aio.Consumer("g", {"T": "A"}, rocket.namesrv, clock=client_clock()) as first,
         ):
-            with pytest.raises(aio.ClientError, match="of topic T B here and A there") as caught:
+            with pytest.raises(aio.ClientError, match="of topic T it wants B, its mate A") as caught:
                 await aio.Consumer("g", {"T": "B"}, rocket.namesrv, clock=client_clock()).start()
             assert caught.value.code == 16
             assert first.subscriber.client_id in str(caught.value)

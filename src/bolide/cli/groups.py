@@ -56,8 +56,8 @@ def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) 
     mates = {row.mate for row in rows if row.mate}
     if mates and output is Output.TABLE:
         typer.echo(
-            f"the members do not want the same (here: the member of the line, there: {', '.join(mates)}), so messages "
-            "are missed; give them one subscription, or groups of their own"
+            f"the members do not want the same (the mate is {', '.join(mates)}), so messages are missed; "
+            "give them one subscription, or groups of their own"
         )
 
 

@@ -26,7 +26,7 @@ class Difference(NamedTuple):
     theirs: str
 
     def __str__(self) -> str:
-        return f"of topic {self.topic} {self.ours} here and {self.theirs} there"
+        return f"of topic {self.topic} it wants {self.ours}, its mate {self.theirs}"
 
 
 def wants_of(subscriptions: Iterable[tuple[str, str | None, str | None]]) -> Wants:
