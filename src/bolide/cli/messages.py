@@ -223,9 +223,9 @@ def run(
     from bolide.client import handlers
 
     sys.path.insert(0, "")
-    try:
-        import_module(module)
-    except (ImportError, SyntaxError) as problem:
-        fail(f"module {module} cannot be imported: {problem}")
     with plain_errors():
+        try:
+            import_module(module)
+        except (ImportError, SyntaxError) as problem:
+            fail(f"module {module} cannot be imported: {problem}")
         handlers.run(namesrv or DEFAULT_NAMESRV)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 
+from bolide.errors import ClientError
 from bolide.model.message import StoredMessage
 from bolide.protocol import sysflags
 
@@ -36,7 +37,7 @@ class Checker:
 
     def __init__(self, function: Check, concurrency: int = 1) -> None:
         if concurrency < 1:
-            raise ValueError(f"check_concurrency must be at least 1, not {concurrency}")
+            raise ClientError(f"check_concurrency must be at least 1, not {concurrency}")
         self._function = function
         self._places = asyncio.Semaphore(concurrency)
         self._threads = None

@@ -31,6 +31,7 @@ from bolide.remoting.guests import Guests
 
 F = TypeVar("F", bound=Callable[..., Any])
 CONCURRENCY = 20
+BATCH_MAX = 1024
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +52,12 @@ class Handler:
     retry_count_max: int | None = None
     offsets_directory: Path = LOCAL_DIRECTORY
     trace: bool | str = False
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ClientError(f"group {self.group}: concurrency must be at least 1, not {self.concurrency}")
+        if self.batch_max is not None and not 1 <= self.batch_max <= BATCH_MAX:
+            raise ClientError(f"group {self.group}: batch_max must be 1 to {BATCH_MAX}, not {self.batch_max}")
 
 
 registered: list[Handler] = []

@@ -38,7 +38,6 @@ from bolide.protocol.records import decode_records, inflate
 Function = Callable[[Received], Any]
 PageFunction = Callable[[list[Received]], Any]
 CONSUME_TIMEOUT_S = 900.0
-BATCH_MAX = 1024
 log = logging.getLogger(__name__)
 
 
@@ -79,10 +78,6 @@ class Listener:
         timeout_s: float = CONSUME_TIMEOUT_S,
         hooks: Sequence[ConsumeHook] = (),
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
-        if batch_max is not None and not 1 <= batch_max <= BATCH_MAX:
-            raise ValueError(f"batch_max must be 1 to {BATCH_MAX}, not {batch_max}")
         self._subscriber = subscriber
         self._concurrency = concurrency
         self._batch_max = batch_max
