@@ -3,12 +3,15 @@
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from bolide.clock import SystemClock
 from bolide.store.disk import Disk
 from bolide.store.pillars import open_store
-from tests.store.given import draft, opened, read_all, small
+from tests.store.given import bodies, crash, draft, opened, read_all, small
 
 QUEUE_COUNT = 300
 LIMIT_S = 10
@@ -34,6 +37,27 @@ def test_a_flush_of_many_queues_holds_one_descriptor_at_a_time(tmp_path: Path) -
         store.flush_queues()
         assert len(disk.counts) > QUEUE_COUNT
         assert max(disk.counts) <= before + 2
+
+
+def test_queues_that_are_cut_after_a_crash_are_synced_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small(tmp_path, segment_size=1 << 20)
+    store = opened(config)
+    store.append([draft(b"x", f"T{number}") for number in range(2 * QUEUE_COUNT)])
+    crash(store)
+    syncs = 0
+
+    def counting(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def counted(fd: int) -> None:
+            nonlocal syncs
+            syncs += 1
+            sync(fd)
+
+        return counted
+
+    monkeypatch.setattr(os, "fsync", counting(os.fsync))
+    with opened(config) as store:
+        assert syncs < 1.5 * QUEUE_COUNT
+        assert all(bodies(store, f"T{number}") == [b"x"] for number in range(2 * QUEUE_COUNT))
 
 
 def test_a_topic_removed_before_its_queues_are_synced_does_not_stop_the_others(tmp_path: Path) -> None:

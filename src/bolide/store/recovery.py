@@ -33,6 +33,7 @@ from bolide.kernel.plain_records import (
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
 
 log = logging.getLogger(__name__)
@@ -79,8 +80,15 @@ class Recovery:
     """One run over the files of a store that was just opened."""
 
     def __init__(
-        self, config: StoreConfig, commitlog: CommitLog, dispatch: Dispatch, checkpoint: Checkpoint, is_clean: bool
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        commitlog: CommitLog,
+        dispatch: Dispatch,
+        checkpoint: Checkpoint,
+        is_clean: bool,
     ) -> None:
+        self._disk = disk
         self._config = config
         self._log = commitlog
         self._dispatch = dispatch
@@ -102,9 +110,10 @@ class Recovery:
         with ThreadPoolExecutor(_WALKERS, "store.recovery") as self._walker:
             end = self._walk(start, queues_from)
         self._log.segments.truncate(end)
-        for queue in self._dispatch.queues.values():
-            if queue.physical_end > end:
-                queue.cut(end)
+        with self._disk.syncing_together():
+            for queue in self._dispatch.queues.values():
+                if queue.physical_end > end:
+                    queue.cut(end)
         self._log.open_at(end)
         self._dispatch.raise_min(self._log.start)
         self._dispatch.store_ms = self._last_store_ms
@@ -139,7 +148,8 @@ class Recovery:
             if 0 < self._first_store_ms(base) <= trusted_ms:
                 start = base
                 break
-        self._dispatch.load(start)
+        with self._disk.syncing_together():
+            self._dispatch.load(start)
         return min(start, self._keys_missing_from(start)), start
 
     def _has_queues(self) -> bool:

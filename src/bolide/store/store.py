@@ -102,9 +102,8 @@ class Store:
 
     def _recover(self) -> None:
         self.checkpoint.load()
-        recovery = Recovery(
-            self.config, self.commitlog, self.dispatch, self.checkpoint, is_clean=not self._abort.exists()
-        )
+        is_clean = not self._abort.exists()
+        recovery = Recovery(self.disk, self.config, self.commitlog, self.dispatch, self.checkpoint, is_clean)
         self._abort.create()  # before the first change: a crash in the middle of recovery is a crash
         self.recovered = recovery.run()
         self._last_store_ms = self.recovered.last_store_ms
