@@ -208,6 +208,18 @@ async def test_a_mode_for_nobody_is_refused(tmp_path) -> None:
         peer.leave()
 
 
+@virtual_time
+async def test_a_mode_for_what_is_not_there_is_refused(tmp_path) -> None:
+    async with popping(tmp_path, VirtualClock(), autoCreateSubscriptionGroup="false") as rig:
+        peer = await Peer.connect(rig.port)
+        answer = await set_mode(peer, topic="nowhere")
+        assert (answer.code, "'nowhere' is not here" in (answer.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
+        answer = await set_mode(peer)
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert rig.room.modes.table == {}
+        peer.leave()
+
+
 # The queues of other brokers
 
 

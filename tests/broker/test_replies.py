@@ -22,6 +22,8 @@ from tests.broker.whole import Whole, whole
 
 TOPIC = "C1_REPLY_TOPIC"
 REPLY = {names.MESSAGE_TYPE: "reply", names.CORRELATION_ID: "7", names.REPLY_TO_CLIENT: "asker"}
+# A broker writes both into every message, a reply as well.
+ADDED = {names.REGION: "DefaultRegion", names.TRACE_ON: "true"}
 
 
 def reply(code: int, properties: dict[str, str] = REPLY, topic: str = TOPIC, body: bytes = b"42") -> Command:
@@ -83,8 +85,8 @@ def test_a_reply_is_pushed_to_the_one_who_asked_and_stored(tmp_path: Path, code:
             assert told.fields["storeHost"] == broker.address
             properties = parse_properties(told.fields["properties"])
             assert int(properties.pop(names.REPLY_PUSHED_AT)) == int(told.fields["storeTimestamp"])
-            assert properties == REPLY
-            assert kept(broker) == [REPLY]
+            assert properties == {**REPLY, **ADDED}
+            assert kept(broker) == [{**REPLY, **ADDED}]
 
     asyncio.run(scenario())
 
@@ -115,7 +117,7 @@ def test_a_reply_that_finds_nobody_is_answered_with_1_and_stored(
             answer = await ask(broker, reply(325, properties))
             assert answer.code == 1
             assert words in (answer.remark or "")
-            assert (len(pushed), kept(broker)) == (0, [properties])
+            assert (len(pushed), kept(broker)) == (0, [{**properties, **ADDED}])
 
     asyncio.run(scenario())
 

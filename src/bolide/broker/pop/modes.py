@@ -5,7 +5,9 @@ setting counts. The group's retry topic is always pulled: what fails in a pop go
 """
 
 from bolide.broker.config import CurrentConfig
+from bolide.broker.groups import Groups
 from bolide.broker.keeping import Keeper
+from bolide.broker.topics import Topics
 from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.model.topics import RETRY_PREFIX
@@ -19,8 +21,10 @@ ModeTable = dict[str, dict[str, GroupRequestMode]]
 class RequestModes:
     """The table and its file. Built before the broker listens: reading the file blocks."""
 
-    def __init__(self, current: CurrentConfig, keeper: Keeper) -> None:
+    def __init__(self, current: CurrentConfig, topics: Topics, groups: Groups, keeper: Keeper) -> None:
         self._current = current
+        self._topics = topics
+        self._groups = groups
         self._keeper = keeper
         self._path = current.config.directory / "messageRequestMode.json"
         kept = read_whole(self._path, parse_modes, RequestModeTable())
@@ -42,6 +46,12 @@ class RequestModes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "a request mode is set for a topic and a group: name both")
         if mode.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.find(mode.topic) is None:
+            remark = f"topic {mode.topic!r} is not here; create it or check the spelling"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if self._groups.find(mode.consumer_group) is None:
+            remark = f"there is no subscription group {mode.consumer_group!r}, and it may not be made by itself"
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"{remark}; create it")
         self.table[mode.topic] = {**self.table.get(mode.topic, {}), mode.consumer_group: mode}
         self._save()
 

@@ -55,7 +55,7 @@ class PopRoom:
         self.noticed = ParkedPops(current, clock)
         self.revivals = Revivals(current, store, topics, groups, offsets, clock)
         self.orders = Orders(current, topics, groups, keeper, clock)
-        self.modes = RequestModes(current, keeper)
+        self.modes = RequestModes(current, topics, groups, keeper)
         self.queues = TopicQueues(current, topics, clock)
         access = Access(current, topics, groups, store)
         parts = (self.revivals, self.orders, self.parked)

@@ -12,7 +12,7 @@ import logging
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.members import Members
-from bolide.broker.processors.send import Sends, pack_peer
+from bolide.broker.processors.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
@@ -24,7 +24,7 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import PushReplyRequest
 from bolide.protocol.headers.send import RefusedSendAnswer, SendMessageAnswer, SendMessageRequest
-from bolide.protocol.properties import join_properties, parse_properties
+from bolide.protocol.properties import encode_properties, join_properties, parse_properties
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.record import Draft
@@ -58,14 +58,20 @@ class Replies:
             header, queue_id = self._sends.admitted(request, short=command.code != RequestCode.SEND_REPLY_MESSAGE)
         except Refusal as refusal:
             return self._sends.refused(command, refusal)
-        properties = parse_properties(header.properties or "")
-        stored = self._stored(request, header, queue_id) if self._current.config.stores_replies else None
+        properties = parse_properties(header.properties or "") | self._added()
+        stored = self._stored(request, header, queue_id, properties) if self._current.config.stores_replies else None
         problem = await self._push(request, header, properties)
         fields = self._fields(queue_id, stored, is_pushed=problem is None)
         if problem is not None:
             log.warning("reply not passed on: %s", problem)
             return command.answer(ResponseCode.SYSTEM_ERROR, remark=problem, fields=fields)
         return command.answer(ResponseCode.SUCCESS, fields=fields)
+
+    def _added(self) -> dict[str, str]:
+        """What a broker writes into a reply: as into every message, but for the cluster, as 5.x does."""
+        added = broker_properties(self._current.config)
+        del added[names.CLUSTER]
+        return added
 
     def _fields(self, queue_id: int, stored: tuple[str, int] | None, *, is_pushed: bool) -> dict[str, str]:
         settings = self._current.config
@@ -80,13 +86,15 @@ class Replies:
             queue_offset=QueueOffset(queue_offset),
         ).encode()
 
-    def _stored(self, request: Request, header: SendMessageRequest, queue_id: int) -> tuple[str, int] | None:
+    def _stored(
+        self, request: Request, header: SendMessageRequest, queue_id: int, properties: dict[str, str]
+    ) -> tuple[str, int] | None:
         """The id and offset of the reply in its topic; None if it could not be stored."""
         draft = Draft(
             header.topic,
             queue_id,
             request.command.body,
-            (header.properties or "").encode(),
+            encode_properties(properties),
             header.flag,
             header.sys_flag & ~sysflags.TRANSACTION_MASK,
             header.born_ms,
