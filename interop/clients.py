@@ -20,6 +20,10 @@ START_TIMEOUT_S = 30.0
 SEND_TIMEOUT_S = 60.0
 STEP_TIMEOUT_S = 60.0
 
+# A 5.x client whose heartbeat meets its rebalance is refused until its next, and one that does not know its retry topic
+# looks for it with its routes: both take 30 s unless told otherwise.
+IMPATIENT = {"heartbeatMs": 1000, "pollMs": 1000}
+
 Event = dict[str, Any]
 
 

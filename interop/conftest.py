@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.clients import JavaAgent, java_agent
+from interop.clients import IMPATIENT, JavaAgent, java_agent
 from interop.cluster import Broker, NameServer, Station, bolide_up, java_broker, java_station, name_server
 from interop.release import CLIENT_RELEASES, SERVER_RELEASES, MissingJava, require_java
 
@@ -101,5 +101,5 @@ def agent(
     request: pytest.FixtureRequest, station: Station, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaAgent]:
     """A JVM with clients of either release, shared as well."""
-    with java_agent(tmp_path_factory.mktemp("agent"), request.param, station.name_servers) as agent:
+    with java_agent(tmp_path_factory.mktemp("agent"), request.param, station.name_servers, **IMPATIENT) as agent:
         yield agent

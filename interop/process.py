@@ -74,8 +74,9 @@ class Program:
         """Wait until the output matches; a program that ended without it fails at once, with its last words."""
 
         def probe() -> re.Match[str] | None:
+            is_running = self.is_running  # asked first: what a program says last is read after its end
             match = re.search(pattern, self.output())
-            if match is None and not self.is_running:
+            if match is None and not is_running:
                 raise NotInTime(f"{self.name} ended with {self._process.returncode}:\n{self.output()[-4000:]}")
             return match
 

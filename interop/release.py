@@ -3,7 +3,7 @@
 The poms in `jars/` only name dependencies. Maven resolves one into a directory of the user's cache that carries the
 pom's hash, so that a changed pom is resolved anew and an unchanged one costs nothing. A directory appears under its
 name only when it is whole: an interrupted download leaves nothing to trip over. The small programs of ours under
-`java/` are compiled the same way, once a client release.
+`java/` are compiled the same way, once a client release, and the one under `go/`.
 """
 
 import fcntl
@@ -20,6 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SERVER_RELEASES = ("4.9.7", "5.5.0")
 CLIENT_RELEASES = ("4.9.8", "5.5.0")
+SUITE_RELEASE = "5.5.0"
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 RESOLVE_TIMEOUT_S = 600
 COMPILE_TIMEOUT_S = 120
@@ -64,7 +65,30 @@ def compiled_programs(release: str) -> Path:
     """The class files of our own test programs, and of those that only this release can run, compiled against it."""
     sources = sorted((HERE / "java").glob("*.java")) + sorted((HERE / "java" / release).glob("*.java"))
     content = release.encode() + b"".join(source.read_bytes() for source in sources)
-    return _cached(f"programs-{release}", content, lambda directory: _compile(sources, release, directory))
+    libraries = class_path(release, Role.CLIENT)
+    return _cached(f"programs-{release}", content, lambda directory: _compile(sources, libraries, directory))
+
+
+def suite_class_path() -> str:
+    """RocketMQ's released integration tests; in front of them ours of their classes that would start servers."""
+    release = f"test-{SUITE_RELEASE}"
+    sources = sorted((HERE / "java" / "suite").glob("*.java"))
+    content = b"".join(source.read_bytes() for source in sources)
+    libraries = os.pathsep.join(str(jar) for jar in sorted(jars(release).glob("*.jar")))
+    programs = _cached(f"programs-{release}", content, lambda directory: _compile(sources, libraries, directory))
+    return os.pathsep.join((str(programs), libraries))
+
+
+def go_program() -> Path:
+    """Our flows on RocketMQ's Go client, built by the Go that is here."""
+    sources = sorted(path for path in (HERE / "go").iterdir() if path.is_file())
+    content = b"".join(source.read_bytes() for source in sources)
+    return _cached("programs-go", content, _build_go) / "flows"
+
+
+def _build_go(directory: Path) -> None:
+    command = ["go", "build", "-buildvcs=false", "-o", str(directory / "flows"), "."]
+    subprocess.run(command, cwd=HERE / "go", check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
 
 
 def _resolve(pom: Path, directory: Path) -> None:
@@ -72,8 +96,8 @@ def _resolve(pom: Path, directory: Path) -> None:
     subprocess.run(command, check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
 
 
-def _compile(sources: list[Path], release: str, directory: Path) -> None:
-    command = ["javac", "-nowarn", "-cp", class_path(release, Role.CLIENT), "-d", str(directory), *map(str, sources)]
+def _compile(sources: list[Path], libraries: str, directory: Path) -> None:
+    command = ["javac", "-nowarn", "-cp", libraries, "-d", str(directory), *map(str, sources)]
     subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S, stdin=subprocess.DEVNULL)
 
 

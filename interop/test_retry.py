@@ -13,7 +13,7 @@ import pytest
 import bolide
 from bolide.admin.deadletters import DeadLetter
 from bolide.testing.clusters import SMALL_FILES
-from interop.clients import JavaAgent, java_agent
+from interop.clients import IMPATIENT, JavaAgent, java_agent
 from interop.cluster import (
     Station,
     bolide_broker,
@@ -47,7 +47,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
 def java(
     request: pytest.FixtureRequest, ours: Station, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaAgent]:
-    with java_agent(tmp_path_factory.mktemp("agent"), request.param, ours.name_servers) as agent:
+    with java_agent(tmp_path_factory.mktemp("agent"), request.param, ours.name_servers, **IMPATIENT) as agent:
         yield agent
 
 

@@ -49,6 +49,7 @@ final class Consuming {
         consumer.setInstanceName(name + "-" + System.nanoTime());
         consumer.setVipChannelEnabled(ours.isSet("vip"));
         consumer.setPollNameServerInterval(ours.number("pollMs", 30_000));
+        consumer.setHeartbeatBrokerInterval(ours.number("heartbeatMs", 30_000));
         consumer.setPersistConsumerOffsetInterval(options.number("commitMs", 1_000));
         consumer.setConsumeFromWhere(
             ConsumeFromWhere.valueOf("CONSUME_FROM_" + options.text("from", "first_offset").toUpperCase()));
