@@ -231,6 +231,21 @@ async def test_pulls_that_come_together_are_searched_for_one_a_turn_and_each_ans
 
 
 @virtual_time
+async def test_if_very_many_wait_each_has_less_time(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sieving, "WAIT_S", 3 * sieving.TURN_S)
+    async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
+        rig.put(*[b"x"] * 5000)
+        peer = await connected(rig, expression="a = 1", version=1, **SQL)
+        peer.send(*(pull_of(0, opaque=i, sys_flag=PUSH, subscription_version=1) for i in range(70)))
+        scanned = [place_of(answer).next_offset for answer in await peer.answers(70)]
+        shares_s = [sieving.TURN_S] + [3 * sieving.TURN_S / (70 - i) for i in range(1, 70)]
+        ticks = [math.ceil(min(max(share_s, sieving.LATE_S), sieving.TURN_S) / TICK_S) for share_s in shares_s]
+        assert scanned == [sum(STEPS[:count]) for count in ticks]
+        assert (scanned[1], scanned[-1]) == (SCANNED_LATE, SCANNED_A_TURN)
+        peer.leave()
+
+
+@virtual_time
 async def test_who_left_is_not_searched_for(tmp_path, monkeypatch) -> None:
     async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
         rig.put(*[b"x"] * 5000)

@@ -5,7 +5,9 @@ is bounded: the first has two milliseconds, and those after it what is left of t
 nothing in that time is told how far the search came and asks again at once.
 
 Pulls that come together, as those of a consumer for its queues do, wait for each other: one is answered a turn, and its
-answer leaves before the next search begins. So the consumer has work while we search on, and others have their turn.
+answer leaves before the next search begins. So the consumer has work while we search on, and others have their turn. If
+so many wait that the last would for more than a second, each has less: who waits too long gives up, asks again, and
+would never get on.
 """
 
 import asyncio
@@ -23,6 +25,7 @@ from bolide.store.read import Sieve
 
 TURN_S = 0.002
 LATE_S = 0.0001
+WAIT_S = 1.0
 _ASKING = plain_filter.HEADER.pack(0, 1, 0) + plain_filter.NODE.pack(plain_filter.ASK, 0, 0, 0, 0)
 
 
@@ -58,20 +61,22 @@ class SieveTime:
             asyncio.get_running_loop().call_soon(self._serve_next)
 
     def _serve_next(self) -> None:
-        request, serve = self._waiting[0]
-        if request.session.is_open:
-            request.session.answer(request, serve)
-            request.session.flush()
-        self._waiting.popleft()
-        request.session.release(1)
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._serve_next)
+        request, serve = self._waiting.popleft()
+        session = request.session
+        try:
+            if session.is_open:
+                session.answer(request, serve)
+                session.flush()
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._serve_next)
+            session.release(1)
 
     def begin(self) -> None:
         """A search begins; if it is the first of the turn, so does its time."""
         now_s = self._clock.monotonic_s()
         if self._until_s is None:
-            self._until_s = now_s + TURN_S
+            self._until_s = now_s + max(LATE_S, min(TURN_S, WAIT_S / (len(self._waiting) + 1)))
             asyncio.get_running_loop().call_soon(self._end)
         else:
             self._until_s = max(self._until_s, now_s + LATE_S)
