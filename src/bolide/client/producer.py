@@ -190,7 +190,8 @@ class Producer(Requesting, Recalling):
     ) -> Receipt:
         """Send one message and wait until a broker has stored it.
 
-        Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next.
+        Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next. With
+        `delay`, `deliver_at` or `delay_level` it is stored now and delivered then.
         """
         if when:
             topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
