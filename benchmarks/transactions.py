@@ -5,6 +5,9 @@ each a half message, its answer and its commit, both with --inflight tasks on as
 message can be read. Facts: the plain rate, and the ratio of the two; issue 7 asks for a half at least. A transaction
 makes the broker store twice what a send does, and take two requests for one.
 
+Then the same by one thread of the blocking client, a tenth as many: `blocking` transactions a second, `blocking_plain`
+sends, and their ratio. There the way to the broker and back is most of it, and the end of a transaction needs none.
+
     python -m benchmarks.transactions                 # seconds
 """
 
@@ -57,8 +60,16 @@ async def _run(count: int, inflight: int, body: bytes) -> Work:
             await _visible(producer, 2)
             plain_s = await _timed(producer, send, count, inflight, 2)
             elapsed_s = await _timed(producer, commit, count, inflight, 2 + count)
+            few = max(count // 10, 1)
+            blocking_plain_s, blocking_s = await _blocking(producer, rocket.namesrv, body, few, 2 + 2 * count)
             stored = await _stored(producer)
-    facts = {"plain": count / plain_s, "ratio": plain_s / elapsed_s}
+    facts = {
+        "plain": count / plain_s,
+        "ratio": plain_s / elapsed_s,
+        "blocking": few / blocking_s,
+        "blocking_plain": few / blocking_plain_s,
+        "blocking_ratio": blocking_plain_s / blocking_s,
+    }
     return Work(count, "transactions", elapsed_s, zlib.crc32(b"%d" % stored), facts)
 
 
@@ -73,6 +84,33 @@ async def _timed(
     await asyncio.gather(*(work(count // inflight + (i < count % inflight)) for i in range(inflight)))
     await _visible(producer, before + count)
     return time.perf_counter() - started_s
+
+
+async def _blocking(
+    watcher: "aio.TransactionProducer", namesrv: str, body: bytes, count: int, before: int
+) -> tuple[float, float]:
+    """Seconds for plain sends and for transactions of one thread without a loop, each until all can be read."""
+    import bolide
+
+    def send(producer: bolide.TransactionProducer, times: int) -> None:
+        for _ in range(times):
+            producer.send(TOPIC, body)
+
+    def commit(producer: bolide.TransactionProducer, times: int) -> None:
+        for _ in range(times):
+            with producer.transaction(TOPIC, body):
+                pass
+
+    elapsed_s: list[float] = []
+    with bolide.TransactionProducer("bench-blocking", namesrv, checker=_never) as producer:
+        for work in (send, commit):
+            await asyncio.to_thread(work, producer, 1)
+            started_s = time.perf_counter()
+            await asyncio.to_thread(work, producer, count)
+            before += 1 + count
+            await _visible(watcher, before)
+            elapsed_s.append(time.perf_counter() - started_s)
+    return elapsed_s[0], elapsed_s[1]
 
 
 async def _visible(producer: "aio.TransactionProducer", count: int) -> None:

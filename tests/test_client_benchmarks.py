@@ -38,4 +38,5 @@ def test_the_benchmark_of_transactions_commits_what_it_counts(capsys: pytest.Cap
     answer = transactions.main(["--runs", "1", "--count", "64"])
     assert answer.facts["plain"] > 0
     assert answer.facts["ratio"] > 0
+    assert answer.facts["blocking_ratio"] > 0
     assert "transactions/s" in capsys.readouterr().out

@@ -4,7 +4,7 @@ As a send does, a half message first tries a connection that the calling thread 
 leaves on one too; what cannot goes through the loop.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
@@ -19,18 +19,14 @@ from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 
 
-class Transaction(Deciding):
+class Transaction(Deciding[Receipt]):
     """One message whose fate is open; made by `TransactionProducer.transaction`, decided once.
 
     Left without a decision the block commits; an exception rolls back. Interrupted, nobody can know how far it came:
     then the checker decides.
     """
 
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Callable[[], Receipt], tell: Callable[[Receipt, Outcome], None]) -> None:
-        super().__init__(tell)
-        self._send = send
+    __slots__ = ()
 
     def commit(self) -> None:
         """Let consumers have the message."""
@@ -92,7 +88,8 @@ class TransactionProducer(Producer):
 
         `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
         """
-        properties = asynchronous.with_immunity(properties, immunity_s)
+        if immunity_s is not None:
+            properties = asynchronous.with_immunity(properties, immunity_s)
         send = partial(self._send_half, topic, body, tags, keys, properties, flag, shard, queue)
         return Transaction(send, self._tell_end)
 

@@ -1,20 +1,24 @@
 """A transaction from its receipt to its outcome, for both faces: how the receipt is waited for is theirs."""
 
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from bolide.client.checker import Outcome
 from bolide.client.receipt import Receipt, SendStatus
 from bolide.errors import ClientError
 from bolide.protocol.codes import ResponseCode
 
+T = TypeVar("T")  # what sending gives: a receipt, or an awaitable of one
 
-class Deciding:
+
+class Deciding(Generic[T]):
     """Begins once, is decided once, and tells how."""
 
-    __slots__ = ("_receipt", "_tell", "outcome")
+    __slots__ = ("_receipt", "_send", "_tell", "outcome")
 
-    def __init__(self, tell: Callable[[Receipt, Outcome], None]) -> None:
+    def __init__(self, send: Callable[[], T], tell: Callable[[Receipt, Outcome], None]) -> None:
         self.outcome: Outcome | None = None  # what was decided, if anything was
+        self._send = send
         self._tell = tell
         self._receipt: Receipt | None = None
 

@@ -10,7 +10,7 @@ the block does must leave a trace that the checker can find by the transaction's
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -50,18 +50,14 @@ STATES = {  # Java's words, the last one misspelt
 log = logging.getLogger(__name__)
 
 
-class Transaction(Deciding):
+class Transaction(Deciding[Awaitable[Receipt]]):
     """One message whose fate is open; made by `TransactionProducer.transaction`, decided once.
 
     Left without a decision the block commits; an exception rolls back. Cancelled or interrupted, nobody can know how
     far it came: then the checker decides.
     """
 
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Callable[[], Awaitable[Receipt]], tell: Callable[[Receipt, Outcome], None]) -> None:
-        super().__init__(tell)
-        self._send = send
+    __slots__ = ()
 
     async def start(self) -> None:
         """Have the half message stored; raises ClientError when that did not succeed in full, and nothing is left."""
@@ -185,7 +181,8 @@ class TransactionProducer(Producer):
 
         `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
         """
-        properties = with_immunity(properties, immunity_s)
+        if immunity_s is not None:
+            properties = with_immunity(properties, immunity_s)
         send = partial(self._half, topic, body, tags, keys, properties, flag, shard, queue)
         return Transaction(send, self.tell_end)
 
@@ -309,9 +306,9 @@ class TransactionProducer(Producer):
         log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
 
 
-def with_immunity(properties: Mapping[str, str] | None, immunity_s: int | None) -> Mapping[str, str] | None:
+def with_immunity(properties: Mapping[str, str] | None, immunity_s: int) -> Mapping[str, str]:
     """Properties that ask brokers not to ask for so long."""
-    return properties if immunity_s is None else {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
+    return {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
 
 
 class _HalfWay:
