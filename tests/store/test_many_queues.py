@@ -39,7 +39,9 @@ def test_a_flush_of_many_queues_holds_one_descriptor_at_a_time(tmp_path: Path) -
         assert max(disk.counts) <= before + 2
 
 
-def test_queues_that_are_cut_after_a_crash_are_synced_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queues_are_synced_together_at_the_stop_and_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small(tmp_path, segment_size=1 << 20)
     store = opened(config)
     store.append([draft(b"x", f"T{number}") for number in range(2 * QUEUE_COUNT)])
@@ -55,9 +57,12 @@ def test_queues_that_are_cut_after_a_crash_are_synced_together(tmp_path: Path, m
         return counted
 
     monkeypatch.setattr(os, "fsync", counting(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", counting(os.fdatasync))
     with opened(config) as store:
         assert syncs < 1.5 * QUEUE_COUNT
+        syncs = 0
         assert all(bodies(store, f"T{number}") == [b"x"] for number in range(2 * QUEUE_COUNT))
+    assert syncs < 1.5 * QUEUE_COUNT
 
 
 def test_a_topic_removed_before_its_queues_are_synced_does_not_stop_the_others(tmp_path: Path) -> None:

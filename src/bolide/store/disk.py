@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +21,11 @@ _LOOK_SIZE_MAX = 1 << 20
 _SYNCS_MAX = 256
 
 
+_gathering = threading.local()  # of each thread: others that sync meanwhile wait for what they asked
+
+
 class Disk:
     """The disk of the machine."""
-
-    _syncs_left: int | None = None  # before the rest is put off, where syncs are gathered
-    _put_off: dict[int, int]  # file system → a descriptor in it
 
     def create(self, path: Path, size: int) -> int:
         """A new file of zeros; returns its descriptor."""
@@ -73,45 +74,33 @@ class Disk:
             written += more
 
     def sync(self, fd: int) -> None:
-        if not self._puts_off(fd):
+        if not _puts_off(fd):
             os.fdatasync(fd)
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if not self._puts_off(fd):
+            if not _puts_off(fd):
                 os.fsync(fd)
         finally:
             os.close(fd)
 
     @contextlib.contextmanager
     def syncing_together(self) -> Iterator[None]:
-        """What is synced in the block is durable when the block ends: the first few hundred at once, the rest together.
+        """What this thread syncs in the block is durable when that ends: a few hundred at once, the rest together.
 
-        Ten thousand queues that are cut after a crash took a minute of syncs; one call syncs a whole file system.
+        Ten thousand queues need as many syncs one after the other; one call syncs a whole file system.
         """
-        self._syncs_left, self._put_off = _SYNCS_MAX, {}
+        _gathering.syncs_left, _gathering.put_off = _SYNCS_MAX, {}
         try:
             yield
-            for fd in self._put_off.values():
+            for fd in _gathering.put_off.values():
                 if _libc.syncfs(fd) != 0:
                     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         finally:
-            for fd in self._put_off.values():
+            for fd in _gathering.put_off.values():
                 os.close(fd)
-            self._syncs_left, self._put_off = None, {}
-
-    def _puts_off(self, fd: int) -> bool:
-        """Whether this sync is left to the end of the block."""
-        if self._syncs_left is None:
-            return False
-        self._syncs_left -= 1
-        if self._syncs_left >= 0:
-            return False
-        device = os.fstat(fd).st_dev
-        if device not in self._put_off:
-            self._put_off[device] = os.dup(fd)
-        return True
+            _gathering.put_off = None
 
     def remove(self, path: Path) -> None:
         os.unlink(path)
@@ -139,4 +128,18 @@ def _is_clear(fd: int, position: int, end: int) -> bool:
         if position >= give_up_at or part.count(0) != len(part):
             return False
         position += len(part)
+    return True
+
+
+def _puts_off(fd: int) -> bool:
+    """Whether this sync is left to the end of the block; a descriptor in its file system is kept for that."""
+    put_off = getattr(_gathering, "put_off", None)
+    if put_off is None:
+        return False
+    _gathering.syncs_left -= 1
+    if _gathering.syncs_left >= 0:
+        return False
+    device = os.fstat(fd).st_dev
+    if device not in put_off:
+        put_off[device] = os.dup(fd)
     return True

@@ -155,12 +155,13 @@ def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pa
 
     def sync() -> None:
         try:
-            for directory, base in segments:
-                with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                    _sync_file(disk, directory / segment_name(base))
-            for directory in directories:
-                with contextlib.suppress(FileNotFoundError):
-                    disk.sync_directory(directory)
+            with disk.syncing_together():
+                for directory, base in segments:
+                    with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
+                        _sync_file(disk, directory / segment_name(base))
+                for directory in directories:
+                    with contextlib.suppress(FileNotFoundError):
+                        disk.sync_directory(directory)
         except OSError:
             checkpoint.has_doubtful_queues = True
             raise
