@@ -96,6 +96,19 @@ def test_dead_letters_go_back_where_they_came_from(spark, rocket):
     )
 
 
+@pytest.mark.feature("D08")
+def test_a_replay_that_is_to_be_exact_may_name_its_broker(spark, rocket, stored):
+    topic = a_topic("Exact")
+    words = ["replay", "--store", str(stored), "--to", topic, "-n", rocket.namesrv, "-o", "json", "Orders"]
+    without = CliRunner().invoke(app, [*words, "--broker", "broker-a"])
+    assert without.exit_code == 2
+    assert "only --exactly-once sends to one broker" in without.output
+    rocket.create_topic(topic, 2)
+    done = CliRunner().invoke(app, [*words, "--exactly-once", "--broker", rocket.brokers[0].name])
+    assert done.exit_code == 0, done.output
+    assert len(read(spark, rocket, topic)) == 40
+
+
 def test_rows_pass_no_faster_than_the_rate():
     clock = HeldClock(0)
     passed = []

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType, TimestampType
 
@@ -12,7 +13,8 @@ from bolide.protocol.staging import IDENTITY
 from bolide.spark.options import sink_options, source_options
 from bolide.spark.reader import BatchReader
 from bolide.spark.staging import chosen_broker
-from bolide.spark.writer import BatchWriter, StreamWriter, Written, publish_all
+from bolide.spark.writer import BatchWriter, StreamWriter, Written, publish_all, write_rows
+from bolide.testing import cluster
 
 
 def sink(frame, namesrv: str, **options: object):
@@ -198,6 +200,38 @@ def test_the_broker_that_was_named_is_the_one_or_none() -> None:
         chosen_broker(None, "T", ["a", "b"])
     with pytest.raises(ClientError, match="T is on a and not on b"):
         chosen_broker("b", "T", ["a"])
+
+
+def test_an_exact_write_to_a_topic_that_is_not_there_says_how_to_make_it(rocket) -> None:
+    """No first message makes it: what is staged belongs to another topic."""
+    given = {"nameServer": rocket.namesrv, "topic": "OnceNowhere", "deliveryGuarantee": "exactly-once"}
+    rows = pa.RecordBatch.from_pydict({"body": [b"x"]})
+    for more in ({}, {"broker": rocket.brokers[0].name}):
+        with pytest.raises(ClientError, match="makes none: `bolide topic create OnceNowhere`"):
+            write_rows(sink_options(given | more), "query", 0, 0, iter([rows]))
+
+
+@pytest.mark.feature("D04")
+def test_a_query_that_another_broker_knows_is_not_published_here_too() -> None:
+    """Its last batch would be there twice: a crash may lie between the publish and Spark's own note of it."""
+    with cluster(brokers=2) as rocket:
+        rocket.create_topic("OnceMoved", 2)
+        first, second = (broker.name for broker in rocket.brokers)
+        given = {"nameServer": rocket.namesrv, "topic": "OnceMoved", "deliveryGuarantee": "exactly-once"}
+
+        def write(broker: str, batch: int, query: str = "query") -> None:
+            options = sink_options({**given, "broker": broker})
+            rows = pa.RecordBatch.from_pydict({"body": [b"%d" % batch]})
+            publish_all(options, [write_rows(options, query, batch, 0, iter([rows]))], batch)
+
+        write(first, 0)
+        for batch in (0, 1):
+            with pytest.raises(ConfigError, match=f"{first} has published batch 0 of this query: name it again"):
+                write(second, batch)
+        write(second, 0, "another-query")
+        write(first, 1)
+        rocket.brokers[0].kill()
+        write(second, 0, "a-third-query")  # who does not answer is no reason to wait
 
 
 def test_a_batch_whose_tasks_staged_at_two_brokers_is_not_published() -> None:

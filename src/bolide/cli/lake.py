@@ -23,6 +23,7 @@ from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
 from bolide.cli.times import time_ms
+from bolide.errors import ConfigError
 from bolide.model.topics import dead_letter_topic
 from bolide.spark.problems import plain_tasks
 from bolide.spark.session import begun, demand_spark
@@ -223,6 +224,13 @@ def cluster_of(namesrv: str | None) -> dict[str, str]:
     return {"bolide.bootstrap.servers": namesrv or DEFAULT_NAMESRV}
 
 
+def sink_of(namesrv: str | None, broker: str | None, *, is_exactly_once: bool) -> dict[str, str]:
+    if broker and not is_exactly_once:
+        raise ConfigError("--broker", broker, "only --exactly-once sends to one broker; add it, or leave this out")
+    sink = cluster_of(namesrv) | ({"deliveryGuarantee": "exactly-once"} if is_exactly_once else {})
+    return sink | ({"broker": broker} if broker else {})
+
+
 @app.command()
 def replay(
     topics: Annotated[list[str] | None, typer.Argument(help="which topics; without any, all that are there")] = None,
@@ -234,6 +242,9 @@ def replay(
     until: Until = None,
     rate: Annotated[float | None, typer.Option(help="messages a second at most")] = None,
     exactly_once: Annotated[bool, typer.Option(help="none twice, whatever fails; needs Bolide's brokers")] = False,
+    broker: Annotated[
+        str | None, typer.Option(help="with --exactly-once: the broker that takes them, where a topic has several")
+    ] = None,
     namesrv: Namesrv = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -244,10 +255,10 @@ def replay(
     if dead_letters:
         topics = [dead_letter_topic(dead_letters)]
     where = before_spark(lambda: where_of(namesrv, stores, lake, topics, since, until))
+    sink = before_spark(lambda: sink_of(namesrv, broker, is_exactly_once=exactly_once))
     with job("replay", master, settings) as (spark, tell):
         from bolide.spark.jobs.replay import replay as run
 
-        sink = cluster_of(namesrv) | ({"deliveryGuarantee": "exactly-once"} if exactly_once else {})
         done = run(spark, where, sink, to=to, rate=rate, is_dry=dry_run, tell=tell)
     rows = [{"from": origin, "to": target, "messages": count} for (origin, target), count in done.routes.items()]
     show(rows, output, empty="no message fits")

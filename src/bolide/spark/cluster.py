@@ -13,7 +13,7 @@ from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
 from bolide.model.queue import QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
-from bolide.protocol.bodies import TopicList, TopicRoute
+from bolide.protocol.bodies import Clusters, TopicList, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import (
@@ -119,7 +119,7 @@ class Cluster:
             example = self._raw_route(AUTO_CREATE_TOPIC)
             if example is None:
                 raise ClientError(
-                    f"topic {topic!r} does not exist, and no broker makes it by itself: `bolide topics create {topic}`",
+                    f"topic {topic!r} does not exist, and no broker makes it by itself: `bolide topic create {topic}`",
                     ResponseCode.TOPIC_NOT_EXIST,
                 )
             route = route_to_create(topic, example, queue_count)
@@ -132,6 +132,11 @@ class Cluster:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         return TopicRoute.decode(bytes(demand(answer, f"the route of {topic}").body))
+
+    def broker_names(self) -> set[str]:
+        """All brokers that the name server knows."""
+        answer = demand(self._ask_names(lambda: Command(RequestCode.GET_BROKER_CLUSTER_INFO)), "the brokers")
+        return set(Clusters.decode(bytes(answer.body)).broker_addr_table)
 
     def topics(self, pattern: str) -> list[str]:
         """The topics whose whole name a pattern matches; RocketMQ's own only where the pattern begins like theirs."""

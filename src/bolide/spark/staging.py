@@ -3,8 +3,9 @@
 One broker keeps the mark of a query, so all its rows go to that broker. (Two could not agree on a batch that was
 published at one of them before a crash.) The option `broker` names it, and a stream must have it: whoever starts the
 query again has to come back to the same broker, and the route does not tell which that was. The one that is alone in it
-today may have been the other one yesterday, which is down. A batch write is never begun again under its name, so there
-the only broker that has the topic will do.
+today may have been the other one yesterday, which is down. Where the broker that is named does not know the query, the
+others that have the topic are asked, and one that knows it is the one to name. A batch write is never begun again under
+its name, so there the only broker that has the topic will do.
 
 A batch that the broker has published already is not staged again; what a task staged and nobody published is never
 seen, and goes with the broker's log.
@@ -23,6 +24,7 @@ from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.staging import (
+    NOTHING,
     STAGE,
     STAGE_QUEUE_COUNT,
     STAGE_TOPIC,
@@ -66,27 +68,44 @@ class Staging(Sending):
 
     def route(self, topic: str) -> Route:
         """The topic's queues on the broker that keeps the mark; the first one asked for makes it ready."""
+        found = self._routes.get(topic)
+        if found is not None:
+            return found
         route, names = self._awaited(topic)
         chosen = chosen_broker(self._options.broker, topic, names)
         if self.broker_name is None:
-            self.broker_name = chosen
-            query, batch, _ = self._place
-            answer = ask_broker(self.cluster, chosen, topic, Publish(query=query, batch=batch), self._options)
-            self.is_published = answer.published >= batch
+            self._prepare(chosen, topic, [name for name in names if name != chosen])
         elif chosen != self.broker_name:
             raise ConfigError("broker", None, f"{topic} is on {chosen}, other topics on {self.broker_name}: name one")
         queues = tuple(queue for queue in route.publish if queue.broker_name == chosen)
-        return Route(route.topic, queues, route.subscribe, route.addresses)
+        self._routes[topic] = Route(route.topic, queues, route.subscribe, route.addresses)
+        return self._routes[topic]
+
+    def _prepare(self, chosen: str, topic: str, others: Sequence[str]) -> None:
+        """Make the broker ready, unless the query is another's: there its last batch would be published again."""
+        query, batch, _ = self._place
+        wanted = Publish(query=query, batch=batch)
+        answer = ask_broker(self.cluster, chosen, topic, wanted, self._options)
+        for name in others if answer.published == NOTHING else ():
+            published = last_published(self.cluster, name, topic, wanted)
+            if published != NOTHING:
+                why = f"{name} has published batch {published} of this query: name it again, or take a new checkpoint"
+                raise ConfigError("broker", chosen, why)
+        self.broker_name, self.is_published = chosen, answer.published >= batch
 
     def _awaited(self, topic: str) -> tuple[Route, list[str]]:
         """The route and the brokers in it; the one that was named may be starting, and is waited for."""
         until_s = self.clock.monotonic_s() + self._options.send_timeout_s
         while True:
-            route = super().route(topic)
-            names = sorted({queue.broker_name for queue in route.publish})
-            if self._options.broker in (None, *names) or self.clock.monotonic_s() > until_s:
+            route = self.cluster.route(topic)
+            names = sorted({queue.broker_name for queue in route.publish}) if route is not None else []
+            wanted, is_late = self._options.broker, self.clock.monotonic_s() > until_s
+            if route is not None and (wanted in (None, *names) or is_late):
                 return route, names
-            self._routes.pop(topic)
+            # No first message makes the topic here, for it is the broker that sends it.
+            if route is None and (is_late or wanted is None or wanted in self.cluster.broker_names()):
+                why = f"does not exist, and an exactly-once write makes none: `bolide topic create {topic}`"
+                raise ClientError(f"topic {topic!r} {why}", ResponseCode.TOPIC_NOT_EXIST)
             time.sleep(_RETRY_S)
 
     def command(self, bundle: Bundle) -> Command:
@@ -128,6 +147,16 @@ def publish(options: SinkOptions, broker_name: str, topic: str, wanted: Publish)
     with Cluster(options.cluster) as cluster:
         answer = ask_broker(cluster, broker_name, topic, wanted, options)
     assert answer.published >= wanted.batch, "a broker that says yes has published it"
+
+
+def last_published(cluster: Cluster, broker_name: str, topic: str, wanted: Publish) -> int:
+    """The last batch of a query that a broker has published; NOTHING also where it does not answer, or is Apache's."""
+    try:
+        answer = cluster.of_broker(broker_name, topic).ask(Command(RequestCode.PUBLISH_STAGED, body=wanted.encode()))
+    except LOST:
+        cluster.forget_broker(broker_name)
+        return NOTHING
+    return Published.decode(bytes(answer.body)).published if answer.code == ResponseCode.SUCCESS else NOTHING
 
 
 def ask_broker(cluster: Cluster, broker_name: str, topic: str, wanted: Publish, options: SinkOptions) -> Published:
