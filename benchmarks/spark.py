@@ -3,9 +3,10 @@
 Three sides, one after another in one run on one machine: Kafka (`benchmarks.spark_kafka` makes it), Bolide through the
 broker, and Bolide's store files without a broker. The same program asks all of them (`peers/spark_jobs.py`), with
 messages of the same sizes in 4 queues: every row to nowhere, count, count and sum of body sizes by tag, a stream that
-catches up and ends, export to Parquet, write; and the age of a message in a foreachBatch, with our session's settings
-and with Spark's. Whole rows have the columns Kafka's have; for the rest ours are told the columns that the question
-needs, as a user would. The verdicts are issue 8's.
+catches up and ends, export to Parquet by Spark's own writer and by our job (held against the former), write; and the
+age of a message in a foreachBatch, with our session's settings and with Spark's. Whole rows have the columns Kafka's
+have; for the rest ours are told the columns that the question needs, as a user would. The verdicts are issue 8's. What
+all processes of a side spend on a row is told too: on a machine with other work it says more than a rate.
 
     python -m benchmarks.spark --count 2000000        # half an hour, both sizes
     python -m benchmarks.spark --smoke                # our own sides, small
@@ -38,12 +39,21 @@ QUESTION = "How fast does Spark read and write Bolide, beside Kafka with Spark's
 ROOT = Path(__file__).parent.parent
 FILL_LIMIT_S = 1800
 ROWS = "topic,queue_id,queue_offset,store_ts,keys,body"
-BROKER_QUESTIONS = ("rows", "count", "aggregate", "available", "parquet", "write")
-STORE_QUESTIONS = ("rows", "count", "aggregate", "parquet")
+BROKER_QUESTIONS = ("rows", "count", "aggregate", "available", "parquet", "export", "write")
+STORE_QUESTIONS = ("rows", "count", "aggregate", "parquet", "export")
+ANCHORS = {"export": "parquet"}  # Kafka has no such job: what its users do instead
 # side → question → how many times Kafka's rate it has to reach
 TARGETS = {
-    "broker": {"rows": 0.8, "count": 0.8, "aggregate": 0.8, "available": 0.8, "parquet": 1.0, "write": 1.0},
-    "store": {"aggregate": 1.8, "parquet": 1.5},
+    "broker": {
+        "rows": 0.8,
+        "count": 0.8,
+        "aggregate": 0.8,
+        "available": 0.8,
+        "parquet": 1.0,
+        "export": 1.0,
+        "write": 1.0,
+    },
+    "store": {"aggregate": 1.8, "parquet": 1.5, "export": 1.5},
 }
 LATENCY_TARGET = 0.5  # of Kafka's median
 SMOKE = ("--count", "2000", "--sizes", "100", "--rates", "50", "--seconds", "2", "--runs", "1")
@@ -87,8 +97,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def _kafka(directory: Path, options: argparse.Namespace) -> dict[str, Answers]:
-    with spark_kafka.anchored(directory / "broker") as address:
-        return {str(size): spark_kafka.answers(address, directory / "work", size, options) for size in options.sizes}
+    with spark_kafka.anchored(directory / "broker") as server:
+        return {str(size): spark_kafka.answers(server, directory / "work", size, options) for size in options.sizes}
 
 
 def _bolide(directory: Path, sides: list[str], options: argparse.Namespace) -> dict[str, dict[str, Answers]]:
@@ -118,7 +128,7 @@ def _fill(measured: Measured, topic: str, count: int, size: int) -> None:
 
 
 def _broker(measured: Measured, directory: Path, size: int, options: argparse.Namespace) -> Answers:
-    plan = broker_plan(measured.namesrv, directory, size, options)
+    plan = replace(broker_plan(measured.namesrv, directory, size, options), server_pid=measured.program.pid)
     for number in range(1, options.runs + 2):
         measured.make_topic(f"written-{size}-{number}")
     found = _ask(plan) if plan.questions else {}
@@ -198,8 +208,9 @@ def verdicts(found: dict[str, dict[str, Answers]]) -> dict[str, bool]:
         for size, kafka in found.get("kafka", {}).items():
             ours = found.get(side, {}).get(size, {})
             for question, times in targets.items():
-                if question in ours and question in kafka:
-                    is_met = ours[question]["rate"] >= times * kafka[question]["rate"]
+                anchor = ANCHORS.get(question, question)
+                if question in ours and anchor in kafka:
+                    is_met = ours[question]["rate"] >= times * kafka[anchor]["rate"]
                     told[f"{side}, {size} B, {question}: {times:g} times Kafka's rate"] = is_met
             if side == "broker":
                 for question in (name for name in ours if name in kafka and name.startswith("latency")):
@@ -213,7 +224,7 @@ def _show(found: dict[str, dict[str, Answers]], told: dict[str, bool]) -> None:
     for size in sizes:
         questions = {question: None for answers in found.values() for question in answers.get(size, {})}
         for question in questions:
-            anchor = found.get("kafka", {}).get(size, {}).get(question)
+            anchor = found.get("kafka", {}).get(size, {}).get(ANCHORS.get(question, question))
             for side, answers in found.items():
                 if answer := answers.get(size, {}).get(question):
                     print(f"{size:>5} B  {question:36} {side:7} {sentence(answer)}{_ratio(side, answer, anchor)}")

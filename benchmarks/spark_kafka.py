@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import spark_jobs
-from benchmarks.peers.servers import JARS, Absent, kafka_server, resolved
+from benchmarks.peers.servers import JARS, Absent, Server, kafka_server, resolved
 from benchmarks.peers.spark_jobs import QUEUES, TAGS, Plan
 from interop.release import cache_directory
 
@@ -31,6 +31,7 @@ BROKER_POM = JARS / "kafka-4.3.1.xml"
 CONNECTOR_POM = JARS / "spark-kafka-4.0.0.xml"
 PACKAGES = ("pyspark==4.0.0", "confluent-kafka>=2.5")
 QUESTIONS = ("write", "rows", "count", "aggregate", "available", "parquet")
+ALL = (*QUESTIONS, "export", "latency")  # an export is a job of ours, for which Kafka's users have `parquet`
 RATES = (50, 1000)
 SIZES = (100, 1024)
 INSTALL_LIMIT_S = 900
@@ -64,14 +65,14 @@ def environment() -> Path:
 
 
 @contextmanager
-def anchored(directory: Path) -> Iterator[str]:
-    """A Kafka broker; gives its address."""
+def anchored(directory: Path) -> Iterator[Server]:
+    """A Kafka broker."""
     directory.mkdir(parents=True)
     with kafka_server(directory, BROKER_POM) as server:
-        yield server.address
+        yield server
 
 
-def answers(address: str, directory: Path, size: int, options: argparse.Namespace) -> Answers:
+def answers(server: Server, directory: Path, size: int, options: argparse.Namespace) -> Answers:
     """What Kafka's connector answers for messages of one size."""
     jars = resolved(CONNECTOR_POM, "-DexcludeTransitive=true").glob("*.jar")
     settings = SETTINGS | {"spark.jars": ",".join(str(jar) for jar in sorted(jars))}
@@ -81,15 +82,16 @@ def answers(address: str, directory: Path, size: int, options: argparse.Namespac
     is_first = size == options.sizes[0]
     plan = Plan(
         side="kafka",
-        address=address,
+        address=server.address,
+        server_pid=server.pid,
         source="kafka",
-        source_options={"kafka.bootstrap.servers": address, "subscribe": f"written-{size}-1"},
+        source_options={"kafka.bootstrap.servers": server.address, "subscribe": f"written-{size}-1"},
         rows=["topic", "partition", "offset", "timestamp", "key", "value"],
         tag="cast(key as string)",
         body="value",
         body_size="length(value)",
         sink="kafka",
-        sink_options={"kafka.bootstrap.servers": address, "topic": "TOPIC"},
+        sink_options={"kafka.bootstrap.servers": server.address, "topic": "TOPIC"},
         sink_row=[
             f"cast(concat('t', id % {TAGS}) as binary) as key",
             f"cast(repeat('x', {size}) as binary) as value",
@@ -138,13 +140,13 @@ def read_options(question: str, argv: Sequence[str] | None, parser: argparse.Arg
     parser.add_argument("--rates", type=_numbers, default=RATES, help="messages a second for latency, default 50,1000")
     parser.add_argument("--seconds", type=int, default=20, help="how long latency is watched at each rate, default 20")
     parser.add_argument("--runs", type=int, default=3, help="after one that warms up, default 3")
-    parser.add_argument("--only", type=_words, default=(*QUESTIONS, "latency"), help="questions, separated by commas")
+    parser.add_argument("--only", type=_words, default=ALL, help="questions, separated by commas")
     parser.add_argument("--directory", type=Path, help="where the data lies meanwhile; a temporary one by default")
     parser.add_argument("--keep", action="store_true", help="add the answer to benchmarks/results")
     options = parser.parse_args(argv)
-    unknown = set(options.only) - {*QUESTIONS, "latency"}
+    unknown = set(options.only) - set(ALL)
     if unknown:
-        parser.error(f"no question {', '.join(sorted(unknown))}; there are {', '.join((*QUESTIONS, 'latency'))}")
+        parser.error(f"no question {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
     return options
 
 
@@ -160,8 +162,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Answers]:
     options = read_options(QUESTION, argv)
     with tempfile.TemporaryDirectory(prefix="bolide-spark-kafka-", dir=options.directory) as name:
         directory = Path(name)
-        with anchored(directory / "kafka") as address:
-            found = {str(size): answers(address, directory / "work", size, options) for size in options.sizes}
+        with anchored(directory / "kafka") as server:
+            found = {str(size): answers(server, directory / "work", size, options) for size in options.sizes}
     for size, told in found.items():
         for question, answer in told.items():
             print(f"{size:>5} B  {question:16} {sentence(answer)}")
@@ -172,7 +174,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Answers]:
 def sentence(answer: dict[str, Any]) -> str:
     if "rate" in answer:
         low, high = answer["spread"]
-        return f"{answer['rate']:>12,.0f} rows/s ({low:,.0f} to {high:,.0f})"
+        return (
+            f"{answer['rate']:>12,.0f} rows/s ({low:,.0f} to {high:,.0f}), {answer['processor_us']:.2f} µs of processor"
+        )
     return f"p50 {answer['p50_ms']:.0f} ms, p99 {answer['p99_ms']:.0f} ms ({answer['count']} messages)"
 
 

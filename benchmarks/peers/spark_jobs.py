@@ -6,6 +6,7 @@ one JSON line. `fill` and `pace` are the producers beside it: a topic to read, a
 """
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -50,6 +51,7 @@ class Plan:
     rates: list[int] = field(default_factory=list)
     seconds: int = 10
     directory: str = ""
+    server_pid: int = 0  # its processor time counts as well
 
 
 class Side:
@@ -110,6 +112,18 @@ class Side:
 
     def check_parquet(self) -> int:
         return int(self.spark.read.parquet(str(self.directory / "parquet")).count())
+
+    def ask_export(self) -> int:
+        """Our own job: all columns, by topic and date, written inside of the tasks that read."""
+        from bolide.spark.columns import EVERYTHING
+        from bolide.spark.jobs.export import export
+        from bolide.spark.jobs.sources import StoreFiles, Topics
+
+        given = dict(self.plan.source_options)
+        topics = [given.pop("subscribe")]
+        source = StoreFiles([given["path"]], EVERYTHING) if "path" in given else Topics(given, topics)
+        done = export(self.spark, source, self._fresh("lake"), topics=topics, compression="snappy")
+        return done.message_count
 
     def ask_write(self) -> int:
         self._written += 1
@@ -189,26 +203,50 @@ def ask(plan: Plan) -> None:
     side = Side(plan, open_session(plan))
     side.spark.sparkContext.setLogLevel("ERROR")
     for question in plan.questions:
-        elapsed_s = [timed(side, question) for _ in range(plan.runs + 1)][1:]  # the first one warms up
-        rates = [plan.count / one for one in elapsed_s]
+        timed(side, question)  # to warm up
+        rates, processor_us = [], []
+        for _ in range(plan.runs):
+            elapsed_s, processor_s = timed(side, question)
+            rates.append(plan.count / elapsed_s)
+            processor_us.append(1e6 * processor_s / plan.count)
         told = {"question": question, "rate": statistics.median(rates), "spread": [min(rates), max(rates)]}
-        print(json.dumps(told), flush=True)
+        print(json.dumps(told | {"processor_us": statistics.median(processor_us)}), flush=True)
     for rate in plan.rates:
         print(json.dumps({"question": f"latency at {rate}/s", **side.latency(rate)}), flush=True)
     side.spark.stop()
 
 
-def timed(side: Side, question: str) -> float:
-    """The seconds of one question; SystemExit if it did other work than it should."""
-    started_s = time.perf_counter()
+def timed(side: Side, question: str) -> tuple[float, float]:
+    """The seconds of one question, and those of all processors; SystemExit if it did other work than it should."""
+    started_s, processors_s = time.perf_counter(), processor_s(side.plan.server_pid)
     found = getattr(side, f"ask_{question}")()
-    elapsed_s = time.perf_counter() - started_s
+    elapsed_s, spent_s = time.perf_counter() - started_s, processor_s(side.plan.server_pid) - processors_s
     check = getattr(side, f"check_{question}", None)
     if check is not None:
         found = check()
     if found != side.plan.count:
         raise SystemExit(f"{side.plan.side}: {question} gave {found} rows, {side.plan.count} were expected")
-    return elapsed_s
+    return elapsed_s, spent_s
+
+
+def processor_s(server_pid: int) -> float:
+    """What this process, those below it and the server have used so far: the same on a machine that has other work."""
+    spent: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(stat.parent.name)
+        spent[pid] = sum(map(int, fields[11:15]))  # in user and system, of its own and of the children it took leave of
+        children.setdefault(int(fields[1]), []).append(pid)
+    found, left = 0, [os.getpid(), *filter(None, [server_pid])]
+    while left:
+        pid = left.pop()
+        found += spent.get(pid, 0)
+        left += children.get(pid, [])
+    return found / os.sysconf("SC_CLK_TCK")
 
 
 # Producers beside Spark

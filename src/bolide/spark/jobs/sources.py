@@ -52,9 +52,10 @@ class Source(Protocol):
 
 
 class Stretch(NamedTuple):
-    """A part of the log, and up to where rows of some topics were read before."""
+    """A part of the log, whose rows of it are wanted, and up to where those of some topics were read before."""
 
     ranges: list[Range]
+    wanted: Wanted
     read_before: dict[str, int]
 
 
@@ -86,12 +87,14 @@ class StoreFiles:
         kept = before if topics else {topic: at for topic, at in before.items() if not is_users(topic)}
         after = {"physical": kept | dict.fromkeys(topics or [ALL_OWN], end)}
         parts = plan(files, self._wanted, from_physical=begin)
-        return [Stretch(part, read_before) for part in parts], after, missed
+        # Others are passed over as they lie, which is cheaper than to drop their rows.
+        wanted = replace(self._wanted, topics=frozenset(map(str.encode, topics))) if topics else self._wanted
+        return [Stretch(part, wanted, read_before) for part in parts], after, missed
 
     def read(self, piece: Stretch) -> Iterator[pa.RecordBatch]:
         columns = Columns(READ_COLUMNS, self._broker_name)
         for part in piece.ranges:
-            for batch in read_range(part, columns, self._wanted, mode=self._mode):
+            for batch in read_range(part, columns, piece.wanted, mode=self._mode):
                 yield _without(batch, piece.read_before)
 
 
