@@ -22,7 +22,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_BLANK = re.compile(r"(?:[ \t\n\r\f]+|--[^\r\n]*(?:\r\n|\r|\n|$)|/\*.*?\*/)+", re.DOTALL)
+# A line that is a comment has an end: without one, two hyphens are two minuses, as in RocketMQ.
+_BLANK = re.compile(r"(?:[ \t\n\r\f]+|--[^\r\n]*(?:\r\n|\r|\n)|/\*.*?\*/)+", re.DOTALL)
 _KEYWORDS = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH")
 )
