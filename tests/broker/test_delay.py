@@ -301,6 +301,36 @@ def test_a_clock_that_is_set_delays_and_loses_nothing(tmp_path: Path, step_ms: i
     run(scenario())
 
 
+@pytest.mark.parametrize("back_s", [0.05, 3_600, 86_400])
+def test_what_is_sent_to_a_level_after_the_clock_was_set_back_comes_in_its_time(tmp_path: Path, back_s: float) -> None:
+    """Store times stand still until the clock has come up with them, and so would be no measure."""
+
+    async def scenario() -> None:
+        async with delaying(tmp_path) as late:
+            await late.send(1, b"before")
+            await pass_s(2)
+            late.clock.set_wall(late.clock.now_ms() - int(back_s * 1000))
+            sent = [b"%d" % number for number in range(8)]
+            for body in sent:
+                await late.send(3, body)
+                await pass_s(1)
+            await pass_s(1.9)
+            assert late.bodies() == [b"before"]
+            await pass_s(4)
+            assert late.bodies()[:3] == [b"before", *sent[:2]]
+            assert len(late.bodies()) < 7, "each has its own time"
+            await pass_s(20)
+            assert late.bodies() == [b"before", *sent]
+            late.clock.set_wall(late.clock.now_ms() + int(back_s * 1000) + 1_000)
+            await late.send(3, b"caught up")
+            await pass_s(9.9)
+            assert late.bodies() == [b"before", *sent]
+            await pass_s(0.2)
+            assert late.bodies()[-1] == b"caught up"
+
+    run(scenario())
+
+
 def test_many_due_together_leave_in_order_and_the_loop_has_its_turns(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with delaying(tmp_path, mappedFileSizeCommitLog="4194304") as late:

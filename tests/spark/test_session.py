@@ -1,9 +1,12 @@
 """The session that `bolide.spark.session` gives, and the shell on top of it."""
 
+import logging
+
 import pytest
 from typer.testing import CliRunner
 
 from bolide.cli.app import app
+from bolide.cli.spark import quiet_interrupts
 from bolide.spark.session import begun
 
 
@@ -36,3 +39,23 @@ def test_what_is_wrong_is_one_sentence_even_from_inside_of_spark(spark, tmp_path
     assert ran.exit_code == 2
     assert "nowhere': is not a directory of this machine" in ran.stderr
     assert "Traceback" not in ran.output
+
+
+def test_py4j_tells_nothing_of_a_question_that_ctrl_c_cut_short(caplog: pytest.LogCaptureFixture) -> None:
+    def tell(problem: BaseException) -> None:
+        try:
+            try:
+                raise problem
+            finally:
+                raise BrokenPipeError
+        except BrokenPipeError:
+            for name in ("", "py4j.clientserver", "py4j.java_gateway"):
+                logging.getLogger(name).exception("while sending a command")
+
+    with quiet_interrupts():
+        tell(KeyboardInterrupt())
+        assert caplog.records == []
+        tell(ValueError())
+        assert len(caplog.records) == 3
+    tell(KeyboardInterrupt())
+    assert len(caplog.records) == 6

@@ -5,16 +5,23 @@ come is one number: delayOffset.json, as RocketMQ keeps it. What is due is store
 time, a level after the other, and the loop has a turn after each batch. Between, we sleep until the next one is due,
 and no longer than a second, in case somebody sets the clock; with nothing waiting, until something arrives.
 
+Store times never go back, so after the clock was set back they stand still, and what they say of new messages is too
+late. For those we note how long they have to wait, by the steady clock (`_Note`); a start forgets that, and delivers
+them at once, as RocketMQ delivers what it finds from before.
+
 The number moves when a batch is in the log, and is written every few seconds, once the batch is durable: after a crash
 messages of the last seconds may come twice, and none is missing. A lost file delivers again whatever the log still has.
 """
 
 import asyncio
 import logging
+import math
 import struct
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,8 +46,20 @@ FILE_NAME = "delayOffset.json"
 _FIRST_SAVE_S = 10.0
 _SLEEP_MAX_MS = 1_000
 _RETRY_MS = 1_000
+_NOTES_MAX = 60  # of a level at a time
+_NO_LIMIT = 1 << 62
 _DUE_AT = struct.Struct(">12xq")
 log = logging.getLogger(__name__)
+
+
+class _Note(NamedTuple):
+    """Messages of a level from an offset on, up to that of the next note: when they may go, by the steady clock.
+
+    None is for those that came when store times went on.
+    """
+
+    offset: int
+    due_s: float | None
 
 
 class Delays:
@@ -57,6 +76,7 @@ class Delays:
         self._is_changed = False
         self._is_stopped = store.config.role == "SLAVE"  # its master delivers
         self._is_refused = False
+        self._notes: dict[int, deque[_Note]] = {}
         self._end = 0  # the log must be durable up to here before the table is written
         content = read_whole(self._path, parse, DelayOffsets())
         self.table = dict(content.offset_table)
@@ -77,8 +97,39 @@ class Delays:
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Something has to wait: if it is the first of its level, it may be the next one due."""
-        if arrival.topic == SCHEDULE_TOPIC and arrival.queue_offset <= self.table.get(arrival.queue_id + 1, 0):
+        if arrival.topic != SCHEDULE_TOPIC:
+            return
+        level, notes = arrival.queue_id + 1, self._notes.get(arrival.queue_id + 1)
+        if arrival.store_ms > self._clock.now_ms() and level in self._levels:
+            self._note(level, arrival.queue_offset)
+        elif notes and notes[-1].due_s is not None:
+            notes.append(_Note(arrival.queue_offset, None))
+        if arrival.queue_offset <= self.table.get(level, 0):
             self._arrived.set()
+
+    def _note(self, level: int, offset: int) -> None:
+        """Those that come within a step of each other share a note, and go when the last of them may: notes are few."""
+        notes, delay_s = self._notes.setdefault(level, deque()), self._delays_ms[level - 1] / 1000
+        due_s = self._clock.monotonic_s() + delay_s
+        last_s = notes[-1].due_s if notes else None
+        if last_s is None or due_s > last_s:
+            notes.append(_Note(offset, due_s + max(delay_s / _NOTES_MAX, 1.0)))
+
+    def _noted(self, level: int, offset: int) -> tuple[int, float | None]:
+        """Up to which offset one rule counts, and in how many seconds those may go; None by what their entries say."""
+        notes = self._notes.get(level)
+        if not notes:
+            return _NO_LIMIT, None
+        while len(notes) > 1 and notes[1].offset <= offset:
+            notes.popleft()
+        if notes[0].offset > offset:
+            return notes[0].offset, None
+        limit, due_s = notes[1].offset if len(notes) > 1 else _NO_LIMIT, notes[0].due_s
+        if due_s is not None:
+            return limit, due_s - self._clock.monotonic_s()
+        if len(notes) == 1:
+            del self._notes[level]
+        return limit, None
 
     async def deliver_forever(self) -> None:
         """Deliver what is due, until cancelled."""
@@ -111,12 +162,18 @@ class Delays:
         offset = self._correct(level, queue)
         if offset >= queue.next_offset:
             return None
-        entries = queue.read(offset, BATCH_COUNT_MAX)
+        limit, noted_s = self._noted(level, offset)
+        if noted_s is not None and noted_s > 0:
+            return math.ceil(1000 * noted_s)
+        entries = queue.read(offset, min(BATCH_COUNT_MAX, limit - offset))
         if not entries:
             log.error("entries of delay level %d are gone, from %d on", level, offset)
             self._move(level, offset + 1)
             return 0
-        due_count, wait_ms = count_due(entries, self._clock.now_ms(), self._delays_ms[level - 1])
+        if noted_s is not None:
+            due_count, wait_ms = len(entries) // ENTRY_SIZE, 0
+        else:
+            due_count, wait_ms = count_due(entries, self._clock.now_ms(), self._delays_ms[level - 1])
         if not due_count:
             return wait_ms
         try:

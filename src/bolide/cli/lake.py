@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bolide.admin.admin import Admin
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
-from bolide.cli.spark import Master, Settings
+from bolide.cli.spark import Master, Settings, quiet_interrupts
 from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
@@ -68,7 +68,7 @@ def job(
 ) -> "Iterator[tuple[SparkSession, Callable[[int, int], None]]]":
     """A session for one command, a bar that its tasks move, and errors as sentences."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with plain_errors():
+    with quiet_interrupts(), plain_errors():
         demand_spark()
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("starting Spark", total=None)

@@ -2,8 +2,10 @@
 
 import code
 import contextlib
+import logging
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,8 @@ Master = Annotated[
 ]
 Settings = Annotated[list[str] | None, typer.Option("--conf", help="a setting of Spark's, name=value; may be repeated")]
 
+_TELLING_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
+
 
 def spark_shell(
     script: Annotated[Path | None, typer.Argument(help="a Python file to run instead of asking", exists=True)] = None,
@@ -32,6 +36,7 @@ def spark_shell(
     It is a tuned session that knows the formats bolide and bolide-store.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet_interrupts())
         with plain_errors():
             spark = stack.enter_context(begun("bolide spark-shell", master, **pairs_of("--conf", settings)))
         if script is not None:
@@ -45,6 +50,28 @@ def spark_shell(
             exec(compile(command, "<command>", "exec"), names)
             return
         _ask(names)
+
+
+@contextlib.contextmanager
+def quiet_interrupts() -> Iterator[None]:
+    """Ctrl-C while Java is asked ends the command; py4j would tell with tracebacks that its question was cut short."""
+    loggers = [logging.getLogger(name) for name in _TELLING_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(_is_no_interrupt)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    problem = record.exc_info[1] if record.exc_info else None
+    while problem is not None:
+        if isinstance(problem, KeyboardInterrupt):
+            return False
+        problem = problem.__cause__ or problem.__context__
+    return True
 
 
 def _ask(names: dict[str, object]) -> None:
