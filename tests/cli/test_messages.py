@@ -205,6 +205,8 @@ def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     assert sorted(row["body"] for row in again) == ["a", "b", "c"]
     done = run(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "soon")
     assert "must be earliest, latest, a time" in done.stderr
+    assert run(rocket.namesrv, "group", "delete", "movers", "--yes").returncode == 0
+    assert "movers" not in [each["group"] for each in told(rocket.namesrv, "group", "list")[0]]
 
 
 def test_the_cluster_is_shown_as_a_table_and_as_json(rocket: Cluster) -> None:

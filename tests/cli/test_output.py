@@ -75,6 +75,7 @@ def test_questions_about_what_is_not_there_are_answered_with_what_helps(tmp_path
         assert "nothing that could be copied" in run(rocket.namesrv, "group", "clone", "nobody", "copy").stderr
         reset = ("group", "reset", "nobody", "--topic", "T", "--to", "earliest", "--dry-run")
         assert "`bolide group set nobody` makes it" in run(rocket.namesrv, *reset).stderr
+        assert "does not exist" in run(rocket.namesrv, "group", "delete", "nobody", "--yes").stderr
         assert run(rocket.namesrv, "topic", "create", "None", "--queues", "0").exit_code == 2
     nothing = CliRunner().invoke(app, ["store", "inspect", str(tmp_path)])
     assert nothing.exit_code == 2

@@ -212,6 +212,27 @@ def clone(
     show(_progress_table(ask(namesrv, copy)), output, empty=f"{source} is nowhere in {topic}: nothing was copied")
 
 
+@app.command()
+def delete(
+    group: Group,
+    is_sure: Annotated[bool, typer.Option("-y", "--yes", help="do not ask")] = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Delete a group: how far it is, and what it would retry."""
+    if not is_sure:
+        typer.confirm(f"Delete group {group} with its progress and its retries?", abort=True)
+
+    async def remove(admin: Admin) -> None:
+        if group not in await admin.groups():
+            raise ClientError(f"group {group} does not exist; {_LISTED}")
+        if await admin.members(group) is not None:
+            raise ClientError(f"group {group} has members online, who would make it again: stop them first")
+        await admin.delete_group(group)
+
+    ask(namesrv, remove)
+    typer.echo(f"group {group} deleted; its dead letters stay")
+
+
 def _move(namesrv: str | None, group: str, topic: str, target: Target, output: Output, *, is_dry: bool) -> None:
     at, offset, queue = target.time_ms, target.offset, target.queue
 
