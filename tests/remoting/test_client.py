@@ -2,10 +2,13 @@
 
 import asyncio
 import base64
+import errno
 import hashlib
 import hmac
 import logging
 import random
+import socket
+import ssl
 from collections.abc import Awaitable
 from itertools import pairwise
 
@@ -17,6 +20,7 @@ from bolide.clock import SystemClock
 from bolide.errors import ClientError, ConfigError, ConnectError, ConnectionLost, RequestTimeout
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
+from bolide.remoting.address import reason_of
 from bolide.remoting.client import Client, backoff_s
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.session import Reply, Request
@@ -31,6 +35,21 @@ def at(port: int) -> str:
 
 def asking(client: Client, address: str, body: bytes = b"", timeout_s: float = 5) -> asyncio.Future[Command]:
     return asyncio.ensure_future(client.request(address, Command(ECHO, body=body), timeout_s=timeout_s))
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 9876)"), "Connection refused"),
+        (OSError(errno.EHOSTUNREACH, "Connect call failed ('10.0.0.1', 9876)"), "No route to host"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLError(1, "certificate verify failed"), "certificate verify failed"),
+        (OSError("Multiple exceptions: one, two"), "Multiple exceptions: one, two"),
+        (TimeoutError(), ""),
+    ],
+)
+def test_a_failed_connection_is_told_in_the_systems_words(problem: OSError, said: str) -> None:
+    assert reason_of(problem) == said
 
 
 @both_loops
