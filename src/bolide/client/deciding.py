@@ -8,6 +8,9 @@ from bolide.client.receipt import Receipt, SendStatus
 from bolide.errors import ClientError
 from bolide.protocol.codes import ResponseCode
 
+# Python 3.11 looks a member up in two steps of Python's own, and every transaction asks for these.
+_STORED, _COMMIT = SendStatus.SEND_OK, Outcome.COMMIT
+
 T = TypeVar("T")  # what sending gives: a receipt, or an awaitable of one
 
 
@@ -45,7 +48,7 @@ class Deciding(Generic[T]):
     def _begin(self, receipt: Receipt) -> None:
         """The half message is stored; where that did not succeed in full, nothing is left."""
         self._receipt = receipt
-        if receipt.status is not SendStatus.SEND_OK:
+        if receipt.status is not _STORED:
             self._decide(Outcome.ROLLBACK)
             raise ClientError(
                 f"the half message was stored, but not as safely as the broker should ({receipt.status.name}); the "
@@ -66,7 +69,7 @@ class Deciding(Generic[T]):
         if self.outcome is not None or receipt is None:
             return
         if problem is None:
-            self.outcome = Outcome.COMMIT
+            self.outcome = _COMMIT
         else:
             self.outcome = Outcome.ROLLBACK if isinstance(problem, Exception) else Outcome.UNKNOWN
         self._tell(receipt, self.outcome)
