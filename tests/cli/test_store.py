@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bolide.cli.store import app
+from bolide.store.verify import findings
 from tests.store.given import draft, opened, small
 
 SETTINGS = "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=400\nmaxHashSlotNum=64\nmaxIndexNum=256\n"
@@ -50,6 +51,19 @@ def test_verify_is_silent_about_a_healthy_store_and_names_damage(stored):
     assert damaged.exit_code == 1
     (finding,) = json.loads(damaged.stdout)["findings"]
     assert (finding["file"], finding["position"]) == (str(queue), 60)
+
+
+@pytest.mark.parametrize("file", ["commitlog/00000000000000000000", "consumequeue/T/0/00000000000000000000"])
+def test_verify_finds_a_stray_byte_behind_megabytes_of_nothing(tmp_path, file):
+    config = small(tmp_path / "store", segment_size=4 << 20, queue_file_size=4_000_000)
+    with opened(config) as store:
+        store.append([draft(b"body")])
+    with (config.root / file).open("r+b") as damaged:
+        damaged.seek(3_000_007)
+        damaged.write(b"x")
+    (finding,) = findings(config)
+    assert finding.file == str(config.root / file)
+    assert "queue" not in file or finding.position == 3_000_000
 
 
 def test_cat_decodes_the_messages_of_a_queue_and_needs_no_settings(stored):
