@@ -1,12 +1,16 @@
 """The session that `bolide.spark.session` gives, and the shell on top of it."""
 
 import logging
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from typer.testing import CliRunner
 
+from bolide.cli import spark as cli_spark
 from bolide.cli.app import app
-from bolide.cli.spark import quiet_interrupts
 from bolide.spark.session import begun
 
 
@@ -41,6 +45,24 @@ def test_what_is_wrong_is_one_sentence_even_from_inside_of_spark(spark, tmp_path
     assert "Traceback" not in ran.output
 
 
+def test_ctrl_c_while_java_starts_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    @contextmanager
+    def starting(app: str, master: str | None, **settings: object) -> Iterator[None]:
+        started.append(subprocess.Popen(["sleep", "60"]))
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(cli_spark, "begun", starting)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        with pytest.raises(KeyboardInterrupt), cli_spark.interruptible("a job", None, {}):
+            pass
+        assert started[0].wait(10) == -signal.SIGKILL
+        assert other.poll() is None, "what was there before is somebody else's"
+        other.kill()
+
+
 def test_py4j_tells_nothing_of_a_question_that_ctrl_c_cut_short(caplog: pytest.LogCaptureFixture) -> None:
     def tell(problem: BaseException) -> None:
         try:
@@ -52,7 +74,7 @@ def test_py4j_tells_nothing_of_a_question_that_ctrl_c_cut_short(caplog: pytest.L
             for name in ("", "py4j.clientserver", "py4j.java_gateway"):
                 logging.getLogger(name).exception("while sending a command")
 
-    with quiet_interrupts():
+    with cli_spark._quiet_interrupts():
         tell(KeyboardInterrupt())
         assert caplog.records == []
         tell(ValueError())

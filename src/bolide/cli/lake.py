@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bolide.admin.admin import Admin
 from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
-from bolide.cli.spark import Master, Settings, quiet_interrupts
+from bolide.cli.spark import Master, Settings, interruptible
 from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
@@ -26,7 +26,7 @@ from bolide.cli.times import time_ms
 from bolide.errors import ConfigError
 from bolide.model.topics import dead_letter_topic
 from bolide.spark.problems import plain_tasks
-from bolide.spark.session import begun, demand_spark
+from bolide.spark.session import demand_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,11 +68,11 @@ def job(
 ) -> "Iterator[tuple[SparkSession, Callable[[int, int], None]]]":
     """A session for one command, a bar that its tasks move, and errors as sentences."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with quiet_interrupts(), plain_errors():
+    with plain_errors():
         demand_spark()
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("starting Spark", total=None)
-            with begun(f"bolide lake {name}", master, **pairs_of("--conf", settings)) as spark, plain_tasks():
+            with interruptible(f"bolide lake {name}", master, pairs_of("--conf", settings)) as spark, plain_tasks():
                 bar.update(task, description=name)
                 yield spark, lambda done, total: bar.update(task, completed=done, total=total)
 

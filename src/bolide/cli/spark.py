@@ -3,17 +3,23 @@
 import code
 import contextlib
 import logging
+import os
 import runpy
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bolide import __version__
 from bolide.cli.start import pairs_of, plain_errors
 from bolide.spark.session import begun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Master = Annotated[
     str | None,
@@ -36,9 +42,10 @@ def spark_shell(
     It is a tuned session that knows the formats bolide and bolide-store.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(quiet_interrupts())
         with plain_errors():
-            spark = stack.enter_context(begun("bolide spark-shell", master, **pairs_of("--conf", settings)))
+            is_asking = script is None and command is None
+            conf = pairs_of("--conf", settings)
+            spark = stack.enter_context(interruptible("bolide spark-shell", master, conf, is_asking=is_asking))
         if script is not None:
             sys.argv = [str(script), *(arguments or [])]
             runpy.run_path(str(script), {"spark": spark}, "__main__")
@@ -53,8 +60,38 @@ def spark_shell(
 
 
 @contextlib.contextmanager
-def quiet_interrupts() -> Iterator[None]:
-    """Ctrl-C while Java is asked ends the command; py4j would tell with tracebacks that its question was cut short."""
+def interruptible(
+    app: str, master: str | None, settings: dict[str, str], *, is_asking: bool = False
+) -> Iterator["SparkSession"]:
+    """A session that Ctrl-C ends at any moment, its Java with it, and without tracebacks of py4j's.
+
+    pyspark has Ctrl-C cancel its jobs first, which is for prompts: in the midst of a question to Java it fails.
+    """
+    before = _children()
+    with _quiet_interrupts():
+        try:
+            with begun(app, master, **settings) as spark:
+                if not is_asking and threading.current_thread() is threading.main_thread():
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
+                yield spark
+        except KeyboardInterrupt:
+            for child in _children() - before:  # a Java that is starting does not see that we are gone
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            raise
+
+
+def _children() -> set[int]:
+    """The processes that this one has started."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found |= {int(word) for word in (task / "children").read_text().split()}
+    return found
+
+
+@contextlib.contextmanager
+def _quiet_interrupts() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _TELLING_LOGGERS]
     for logger in loggers:
         logger.addFilter(_is_no_interrupt)
