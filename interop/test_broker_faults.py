@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bolide.testing.link import Link, open_link
-from interop.clients import JavaAgent, java_agent
+from interop.clients import IMPATIENT, JavaAgent, java_agent
 from interop.cluster import HOST, bolide_broker, bolide_name_server, bolide_up
 from interop.process import await_moment, await_that, free_port
 from interop.release import CLIENT_RELEASES
@@ -105,7 +105,7 @@ def test_consumers_that_join_and_leave_for_a_minute_miss_nothing(
 ) -> None:
     station = stack.enter_context(bolide_up(tmp_path))
     station.make_topic(TOPIC)
-    agent = stack.enter_context(java_agent(tmp_path, release, station.name_servers))
+    agent = stack.enter_context(java_agent(tmp_path, release, station.name_servers, **IMPATIENT))
     agent.do("load", topic=TOPIC, pauseMs=5)
     consume(agent, "stays")
     deadline_s = time.monotonic() + CHURN_S
