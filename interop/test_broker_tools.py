@@ -199,3 +199,43 @@ def test_statistics_of_all_topics_count_what_went_through(agent: JavaAgent, stat
     assert words[2] == "0", "nothing is left"
     assert words[-2:] == [str(COUNT), str(COUNT)]
     agent.do("stop", name=group)
+
+
+def test_a_message_is_given_to_a_member_by_hand(agent: JavaAgent, station: Station) -> None:
+    topic, group = consumed(agent, station, "ByHand")
+    one = next(event for event in agent.events("sent") if event["body"].startswith(f"{topic}-"))
+    members = [words[0] for words in rows(run(agent, "consumerConnection", "-g", group)) if "JAVA" in words]
+    topic_word = [] if agent.release == "4.9.8" else ["-t", topic]
+    by_hand = ("queryMsgById", *topic_word, "-i", one["offsetId"], "-g", group, "-d")
+    assert "consumeResult=CR_SUCCESS" in run(agent, *by_hand, members[0])
+    agent.await_received(group, COUNT + 1, TIMEOUT_S)
+    assert "not online" in agent.admin(*by_hand, "nobody")
+    agent.do("stop", name=group)
+
+
+@pytest.mark.feature("X31")
+def test_a_group_is_given_a_plan_for_its_retries(agent: JavaAgent, station: Station) -> None:
+    if agent.release != "5.5.0":
+        pytest.skip("4.9 knows no such plans")
+    plan = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,"max":4000,"multiplier":2}}'
+    assert "success" in run(agent, "updateSubGroup", "-b", station.endpoint, "-g", "planned", "-r", "5", "-p", plan)
+    shown = run(agent, "getConsumerConfig", "-g", "planned")
+    assert "type=EXPONENTIAL" in shown
+    assert "initial=1000, max=4000, multiplier=2" in shown
+
+
+def test_a_way_to_consume_is_set_for_a_topic_that_is_there_alone(agent: JavaAgent, station: Station) -> None:
+    if agent.release != "5.5.0":
+        pytest.skip("4.9 does not pop")
+    topic = station.make_topic("Modes")
+    setting = ("setConsumeMode", "-b", station.endpoint, "-g", "modes", "-m", "POP", "-t")
+    assert "success" in run(agent, *setting, topic)
+    assert "CODE: 17" in agent.admin(*setting, "NowhereAtAll")
+
+
+def test_sends_are_timed_and_a_queue_is_printed(agent: JavaAgent, station: Station) -> None:
+    topic, _ = filled(agent, station, "Timed")
+    timed = run(agent, "checkMsgSendRT", "-t", topic, "-a", "4", "-s", "64")
+    assert sum(words[:1] == [station.name] and words[2] == "true" for words in rows(timed)) == 4
+    printed = run(agent, "printMsgByQueue", "-t", topic, "-a", station.name, "-i", "0", "-p", "true", "-d", "true")
+    assert len(re.findall(rf"BODY: {topic}-\d", printed)) == COUNT // QUEUE_COUNT

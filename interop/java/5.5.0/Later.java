@@ -7,8 +7,8 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * Sends messages for later, one in each of the client's ways to say when, and takes one of them back.
  *
- * A line is printed for each: "sent" with when it is due, "recalled" with what the broker answered, and "refused" for a
- * recall of what is in another topic.
+ * A line is printed for each: "sent" with when it is due, "recalled" with what the broker answered, twice, for to take
+ * back what is gone already does no harm; and "refused" for a recall of what is in another topic, or delivered.
  */
 public final class Later {
     private static final int DELAY_S = 3;
@@ -41,6 +41,12 @@ public final class Later {
         String handle = send(gone).getRecallHandle();
         recall(topic + "Not", handle);
         recall(topic, handle);
+        recall(topic, handle);
+        Message early = message("early");
+        early.setDelayTimeMs(TimeUnit.SECONDS.toMillis(1));
+        String late = send(early).getRecallHandle();
+        TimeUnit.SECONDS.sleep(DELAY_S);
+        recall(topic, late);
         producer.shutdown();
         Options.print("event", "done");
     }
@@ -50,7 +56,9 @@ public final class Later {
     }
 
     private SendResult send(Message message) throws Exception {
-        long dueMs = System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(DELAY_S);
+        boolean isByMillis = message.getProperty("TIMER_DELAY_MS") != null;
+        long delayMs = isByMillis ? message.getDelayTimeMs() : TimeUnit.SECONDS.toMillis(DELAY_S);
+        long dueMs = System.currentTimeMillis() + delayMs;
         SendResult result = producer.send(message);
         Options.print("event", "sent", "body", new String(message.getBody(), StandardCharsets.UTF_8), "due", dueMs,
             "id", result.getMsgId(), "status", result.getSendStatus(), "handle", result.getRecallHandle());
