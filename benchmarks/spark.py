@@ -8,7 +8,8 @@ age of a message in a foreachBatch, with our session's settings and with Spark's
 have; for the rest ours are told the columns that the question needs, as a user would. The verdicts are issue 8's. What
 all processes of a side spend on a row is told too: on a machine with other work it says more than a rate.
 
-    python -m benchmarks.spark --count 2000000        # half an hour, both sizes
+    python -m benchmarks.spark                        # 2 million of each size: a quarter of an hour on two cores, 20 GB
+    python -m benchmarks.spark --count 500000         # JVMs are hardly warm then, ours and Kafka's
     python -m benchmarks.spark --smoke                # our own sides, small
 
 What it does not show: a cluster, a network, tails longer than a run. All processes share the processors.
