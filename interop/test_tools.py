@@ -2,16 +2,20 @@
 
 import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from interop import wire
+from interop.clients import java_agent
 from interop.cluster import NameServer
 from interop.conftest import Cluster, StartNameServer
 from interop.process import await_that
 from interop.release import CLIENT_RELEASES, SERVER_RELEASES
-from interop.tools import Tool
+from interop.tools import QuickTool, Tool
 
 TIMEOUT_S = 20.0
 PUT_KV_CONFIG = 100
@@ -21,12 +25,24 @@ UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG = 318, 319
 WRITE = 2
 
 
+@pytest.fixture(scope="module")
+def quick_tool(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], QuickTool]]:
+    """mqadmin of a release in a JVM that all scenarios share."""
+    with ExitStack() as stack:
+
+        @cache
+        def start(release: str) -> QuickTool:
+            home = tmp_path_factory.mktemp("mqadmin")
+            return QuickTool(stack.enter_context(java_agent(home, release, cluster.server.endpoint)))
+
+        yield start
+
+
 @pytest.fixture(params=[pytest.param("of the same series", marks=pytest.mark.short), "of the other series"])
-def tool(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Tool:
+def tool(request: pytest.FixtureRequest, cluster: Cluster, quick_tool: Callable[[str], QuickTool]) -> QuickTool:
     """mqadmin, once of the broker's own series and once of the other."""
     same = SERVER_RELEASES.index(cluster.broker.release)
-    release = CLIENT_RELEASES[same if request.param == "of the same series" else 1 - same]
-    return Tool(release, cluster.server.endpoint, tmp_path)
+    return quick_tool(CLIENT_RELEASES[same if request.param == "of the same series" else 1 - same])
 
 
 @pytest.fixture(params=CLIENT_RELEASES)
@@ -67,7 +83,7 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-def test_lists_show_the_broker_its_topics_and_their_route(tool: Tool, cluster: Cluster) -> None:
+def test_lists_show_the_broker_its_topics_and_their_route(tool: QuickTool, cluster: Cluster) -> None:
     address, broker = cluster.server.address, cluster.broker
     commands = [
         ["topicList"],
@@ -90,7 +106,7 @@ def test_lists_show_the_broker_its_topics_and_their_route(tool: Tool, cluster: C
         assert {broker.cluster, broker.name, broker.endpoint, version} <= words(text)
 
 
-def test_keys_are_put_and_deleted(tool: Tool, cluster: Cluster) -> None:
+def test_keys_are_put_and_deleted(tool: QuickTool, cluster: Cluster) -> None:
     namespace = f"of-{tool.release}"
     put_key(cluster.server, namespace, "shape", "round")
     tool.run_together(
@@ -100,7 +116,7 @@ def test_keys_are_put_and_deleted(tool: Tool, cluster: Cluster) -> None:
     assert keys(cluster.server, namespace) == {"colour": "blue"}
 
 
-def test_write_permission_is_wiped_and_added_in_every_topic_of_a_broker(tool: Tool, cluster: Cluster) -> None:
+def test_write_permission_is_wiped_and_added_in_every_topic_of_a_broker(tool: QuickTool, cluster: Cluster) -> None:
     address, name = cluster.server.address, cluster.broker.name
     cluster.broker.register_now()  # a changed table that is still to be told would give the permission back
     count = len([topic for topic in wire.topics(address) if name in wire.queue_counts(address, topic)])
@@ -121,7 +137,7 @@ def test_name_server_settings_are_shown_and_changed(any_tool: Tool, cluster: Clu
 
 
 @pytest.mark.feature("F021")
-def test_a_changed_topic_changes_its_route_and_a_deleted_one_loses_it(tool: Tool, cluster: Cluster) -> None:
+def test_a_changed_topic_changes_its_route_and_a_deleted_one_loses_it(tool: QuickTool, cluster: Cluster) -> None:
     address, name = cluster.server.address, cluster.broker.cluster
     grows, goes = (f"{what}-{tool.release.replace('.', '-')}" for what in ("Grows", "Goes"))
     make_topic(cluster, grows)

@@ -1,4 +1,4 @@
-"""RocketMQ's released command line tool, run as its users run it: one process a command.
+"""RocketMQ's released command line tool, run as its users run it: one process a command; or all in a JVM that stays.
 
 A command takes some four seconds, most of them idle at its end, so independent commands are run together.
 """
@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from interop.clients import JavaAgent
 from interop.cluster import fresh_directory, java_command, prepare_home
 from interop.process import Program, running
 from interop.release import Role
@@ -40,9 +41,29 @@ class Tool:
         return java_command(self.release, Role.CLIENT, home, MAIN_CLASS, *arguments), home
 
 
+@dataclass(frozen=True, slots=True)
+class QuickTool:
+    """The same by the tool's own entry, inside an agent: a command costs next to nothing."""
+
+    agent: JavaAgent
+
+    @property
+    def release(self) -> str:
+        return self.agent.release
+
+    def run(self, *words: str) -> str:
+        return _checked(words[0], self.agent.admin(*words))
+
+    def run_together(self, *commands: Sequence[str]) -> list[str]:
+        return [self.run(*words) for words in commands]
+
+
 def _printed(program: Program) -> str:
     program.wait(TIMEOUT_S)
-    output = program.output()
+    return _checked(program.name, program.output())
+
+
+def _checked(name: str, output: str) -> str:
     # mqadmin prints its errors and ends with 0 all the same.
-    assert "Exception" not in output, f"mqadmin {program.name} failed:\n{output}"
+    assert "Exception" not in output, f"mqadmin {name} failed:\n{output}"
     return output
