@@ -52,6 +52,16 @@ async def test_a_route_is_asked_for_before_the_first_send_and_then_kept(monkeypa
 
 @pytest.mark.feature("F080", "F081", "F082")
 @both_loops
+async def test_hundreds_of_first_sends_at_once_introduce_themselves_in_two_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stage(queue_count=4) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
+        seen = watch(producer, monkeypatch)
+        await asyncio.gather(*(producer.send("T", b"%d" % number) for number in range(300)))
+        assert 1 <= sum(code == RequestCode.HEART_BEAT for _, code in seen) <= 2
+
+
+@both_loops
 async def test_a_message_has_a_topic_and_a_body_and_may_have_tags_and_keys() -> None:
     async with (
         stage(queue_count=1) as rocket,

@@ -99,6 +99,8 @@ class Instance:
         self._doubted_s: dict[str, float] = {}
         self._told: dict[str, Session] = {}
         self._heartbeat_lock = asyncio.Lock()
+        self._heartbeats_begun = 0
+        self._heartbeats_done = 0  # the number of the last that came to its end
 
     # Routes
 
@@ -230,13 +232,21 @@ class Instance:
     # Membership
 
     async def heartbeat(self) -> None:
-        """Tell every broker of our routes who we are; one that is silent holds up no other."""
+        """Tell every broker of our routes who we are; one that is silent holds up no other.
+
+        One that began while we waited for our turn has told for us: hundreds of first sends at once need two.
+        """
         if not self.producers and not self.consumers:
             return
+        known = self._heartbeats_begun
         async with self._heartbeat_lock:
+            if self._heartbeats_done > known:
+                return
+            self._heartbeats_begun += 1
             addresses = list(self._heartbeat_addresses())
             self._told = {address: session for address, session in self._told.items() if address in addresses}
             await asyncio.gather(*(self._beat(address) for address in addresses))
+            self._heartbeats_done = self._heartbeats_begun
 
     async def introduce(self, address: str) -> None:
         """Have a broker know us on the connection there is now: what it knows of members ends with a connection."""
