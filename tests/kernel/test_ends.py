@@ -95,8 +95,9 @@ def test_what_the_compiled_one_takes_the_plain_one_takes_alike(
     assert set(plain_ends.read_ends(bytes(stream), bounds)[1]) <= gone
 
 
-def log_of(*halves: dict[str, str], topic: str = HALF, body: bytes = b"pay") -> tuple[bytes, list[int]]:
-    drafts = [(topic, 0, body, encode_properties(each), 7, 0x301, 5, HOST, 2, 0) for each in halves]
+def log_of(*halves: dict[str, str] | bytes, topic: str = HALF, body: bytes = b"pay") -> tuple[bytes, list[int]]:
+    texts = [each if isinstance(each, bytes) else encode_properties(each) for each in halves]
+    drafts = [(topic, 0, body, text, 7, 0x301, 5, HOST, 2, 0) for text in texts]
     records, places, *_ = lay_records(drafts, BASE, 1_700_000_000_000, HOST, {(topic, 0): 17}, (), 4096)
     return records, list(places)
 
@@ -122,25 +123,36 @@ def lay(
 
 
 @kernels
+@pytest.mark.parametrize(
+    ("stored", "left"),
+    [
+        (b"PGROUP\x01pg\x02REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02", b"PGROUP\x01pg\x02"),
+        (b"REAL_QID\x013\x02REAL_TOPIC\x01Orders\x02PGROUP\x01pg\x02", b"PGROUP\x01pg\x02"),
+        (b"PGROUP\x01pg\x02REAL_TOPIC\x01Orders\x02REAL_QID\x013", b"PGROUP\x01pg"),
+        (b"REAL_QID\x013\x02REAL_TOPIC\x01Orders\x02PGROUP\x01pg", b"PGROUP\x01pg"),
+        (
+            b"REAL_TOPIC\x01Old\x02REAL_TOPIC\x01O\x02\x02REAL_QID\x013\x02PGROUP\x01pg\x02REAL_QIDS\x01x\x02",
+            b"\x02PGROUP\x01pg\x02REAL_QIDS\x01x\x02",
+        ),
+    ],
+)
+def test_what_is_committed_says_no_more_where_it_belongs(kernel: Any, stored: bytes, left: bytes) -> None:
+    log, places = log_of(stored)
+    records, *_ = lay(kernel, log, entries_of(log, places), (places[0], 17, 8, False, b"pg"))
+    assert records.endswith(len(left).to_bytes(2, "big") + left)
+
+
+@kernels
 def test_what_is_committed_is_laid_out_as_a_draft_of_it_would_be_and_all_of_it_is_decided(kernel: Any) -> None:
     log, places = log_of(PLACE, PLACE | {"TAGS": "A", "KEYS": "k1 k2"}, PLACE | {"REAL_TOPIC": "Paid"}, PLACE)
     ends = [(place, 17 + i, 12 if i == 3 else 8, i == 2, b"pg") for i, place in enumerate(places)]
     records, runs, keys, (seen, decided, tallies, left) = lay(kernel, log, entries_of(log, places), *reversed(ends))
+    home = {name: value for name, value in PLACE.items() if not name.startswith("REAL_")}
+    labelled = encode_properties(home | {"TAGS": "A", "KEYS": "k1 k2"})
     drafts: list[Draft] = [
-        ("Paid", 3, b"pay", encode_properties(PLACE | {"REAL_TOPIC": "Paid"}), 7, 0x309, 5, HOST, 2, places[2]),
-        (
-            "Orders",
-            3,
-            b"pay",
-            encode_properties(PLACE | {"TAGS": "A", "KEYS": "k1 k2"}),
-            7,
-            0x309,
-            5,
-            HOST,
-            2,
-            places[1],
-        ),
-        ("Orders", 3, b"pay", encode_properties(PLACE), 7, 0x309, 5, HOST, 2, places[0]),
+        ("Paid", 3, b"pay", encode_properties(home), 7, 0x309, 5, HOST, 2, places[2]),
+        ("Orders", 3, b"pay", labelled, 7, 0x309, 5, HOST, 2, places[1]),
+        ("Orders", 3, b"pay", encode_properties(home), 7, 0x309, 5, HOST, 2, places[0]),
     ]
     wanted, starts, _, *derived = lay_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 4096)
     assert (records, runs, keys) == (wanted, *derived)

@@ -240,13 +240,41 @@ cdef class _Halves:
         return equals(home.group, PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group))
 
 
+cdef inline bint says_place(const uint8_t* pair, Py_ssize_t size) noexcept nogil:
+    return (size > 10 and memcmp(pair, b"REAL_TOPIC\x01", 11) == 0) or (size > 8 and memcmp(pair, b"REAL_QID\x01", 9) == 0)
+
+
+cdef Py_ssize_t put_without_place(uint8_t* to, const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """The properties of a message that has come where it belongs; returns their size."""
+    cdef const uint8_t* end = at + size
+    cdef const uint8_t* stop
+    cdef uint8_t* start = to
+    cdef bint is_first = True
+    while True:
+        stop = <const uint8_t*>memchr(at, 2, end - at) if at < end else end
+        if stop == NULL:
+            stop = end
+        if not says_place(at, stop - at):
+            if not is_first:
+                to[0] = 2
+                to += 1
+            memcpy(to, at, stop - at)
+            to += stop - at
+            is_first = False
+        if stop == end:
+            return to - start
+        at = stop + 1
+
+
 cdef int commit(_Relay relay, Laid* laid, _Halves halves, const int64_t* row, Home* home, next_offsets) except -1:
     """Lay out what a half message stands for."""
     cdef const uint8_t* log = <const uint8_t*>halves.log.buf
     cdef Tally* tally = relay.tally_of(home.topic)
     cdef Span properties
     cdef Py_ssize_t size
-    properties.at, properties.size = log + row[16], row[17]
+    relay.stamped.size = 0
+    properties.at = grow(&relay.stamped, max(row[17], 1))
+    properties.size = put_without_place(relay.stamped.data, log + row[16], row[17])
     take_over(laid, log, row)
     laid.sys_flag = (laid.sys_flag & ~<int32_t>TRANSACTION) | COMMITTED
     laid.prepared_offset = row[0]

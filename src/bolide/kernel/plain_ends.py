@@ -33,6 +33,7 @@ _RESPONSE_FLAG, _ONEWAY_FLAG = 1, 2
 # A half message with one of these has a way of its own.
 _APART = frozenset([b"DELAY", b"CHECK_IMMUNITY_TIME_IN_SECONDS"])
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+_PLACE = (b"REAL_TOPIC\x01", b"REAL_QID\x01")
 # What became of a half message: nothing yet, or nothing and no round looks at it.
 UNDECIDED, WAITING = 0, 2
 _BODY_SIZE_MAX = 1 << 31  # what was taken in stays, whatever the limit is by now
@@ -156,7 +157,7 @@ def _draft(log: Buffer, log_base: int, limit: int, end: End) -> tuple[Draft | No
     draft = (
         *home,
         bytes(log[row[12] : row[12] + row[13]]),
-        properties,
+        without_place(properties),
         row[3],
         row[5] & ~_TRANSACTION | COMMITTED,
         row[6],
@@ -165,6 +166,11 @@ def _draft(log: Buffer, log_base: int, limit: int, end: End) -> tuple[Draft | No
         physical_offset,
     )
     return draft, size
+
+
+def without_place(properties: bytes) -> bytes:
+    """The properties of a message that has come where it belongs: RocketMQ 5.5 stores no more where that is."""
+    return b"\x02".join(pair for pair in properties.split(b"\x02") if not pair.startswith(_PLACE))
 
 
 def _home(properties: bytes, group: bytes) -> tuple[str, int] | None:

@@ -1,9 +1,9 @@
 """What a half message is, and what it becomes: plain functions on properties and records.
 
 A half message lies in one queue of a topic that no consumer reads, with its real topic and queue in two properties. It
-never changes there. A commit stores it anew where it belongs, with the same properties to the byte and the offset of
-its half; being asked about stores it anew at the end of the half queue, with one more check counted; being given up
-stores it anew in the discard topic. What its old place stands for is noted elsewhere (`ended.py`, `operations.py`).
+never changes there. A commit stores it anew where it belongs, without those two and with the offset of its half; being
+asked about stores it anew at the end of the half queue, with one more check counted; being given up stores it anew in
+the discard topic. What its old place stands for is noted elsewhere (`ended.py`, `operations.py`).
 """
 
 import struct
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from bolide import kernel
 from bolide.broker.waiting import Destination
 from bolide.errors import CorruptRecord
+from bolide.kernel.plain_ends import without_place
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.names import topic_problem
@@ -130,13 +131,13 @@ def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def committed(half: Half, destination: Destination) -> Draft:
-    """The message as its consumers get it. Its properties stay as they are stored unless it has to wait."""
-    is_same = destination.properties is half.properties
+    """The message as its consumers get it, or as it has to wait; then it says where it belongs once more."""
+    is_there = destination.properties is half.properties
     return Draft(
         destination.topic,
         destination.queue_id,
         half.body,
-        half.encoded_properties if is_same else encode_properties(destination.properties),
+        without_place(half.encoded_properties) if is_there else encode_properties(destination.properties),
         half.flag,
         sysflags.with_transaction(half.sys_flag, sysflags.COMMITTED),
         half.born_ms,
