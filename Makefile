@@ -54,7 +54,7 @@ features: $(SPARK)  ## docs/features.md from the marks in the tests
 	$(PYTEST) --collect-only --features-page docs/features.md tests interop > /dev/null
 
 bench: $(SPARK)  ## every benchmark, the answers kept in benchmarks/results
-	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure -e store_limits -e spark_kafka); do \
+	set -e; for question in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -v -e __init__ -e measure -e programs -e store_limits -e spark_kafka); do \
 		$(BIN)/python -m benchmarks.$$question --keep; done
 
 interop: $(SPARK)  ## with RocketMQ's own servers, clients and tools (needs Java 17 and Maven)

@@ -28,7 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS, active_kernel, commit, machine
-from benchmarks.measured_brokers import JAVA_RELEASE, QUEUES, Measured, bolide_up, build_load, file_system, java_up
+from benchmarks.measured_brokers import (
+    JAVA_RELEASE,
+    LOAD_SOURCE,
+    QUEUES,
+    Measured,
+    bolide_up,
+    file_system,
+    java_up,
+)
+from benchmarks.programs import built
 from interop.cluster import java_command, prepare_home
 from interop.process import await_that, running
 from interop.release import Role
@@ -404,7 +413,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.environ["BOLIDE_KERNEL"] = options.kernel  # for the broker that is started below
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="bolide-bench-") as scratch:
         settings: dict[str, object] = {"mappedFileSizeCommitLog": SMOKE_SEGMENT_SIZE} if options.smoke else {}
-        bench = Bench(options, build_load(), Path(scratch), settings)
+        bench = Bench(options, built(LOAD_SOURCE), Path(scratch), settings)
         disk = file_system(bench.directory)
         if disk == "tmpfs":
             print("the data is in memory (tmpfs): choose a real disk with --directory")

@@ -6,7 +6,6 @@ made and counted with raw requests, so that no client stands between.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -129,18 +128,6 @@ def java_up(directory: Path, settings: Mapping[str, object] | None = None) -> It
     ):
         broker.await_route(namesrv)
         yield Measured("java", broker.program, broker.address, namesrv.endpoint)
-
-
-def build_load() -> Path:
-    """The load generator, compiled when its source is newer."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise SystemExit("the load generator needs a C compiler (on Debian: apt-get install gcc)")
-    program = HERE / ".build" / "broker_load"
-    if not program.exists() or program.stat().st_mtime < LOAD_SOURCE.stat().st_mtime:
-        program.parent.mkdir(exist_ok=True)
-        subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), str(LOAD_SOURCE)], check=True)
-    return program
 
 
 def file_system(directory: Path) -> str:

@@ -16,7 +16,6 @@ script asks for (here 256 to 512 MB). Java is warmed up with as many look-ups as
 import argparse
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS, active_kernel, commit, machine
+from benchmarks.programs import built
 from interop.cluster import NameServer, bolide_name_server, java_name_server
 from interop.wire import Address, decode, read_frame, request_frame
 
@@ -172,17 +172,6 @@ def rss_mb(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
-def build_load() -> Path:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise SystemExit("the load generator needs a C compiler (on Debian: apt-get install gcc)")
-    program = SOURCE.parent / ".build" / "routes_load"
-    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
-        program.parent.mkdir(exist_ok=True)
-        subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), str(SOURCE)], check=True)
-    return program
-
-
 @contextmanager
 def contestants(with_java: bool) -> Iterator[list[NameServer]]:
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
@@ -323,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"the machine is busy (load average {load_average:.1f}): the numbers below are worth less")
     if options.kernel != "auto":
         os.environ["BOLIDE_KERNEL"] = options.kernel  # for the server that is started below
-    load = Load(build_load(), options.connections, options.in_flight, options.count)
+    load = Load(built(SOURCE), options.connections, options.in_flight, options.count)
     throughputs: list[Throughput] = []
     delays: list[Delay] = []
     for topic_count in options.topics:

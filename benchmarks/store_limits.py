@@ -5,8 +5,9 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.programs import built
+
 SOURCE = Path(__file__).with_suffix(".c")
-BUILD = Path(__file__).parent / ".build"
 TIMEOUT_S = 300
 
 
@@ -19,11 +20,7 @@ class Limit(NamedTuple):
 
 def limit(*words: object) -> Limit:
     """What the C program took for `words`."""
-    BUILD.mkdir(exist_ok=True)
-    program = BUILD / SOURCE.stem
-    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
-        subprocess.run(["cc", "-O3", "-o", str(program), str(SOURCE)], check=True, timeout=TIMEOUT_S)
-    command = [str(program), *map(str, words)]
+    command = [str(built(SOURCE)), *map(str, words)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=TIMEOUT_S)
     answer = json.loads(done.stdout)
     return Limit(answer["seconds"], answer["cpu_s"])

@@ -180,7 +180,7 @@ def test_p_prints_every_setting_and_exits(tmp_path: Path) -> None:
     [
         (["--set", "listnPort=1"], "listnPort = '1': no such setting; did you mean listenPort?"),
         (["--set", "orderMessageEnable=perhaps"], "orderMessageEnable = 'perhaps': must be true or false"),
-        (["--set", "orderMessageEnable"], "must be key=value"),
+        (["--set", "orderMessageEnable"], "must be name=value"),
         (["--port", "many"], "listenPort = 'many': must be a number"),
         (["--port", "70000"], "must be at least 0 and at most 65535"),
         (["-c", "/no/such/file"], "/no/such/file: No such file or directory"),

@@ -201,7 +201,7 @@ def test_what_the_banner_says_is_true(tmp_path: Path) -> None:
     [
         (["--set", "brokrName=x"], "brokrName = 'x': no such setting; did you mean brokerName?"),
         (["--set", "autoCreateTopicEnable=perhaps"], "autoCreateTopicEnable = 'perhaps': must be true or false"),
-        (["--set", "autoCreateTopicEnable"], "must be key=value"),
+        (["--set", "autoCreateTopicEnable"], "must be name=value"),
         (["--port", "many"], "listenPort = 'many': must be a number"),
         (["--namesrv-port", "many"], "listenPort = 'many': must be a number"),
         (["-c", "/no/such/file"], "/no/such/file: No such file or directory"),
