@@ -109,7 +109,11 @@ class TransactionProducer(Producer):
         started_s = self._clock.monotonic_s()
         short = core.short_half(topic, body, tags, keys, properties, flag) if core.may_pass_loop else None
         if short is None:
-            return self._background.run(core.send_half(topic, body, tags, keys, properties, flag, shard, queue))
+
+            async def send() -> Receipt:
+                return await core.send_half(topic, body, tags, keys, properties, flag, shard, queue)
+
+            return self._background.run(send())
         receipt, unsent, last_broker = self._direct.send_short(*short, shard, queue, core.timeout_s, core.half_rules)
         if receipt is not None or unsent is None:
             assert receipt is not None, "an attempt has a receipt or leaves its message"

@@ -183,7 +183,7 @@ class TransactionProducer(Producer):
         """
         if immunity_s is not None:
             properties = with_immunity(properties, immunity_s)
-        send = partial(self._half, topic, body, tags, keys, properties, flag, shard, queue)
+        send = partial(self.send_half, topic, body, tags, keys, properties, flag, shard, queue)
         return Transaction(send, self.tell_end)
 
     def short_half(
@@ -202,21 +202,7 @@ class TransactionProducer(Producer):
         route, (content, extra, own_flag) = short
         return route, (content, extra + self._half_mark, own_flag)
 
-    async def send_half(
-        self,
-        topic: str | Message,
-        body: bytes,
-        tags: str | None,
-        keys: str | Iterable[str],
-        properties: Mapping[str, str] | None,
-        flag: int,
-        shard: str | None,
-        queue: MessageQueue | None,
-    ) -> Receipt:
-        """Have a half message stored."""
-        return await self._half(topic, body, tags, keys, properties, flag, shard, queue)
-
-    def _half(
+    def send_half(
         self,
         topic: str | Message,
         body: bytes,
@@ -227,6 +213,7 @@ class TransactionProducer(Producer):
         shard: str | None,
         queue: MessageQueue | None,
     ) -> Awaitable[Receipt]:
+        """Have a half message stored; only in the loop."""
         short = self.short_half(topic, body, tags, keys, properties, flag)
         future = None if short is None else self._half_gathering.give(*short, shard, queue)
         if future is not None:
