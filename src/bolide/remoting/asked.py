@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, Protocol
 
+from bolide.errors import RequestTimeout
 from bolide.protocol.command import Command
 
 _OPAQUE_MAX = 0x7FFF_FFFF
@@ -50,6 +51,17 @@ class Posted(Protocol):
         ...
 
 
+class Taker(Protocol):
+    """Who is asked, as far as it takes bytes; `Session` is one."""
+
+    peer: str
+
+    @property
+    def is_writable(self) -> bool: ...
+
+    async def writable(self) -> None: ...
+
+
 class Asked:
     """What was asked and not answered yet."""
 
@@ -61,6 +73,24 @@ class Asked:
 
     def __len__(self) -> int:
         return len(self._questions)
+
+    async def acquire(self, taker: Taker, timeout_s: float) -> None:
+        """A place among the requests in flight, and a peer that takes bytes."""
+        if not self.places.locked() and taker.is_writable:
+            await self.places.acquire()  # does not wait
+            return
+        has_place = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                has_place = await self.places.acquire()
+                await taker.writable()
+                has_place = False  # it is the caller's now
+        except TimeoutError:
+            text = f"{taker.peer} took no further request for {timeout_s:g} s: {len(self)} wait for an answer"
+            raise RequestTimeout(text) from None
+        finally:
+            if has_place:
+                self.places.release()
 
     def number(self) -> int:
         """A number that no request in flight has."""

@@ -57,6 +57,7 @@ class Session(asyncio.BufferedProtocol):
     ) -> None:
         self.is_tls = is_tls
         self.peer, self.local = ends or ("", "")
+        self.origin = ""  # the host it comes from, whatever a PROXY header says: shares go by it
         self.read_count = 0
         self.has_left = False  # the peer ended it, not we
         self.last_active_s = clock.monotonic_s()
@@ -153,7 +154,7 @@ class Session(asyncio.BufferedProtocol):
     async def request(self, command: Command, timeout_s: float) -> Command:
         """Ask the peer and wait for its answer, the wait for room included; sets the command's opaque."""
         deadline_s = self._loop.time() + timeout_s
-        await self._acquire(timeout_s)
+        await self.asked.acquire(self, timeout_s)
         try:
             return await self._ask(command, timeout_s, deadline_s)
         finally:
@@ -242,7 +243,9 @@ class Session(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(self._config.unsent_size_high or _UNSENT_SIZE_HIGH)
-        self.peer = self.peer or join_address(transport.get_extra_info("peername"))
+        peer = join_address(transport.get_extra_info("peername"))
+        self.origin = peer.rpartition(":")[0]
+        self.peer = self.peer or peer
         self.local = self.local or join_address(transport.get_extra_info("sockname"))
         self.last_active_s = self._clock.monotonic_s()
         log.debug("connection made peer=%s local=%s tls=%s", self.peer, self.local, self.is_tls)
@@ -419,25 +422,6 @@ class Session(asyncio.BufferedProtocol):
             self.finish(f"sent {problem}")
 
     # Our requests
-
-    async def _acquire(self, timeout_s: float) -> None:
-        """A place among the requests in flight, and a peer that takes bytes."""
-        places = self.asked.places
-        if not places.locked() and self.is_writable:
-            await places.acquire()  # does not wait
-            return
-        has_place = False
-        try:
-            async with asyncio.timeout(timeout_s):
-                has_place = await places.acquire()
-                await self.writable()
-                has_place = False  # it is the caller's now
-        except TimeoutError:
-            text = f"{self.peer} took no further request for {timeout_s:g} s: {len(self.asked)} wait for an answer"
-            raise RequestTimeout(text) from None
-        finally:
-            if has_place:
-                places.release()
 
     async def _ask(self, command: Command, timeout_s: float, deadline_s: float) -> Command:
         if not self.is_open:
