@@ -260,6 +260,14 @@ def test_it_stops_at_the_limits_and_at_the_end_of_the_log_it_was_given(filters: 
     assert matched(filters, one, records, log_min=BASE + 4 * size) == ([5, 7, 9], 10, False)
 
 
+@pytest.mark.parametrize("place", [2**63 - 1, 2**63 - 200, 2**63 - BASE, 2**62, BASE + 1, 0])
+def test_an_entry_that_points_outside_the_log_ends_the_search_before_it(filters: Any, place: int) -> None:
+    record = record_of(encoded({"a": "5"}))
+    entries = struct.pack(">qiq", BASE, len(record), 0) + struct.pack(">qiq", place, len(record), 0) * 20
+    arguments = {"entries": entries, "log": record}
+    assert matched(filters, compile_sql("a = 5"), [record], **arguments) == ([0], 1, False)
+
+
 def test_the_time_is_asked_for_between_steps_that_grow_and_ends_the_search(filters: Any) -> None:
     records = [record_of(encoded({"a": "1"})) for _ in range(1000)]
     one = compile_sql("a = 1")

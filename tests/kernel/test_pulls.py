@@ -201,11 +201,20 @@ def queues(draw: st.DrawFn) -> tuple[bytes, bytes]:
     log = draw(st.binary(min_size=60, max_size=400))
     entries = []
     for _ in range(draw(st.integers(0, 12))):
-        at = draw(st.one_of(st.integers(0, len(log)), st.sampled_from([-5, 1000])))
+        at = draw(st.one_of(st.integers(0, len(log)), st.sampled_from([-5, 1000, 2**63 - 1 - BASE, 2**63 - 30 - BASE])))
         size = draw(st.one_of(st.integers(1, 40), st.sampled_from([0, -1, 0x7FFF_FFFF])))
         tag = draw(st.sampled_from([0, 1, -1, 5, (1 << 32) + 1, -(1 << 40), 2112]))
         entries.append(entry.pack(BASE + at, size, tag))
     return log, b"".join(entries)
+
+
+@pytest.mark.parametrize("place", [2**63 - 1, 2**63 - 20, 2**63 - BASE, 2**62, BASE + 91, BASE + 100, BASE - 1, 0])
+@pytest.mark.parametrize("base", [BASE, 1])
+def test_an_entry_that_points_outside_the_log_is_left_to_who_can_say_so(pulls: Any, place: int, base: int) -> None:
+    entries = entry.pack(base, 10, 0) + entry.pack(place, 20, 0)
+    limits = (1 << 30, 100)
+    arguments = (0, 7, 479, 0, 5, 0, 99, entries, None, 0, 0, 32, 1 << 20, limits, limits, bytes(100), base)
+    assert pulls.answer_pull(*arguments) is None
 
 
 limits = st.tuples(st.integers(0, 200), st.integers(0, 6))

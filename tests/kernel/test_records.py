@@ -219,6 +219,41 @@ def test_keys_of_one_slot_form_a_chain_newest_first(kernel):
     assert struct.unpack_from(">4i", index, 40) == (0, 0, 4, 5)
 
 
+@kernels
+@pytest.mark.parametrize("number", [-1, -3, -1000, -(2**31), -(2**31) + 1, 8, 2**31 - 1])
+def test_an_index_file_whose_count_left_its_bounds_is_refused_and_stays_as_it_is(kernel, number):
+    slots, room = 4, 7
+    index = bytearray(40 + slots * 4 + room * 20)
+    struct.pack_into(">i", index, 36, number)
+    before = bytes(index)
+    with pytest.raises(ValueError, match=f"damaged index file: it says that entry {number} comes next, and has 7"):
+        kernel.put_keys(index, struct.pack(">iqq", 3, 1000, 50_000), slots, room)
+    assert index == before
+
+
+@kernels
+@pytest.mark.parametrize(("size", "slots", "room"), [(0, 4, 7), (39, 4, 7), (195, 4, 7), (196, 0, 7), (196, 4, -1)])
+def test_an_index_file_that_cannot_hold_its_entries_is_refused(kernel, size, slots, room):
+    with pytest.raises(ValueError, match="too short for"):
+        kernel.put_keys(bytearray(size), struct.pack(">iqq", 3, 1000, 50_000), slots, room)
+
+
+@kernels
+def test_an_index_file_that_says_zero_has_its_first_entry_where_java_puts_it(kernel):
+    files = [bytearray(40 + 4 * 4 + 7 * 20) for _ in range(2)]
+    struct.pack_into(">i", files[1], 36, 1)
+    for index in files:
+        assert kernel.put_keys(index, struct.pack(">iqq", 3, 1000, 50_000), 4, 7) == 1
+    assert files[0] == files[1]
+
+
+@kernels
+def test_entries_at_the_end_of_all_numbers_are_counted_without_a_wrap(kernel):
+    entries = b"".join(struct.pack(">qiq", 2**63 - 9 + i, 8, 0) for i in (0, 8, 8))
+    assert kernel.count_entries(entries, 2**63 - 1) == 1
+    assert kernel.count_entries(struct.pack(">qiq", 2**63 - 9, 2**31 - 2, 0) * 2, 2**63 - 1) == 1
+
+
 texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00\x01\x02"), max_size=8)
 names = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "", "a"])
 properties = st.lists(st.tuples(names, st.one_of(texts, st.sampled_from(["K1 K2", " a  b ", "3", "99"])))).map(

@@ -279,7 +279,7 @@ cdef Py_ssize_t put_json(char* at, int32_t opaque, int32_t version, int64_t sugg
 cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t offset, int64_t min_offset, int64_t max_offset):
     cdef char head[HEAD_SIZE_MAX]
     cdef Py_ssize_t head_size, scanned = 0, i
-    cdef int64_t count = 0, size = 0, at
+    cdef int64_t count = 0, size = 0
     cdef const uint8_t* entry
     cdef char* target
     cdef bytes frame
@@ -289,8 +289,7 @@ cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t 
             break
         scanned += 1
         if is_chosen(choice, entry):
-            at = <int64_t>get64(entry) - log_base
-            if at < 0 or at + <int32_t>get32(entry + 8) > log_size:
+            if not lies_in(<int64_t>get64(entry), <int32_t>get32(entry + 8), log_base, log_size):
                 return None
             count += 1
             size += <int32_t>get32(entry + 8)

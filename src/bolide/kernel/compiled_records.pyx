@@ -331,8 +331,8 @@ def scan_records(log, position, end, physical_base, check):
 def count_entries(entries, physical_limit):
     cdef Py_buffer view
     cdef const uint8_t* at
-    cdef int64_t limit = physical_limit, previous_end = 0, physical_offset
-    cdef int32_t size
+    cdef int64_t limit = physical_limit, previous = 0, physical_offset
+    cdef int32_t size, previous_size = 0
     cdef Py_ssize_t count = 0, all_entries
     PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
     all_entries = view.len // ENTRY
@@ -343,9 +343,10 @@ def count_entries(entries, physical_limit):
         if size <= 0 or physical_offset < 0 or physical_offset >= limit:
             break
         if not (size == PRE_BLANK_SIZE and physical_offset == 0):
-            if physical_offset < previous_end:
+            if physical_offset - previous < previous_size:  # none is below zero, so that this cannot wrap
                 break
-            previous_end = physical_offset + size
+            previous = physical_offset
+            previous_size = size
         count += 1
     PyBuffer_Release(&view)
     return count
@@ -388,6 +389,18 @@ def select_entries(entries, tag_hashes, log_min, near_from, count_max, size_max,
         PyBuffer_Release(&view)
 
 
+cdef int check_index(const Py_buffer* view, int64_t slots, int64_t most) except -1:
+    """Refuse a file whose entries would lie outside of it, and one that says it has more of them than fit, or fewer
+    than none: what its first bytes say was once on a disk."""
+    cdef int32_t number
+    if slots <= 0 or slots > INT32_MAX or most < 0 or most > INT32_MAX or view.len < 40 + 4 * slots + ENTRY * most:
+        raise ValueError(f"an index file of {view.len} bytes, too short for {slots} slots and {most} entries")
+    number = <int32_t>get32(<const uint8_t*>view.buf + 36)
+    if number < 0 or number > most:
+        raise ValueError(f"a damaged index file: it says that entry {number} comes next, and has {most}")
+    return 0
+
+
 def put_keys(index, keys, slot_count, entry_count_max):
     cdef Py_buffer view
     cdef bytes packed = <bytes?>keys
@@ -396,20 +409,24 @@ def put_keys(index, keys, slot_count, entry_count_max):
     cdef uint8_t* head
     cdef uint8_t* slot
     cdef uint8_t* entry
-    cdef uint32_t slots = slot_count
-    cdef int64_t most = entry_count_max, seconds, begin_ms, store_ms
+    cdef int64_t slots = slot_count, most = entry_count_max, seconds, begin_ms, store_ms
+    cdef uint32_t modulus
     cdef int32_t number, previous, used_slots
     cdef Py_ssize_t taken_count = 0
+    if PyBytes_GET_SIZE(packed) % ENTRY:
+        raise ValueError(f"{PyBytes_GET_SIZE(packed)} bytes of keys, each has {ENTRY}")
     PyObject_GetBuffer(index, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
     try:
+        check_index(&view, slots, most)
+        modulus = <uint32_t>slots
         head = <uint8_t*>view.buf
         begin_ms = <int64_t>get64(head)
         used_slots = <int32_t>get32(head + 32)
-        number = <int32_t>get32(head + 36)
+        number = max(<int32_t>get32(head + 36), 1)
         while key < keys_end and number < most:
             if key + AHEAD * ENTRY < keys_end:  # slots are all over the file: have them fetched before their turn
-                prefetch(head + 40 + <int64_t>(get32(key + AHEAD * ENTRY) % slots) * 4)
-            slot = head + 40 + <int64_t>(get32(key) % slots) * 4
+                prefetch(head + 40 + <int64_t>(get32(key + AHEAD * ENTRY) % modulus) * 4)
+            slot = head + 40 + <int64_t>(get32(key) % modulus) * 4
             previous = <int32_t>get32(slot)
             if previous <= 0 or previous > number:
                 previous = 0
@@ -421,14 +438,13 @@ def put_keys(index, keys, slot_count, entry_count_max):
             seconds = 0
             if begin_ms > 0 and store_ms > begin_ms:
                 seconds = min((store_ms - begin_ms) // 1000, <int64_t>INT32_MAX)
-            entry = head + 40 + <int64_t>slots * 4 + <int64_t>number * ENTRY
-            if entry + ENTRY > head + view.len:
-                raise ValueError("an index file that is too short for its count of entries")
+            entry = head + 40 + slots * 4 + <int64_t>number * ENTRY
             memcpy(entry, key, 12)
             put32(entry + 12, <uint32_t>seconds)
             put32(entry + 16, previous)
             put32(slot, number)
-            used_slots += previous == 0
+            if previous == 0 and used_slots < INT32_MAX:
+                used_slots += 1
             number += 1
             put64(head + 8, store_ms)
             memcpy(head + 24, key + 4, 8)

@@ -49,6 +49,13 @@ cdef inline bint is_there(const Limits* limits, int64_t physical_offset, int64_t
     return physical_offset >= limits.log_min and record_size > 0 and record_size != PRE_BLANK_SIZE
 
 
+cdef inline bint lies_in(int64_t physical_offset, int64_t record_size, int64_t log_base, int64_t log_size) noexcept nogil:
+    """Whether a record lies whole in the log. Any number may stand in an entry: nothing here can leave its bounds."""
+    if physical_offset < log_base or record_size < 0 or record_size > log_size:
+        return False
+    return <uint64_t>physical_offset - <uint64_t>log_base <= <uint64_t>(log_size - record_size)
+
+
 cdef inline int32_t* hashes_of(tag_hashes, Py_ssize_t* count) except? NULL:
     """The wanted hashes, the caller's to free; NULL without an exception means that all are."""
     cdef int32_t* hashes
