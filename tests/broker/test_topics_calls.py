@@ -14,7 +14,7 @@ from bolide.protocol.command import Command
 from tests.broker.whole import Whole, whole
 from tests.namesrv.peers import route_of
 from tests.remoting.loops import both_loops
-from tests.store.given import draft
+from tests.store.given import bodies, draft
 
 
 async def create(at: Whole, topic: str, read: int = 4, write: int = 4, **more: str) -> Command:
@@ -228,6 +228,38 @@ async def test_215_rocketmqs_own_topics_cannot_be_deleted(tmp_path: Path, topic:
         assert answer.code == 29
         assert ("belongs to RocketMQ itself" in (answer.remark or "")) == bool(topic.strip())
         assert at.broker.topics.version.counter == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["../victim", "../../victim", "/", "../commitlog", ".", "..", "a/b", "a\0b", "x" * 300]
+)
+@both_loops
+async def test_215_nothing_goes_but_the_queues_of_a_topic(tmp_path: Path, name: str) -> None:
+    victims = [tmp_path / "victim", tmp_path / "store" / "victim"]
+    for victim in victims:
+        victim.mkdir(parents=True)
+        (victim / "kept").write_text("kept")
+    async with whole(tmp_path) as at:
+        await create(at, "T", 1, 1)
+        at.broker.store.append([draft(b"kept", "T", 0)])
+        answer = await at.ask(215, topic=str(victims[0]) if name == "/" else name)
+        assert answer.code == 29, answer.remark
+        assert "\n" not in (answer.remark or "")
+        assert len(answer.remark or "") < 300
+        at.broker.store.append([draft(b"kept too", "T", 0)])
+    assert [(victim / "kept").read_text() for victim in victims] == ["kept", "kept"]
+    async with whole(tmp_path) as at:
+        assert bodies(at.broker.store, "T") == [b"kept", b"kept too"]
+
+
+@both_loops
+async def test_215_a_topic_of_an_odd_name_that_is_in_the_table_may_go(tmp_path: Path) -> None:
+    async with whole(tmp_path) as at:
+        at.broker.topics.ensure("odd.name of old", 1)
+        at.broker.store.append([draft(b"x", "odd.name of old", 0)])
+        assert (await at.ask(215, topic="odd.name of old")).code == 0
+        assert not (tmp_path / "store" / "consumequeue" / "odd.name of old").exists()
+        assert (await at.ask(215, topic="odd.name of old")).code == 29, "now it is one that cannot be made"
 
 
 @both_loops

@@ -284,6 +284,35 @@ def test_a_topic_goes_with_its_queues(tmp_path):
         assert store.read(QueueKey("A", 3), 0, 1).status is PullStatus.NO_MATCHED_LOGIC_QUEUE
 
 
+NO_PATH_PARTS = ["..", ".", "", "/", "../victim", "a/b", ".hidden", "a\0b", "x" * 256, "\u00e4" * 128]
+
+
+@pytest.mark.parametrize("topic", NO_PATH_PARTS, ids=lambda topic: repr(topic[:12]))
+def test_a_name_that_is_not_one_part_of_a_path_is_never_made_nor_removed(tmp_path, topic):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "kept").write_text("kept")
+    with opened(small(tmp_path / "store")) as store:
+        store.append([draft(b"a", topic="A")])
+        for name in (topic, str(victim) if topic == "/" else topic):
+            with pytest.raises(StoreError, match="no topic"):
+                store.remove_topic(name)
+        with pytest.raises(Refusal, match="topic"):
+            store.append([draft(b"x", topic=topic)])
+        assert bodies(store, "A") == [b"a"]
+    assert (victim / "kept").read_text() == "kept"
+    assert sorted(os.listdir(tmp_path)) == ["store", "victim"]
+    assert os.listdir(tmp_path / "store" / "consumequeue") == ["A"]
+
+
+def test_a_record_whose_topic_cannot_be_a_directory_costs_no_other_message(tmp_path):
+    with opened(small(tmp_path)) as store:
+        runs = [("../away", 0, 0, bytes(20)), ("A", 0, 0, (0).to_bytes(8) + (100).to_bytes(4) + bytes(8))]
+        assert store.dispatch.take(100, 0, runs, b"", 100)  # as a recovery does with what it finds in the log
+        assert list(store.dispatch.queues) == [("A", 0)]
+    assert not (tmp_path / "away").exists()
+
+
 @pytest.mark.parametrize("flush_mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_topic_made_again_after_its_removal_starts_at_0_and_stays_so_after_a_crash(tmp_path, flush_mode):
     config = small(tmp_path, flush_mode=flush_mode)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from bolide.errors import StoreError
 from bolide.kernel.plain_records import Run
+from bolide.model.names import path_problem
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
@@ -76,6 +77,7 @@ class Dispatch:
                     queue.load_below(physical_limit)
 
     def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        check_path_part(topic)
         queue = ConsumeQueue(self._pool, self._directory, self._config.queue_file_bytes, topic, queue_id)
         self.queues[topic, queue_id] = queue
         return queue
@@ -125,6 +127,9 @@ class Dispatch:
     def _write(self, batch: _Waiting) -> None:
         for topic, queue_id, first_offset, entries in batch.runs:
             queue = self.queues.get((topic, queue_id))
+            if queue is None and (problem := path_problem(topic)) is not None:
+                log.error("messages have no queue, for their topic cannot have a directory: %s", problem)
+                continue
             if queue is None:
                 queue = self._make_queue(topic, queue_id)
                 self._new_directories.add(queue.segments.directory)
@@ -162,6 +167,7 @@ class Dispatch:
 
     def remove_topic(self, topic: str) -> None:
         """Delete the queues of a topic, for good; its records stay in the log until they expire."""
+        check_path_part(topic)
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues.pop(key)
             queue.segments.close()
@@ -183,6 +189,12 @@ class Dispatch:
     def close(self) -> None:
         self._pool.close()
         self.index.close()
+
+
+def check_path_part(topic: str) -> None:
+    """A topic's name becomes a directory, and with the topic that is removed: raises StoreError for what leads away."""
+    if (problem := path_problem(topic)) is not None:
+        raise StoreError(f"no topic: {problem}")
 
 
 def _subdirectories(path: Path) -> list[str]:

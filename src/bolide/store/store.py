@@ -24,6 +24,7 @@ from bolide.errors import Refusal
 from bolide.kernel.plain_records import ENTRY_SIZE, Run
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
+from bolide.model.names import path_problem, shown
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.store.checkpoint import AbortFile, Checkpoint, StoreLock
@@ -182,8 +183,9 @@ class Store:
     def _check_topics(self, runs: list[Run]) -> None:
         """Topics are checked where they come in; this is for one that was made up in between, from a record."""
         for topic, _, _, _ in runs:
-            if "/" in topic or topic.startswith("."):
-                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a topic named {topic[:80]!r} cannot be stored")
+            if (problem := path_problem(topic)) is not None:
+                remark = f"a topic named {shown(topic)} cannot be stored: {problem}"
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     def _lay(
         self, drafts: Sequence[Draft], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]

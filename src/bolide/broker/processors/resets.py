@@ -85,8 +85,8 @@ class Resets:
         if self._current.config.store.role == "SLAVE":
             raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave does not reset offsets: ask its master")
         known_group(self._groups, header.group)
-        if header.queue_id >= 0 and header.offset >= 0:
-            queue = self._store.queue(QueueKey(header.topic, header.queue_id))
+        queue = self._store.queue(QueueKey(header.topic, header.queue_id))
+        if header.offset >= 0 and (queue is not None or 0 <= header.queue_id < config.read_queue_nums):
             low, high = (queue.min_offset, queue.next_offset) if queue is not None else (0, 0)
             if not low <= header.offset <= high + 1:
                 remark = f"offset {header.offset} is not in queue {header.queue_id}, which has {low} to {high}"

@@ -19,7 +19,7 @@ from bolide.broker.processors.offsets import known_topic
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_ALL, Topics
 from bolide.errors import Refusal, StoreError
-from bolide.model.names import topic_problem
+from bolide.model.names import path_problem, topic_problem
 from bolide.model.queue import MessageQueue, QueueKey
 from bolide.protocol.bodies.queues import QueueSpan, TopicStats
 from bolide.protocol.bodies.routes import TopicList
@@ -132,11 +132,13 @@ class TopicCalls:
         One that is not here is no error: tools tell every broker of a cluster.
         """
         topic = DeleteTopicRequest.decode(request.command.fields).topic
-        if not topic.strip():
-            raise Refusal(ResponseCode.INVALID_PARAMETER, "the name of the topic is blank; give it one")
         if self._topics.is_system(topic):
             remark = f"topic {topic!r} belongs to RocketMQ itself and cannot be deleted"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        # One that stands in the table may go, however it came by its name; what nobody made need not be looked for.
+        problem = path_problem(topic) if self._topics.find(topic) is not None else topic_problem(topic)
+        if problem is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         groups = self._offsets.groups_of(topic)
         retries = [name for group in groups for name in (retry_topic_v1(group, topic), retry_topic_v2(group, topic))]
         for name in [topic, *(name for name in retries if self._topics.find(name) is not None)]:
