@@ -88,6 +88,7 @@ class Flow:
         self.broker_port = broker_port
         self.promised: set[bytes] = set()
         self.withheld: set[bytes] = set()  # must never come
+        self.excused: set[bytes] = set()  # a disk destroyed their own records
         self.deliveries: dict[bytes, list[Delivery]] = defaultdict(list)
         self._producer = self.open_producer()
         self._has_stopped = asyncio.Event()
@@ -147,7 +148,11 @@ class Flow:
     # What is asked in the end
 
     def missing(self) -> list[bytes]:
-        return [body for body in self.promised if not self.is_kept(body)]
+        return [body for body in self.promised - self.excused if not self.is_kept(body)]
+
+    def is_of(self, topics: Iterable[str]) -> bool:
+        """Whether a record with these topics is a message of this flow, in its topic or on its way there."""
+        return any(topic == self.topic or topic.endswith((f"of-{self.topic}", f"_{self.topic}")) for topic in topics)
 
     def unexplained(self, outages: Sequence[Outage]) -> dict[bytes, tuple[Delivery, Delivery]]:
         """What came twice though the broker did not die in between."""

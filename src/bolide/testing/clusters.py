@@ -58,11 +58,11 @@ SMALL_FILES = {
 class AsyncCluster:
     """Name servers and brokers, for asyncio; made by `async with cluster(...)`."""
 
-    def __init__(self, directory: Path, is_processes: bool, settings: Settings, clock: Clock) -> None:
+    def __init__(self, directory: Path, program: str | None, settings: Settings, clock: Clock) -> None:
         self.directory = directory
         self.namesrvs: list[AsyncNode] = []
         self.brokers: list[AsyncNode] = []
-        self._is_processes = is_processes
+        self._program = program
         self._settings = settings
         self._clock = clock
         self._group = asyncio.TaskGroup()
@@ -113,8 +113,8 @@ class AsyncCluster:
         return AsyncNode(name, directory, {"bindAddress": HOST, **settings}, live)
 
     def _live(self, name: str, command: str, serve: Serve, directory: Path, settings: Settings) -> Life:
-        if self._is_processes:
-            return ProcessLife(name, command, settings, directory)
+        if self._program is not None:
+            return ProcessLife(name, command, settings, directory, self._program)
         return InsideLife(name, serve, settings, self._clock, self._group)
 
     async def registered(self, broker: AsyncNode) -> None:
@@ -361,13 +361,13 @@ class PlannedCluster:
         self,
         namesrv_count: int,
         broker_count: int,
-        is_processes: bool,
+        program: str | None,
         directory: Path | None,
         settings: Settings,
         clock: Clock,
     ) -> None:
         self._counts = namesrv_count, broker_count
-        self._is_processes = is_processes
+        self._program = program
         self._directory = directory
         self._settings = settings
         self._clock = clock
@@ -379,7 +379,7 @@ class PlannedCluster:
             directory = self._directory
             if directory is None:
                 directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bolide-")))
-            inner = AsyncCluster(directory, self._is_processes, self._settings, self._clock)
+            inner = AsyncCluster(directory, self._program, self._settings, self._clock)
             await stack.enter_async_context(inner.running(*self._counts))
             self._stack = stack.pop_all()
         return inner
@@ -408,10 +408,13 @@ def cluster(
     directory: Path | None = None,
     settings: Mapping[str, object] | None = None,
     clock: Clock | None = None,
+    program: str = "bolide.cli.main",
 ) -> PlannedCluster:
     """A cluster to be entered with `with` or with `async with`.
 
     `settings` go to every broker. A `directory` that is given must be empty and is left behind; otherwise a temporary
-    one is removed at the end. A `clock` of one's own (virtual time) serves inside this process only.
+    one is removed at the end. A `clock` of one's own (virtual time) serves inside this process only. `program` is the
+    module that processes run: one of your own may prepare something (a disk that misbehaves) before it calls ours.
     """
-    return PlannedCluster(namesrvs, brokers, processes, directory, _texts(settings or {}), clock or SystemClock())
+    run = program if processes else None
+    return PlannedCluster(namesrvs, brokers, run, directory, _texts(settings or {}), clock or SystemClock())

@@ -181,9 +181,9 @@ def alone(problem: Exception) -> Exception:
 
 
 class ProcessLife:
-    """A server as a process of its own, started as a user would start it."""
+    """A server as a process of its own, started as a user would start it, or by a program that adds to that."""
 
-    def __init__(self, name: str, command: str, settings: Settings, directory: Path) -> None:
+    def __init__(self, name: str, command: str, settings: Settings, directory: Path, program: str) -> None:
         self._name = name
         self._ready_path = directory / "ready.json"
         self._log_path = directory / f"{name}.log"
@@ -193,7 +193,7 @@ class ProcessLife:
         self._command = [
             *_dies_with_us(),
             sys.executable,
-            *("-m", "bolide.cli.main", command, "-c", str(file), "--ready-file", str(self._ready_path)),
+            *("-m", program, command, "-c", str(file), "--ready-file", str(self._ready_path)),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
