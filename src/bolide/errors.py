@@ -6,6 +6,8 @@ what was found and what to do. `retriable` is a class attribute, so that a retry
 
 from typing import ClassVar
 
+_TOLD_LENGTH_MAX = 200  # of what somebody gave us, in a sentence
+
 
 class BolideError(Exception):
     """The root of what Bolide raises on purpose."""
@@ -38,7 +40,9 @@ class ConfigError(BolideError):
     """A setting that cannot be honoured."""
 
     def __init__(self, key: str, value: object, why: str) -> None:
-        super().__init__(f"{key} = {value!r}: {why}")
+        told = repr(value)
+        told = told if len(told) <= _TOLD_LENGTH_MAX else f"{told[:_TOLD_LENGTH_MAX]}..."
+        super().__init__(f"{key[:_TOLD_LENGTH_MAX]} = {told}: {why}")
         self.key = key
         self.value = value
         self.why = why

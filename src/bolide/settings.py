@@ -4,9 +4,13 @@ Each room has one dataclass whose fields name their RocketMQ key with `conf`, so
 A file is read into a dict of texts once; `build` turns the part a room knows into its dataclass, and `check_keys` sorts
 the rest: keys RocketMQ has but we give no effect are returned to be warned of in one line, keys nobody knows stop the
 start with the nearest right name. Nothing here reads the environment or a global.
+
+Every number says beside its key how small and how large it may be (`Range`), a word which ones there are (`OneOf`). A
+room asks `check_bounds` when it is built, so a value is judged alike in a file, on the command line and at run time.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,14 +19,83 @@ from typing import Any, TypeVar, cast, get_type_hints
 from bolide.errors import ConfigError
 
 _KEY = "rocketmq_key"
+_BOUND = "bound"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")  # int() would take 1_000 and digits of other scripts, which Java does not
+_TEXT_LENGTH_MAX = 4096
 _LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines knows more ends than Java does
 _UNICODE_ESCAPE = re.compile(r"[0-9a-fA-F]{4}")
 C = TypeVar("C")
 
 
-def conf(key: str, default: Any = dataclasses.MISSING, *, is_secret: bool = False) -> Any:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers a setting may have, both ends too; `why` ends the sentence that refuses another."""
+
+    low: int
+    high: int
+    why: str = ""
+
+    def problem(self, value: object) -> str | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high:
+            return None
+        return f"must be {self.low} to {self.high}" + (f": {self.why}" if self.why else "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneOf:
+    """The values a setting may have."""
+
+    values: tuple[object, ...]
+
+    def problem(self, value: object) -> str | None:
+        return None if value in self.values else f"must be one of {', '.join(map(str, self.values))}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Name:
+    """What goes into routes, logs and names of files: short, printable, one part of a path."""
+
+    size_max: int
+
+    def problem(self, value: object) -> str | None:
+        text = str(value)
+        is_fine = text.isprintable() and text.strip() and not text.startswith(".") and "/" not in text
+        if is_fine and len(text.encode("utf-8", "replace")) <= self.size_max:
+            return None
+        return f"must be 1 to {self.size_max} printable bytes, without / and no . at the front"
+
+
+Bound = Range | OneOf | Name
+
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+PORTS = Range(0, 65_535)
+PERCENTS = Range(0, 100)
+
+
+def conf(key: str, default: Any = dataclasses.MISSING, bound: Bound | None = None, *, is_secret: bool = False) -> Any:
     """A dataclass field that is called `key` in RocketMQ's configuration files; a secret is never shown or dumped."""
-    return dataclasses.field(default=default, repr=not is_secret, metadata={_KEY: key})
+    return dataclasses.field(default=default, repr=not is_secret, metadata={_KEY: key, _BOUND: bound})
+
+
+def check_bounds(config: object) -> None:
+    """Raises ConfigError for the first setting of a room that is out of its bounds; for its `__post_init__`."""
+    for field in dataclasses.fields(cast("Any", config)):
+        bound: Bound | None = field.metadata.get(_BOUND)
+        if bound is not None and (problem := bound.problem(value := getattr(config, field.name))) is not None:
+            raise ConfigError(field.metadata[_KEY], value, problem)
+
+
+def bounds_of(room: type) -> dict[str, Bound | None]:
+    """RocketMQ's key → its bound, for one configuration dataclass."""
+    return {field.metadata[_KEY]: field.metadata[_BOUND] for field in dataclasses.fields(room) if field.metadata}
+
+
+def unbounded(room: type) -> list[str]:
+    """The keys of a room that hold a number and do not say which; there should be none."""
+    hints = get_type_hints(room)
+    bounds = bounds_of(room)
+    return [key for key, name in keys_of(room).items() if hints[name] in (int, float) and bounds[key] is None]
 
 
 def keys_of(room: type) -> dict[str, str]:
@@ -139,13 +212,21 @@ def _parse(key: str, text: str, kind: Any) -> Any:
             raise ConfigError(key, text, "must be true or false")
         return text.lower() == "true"
     if kind is int or kind is float:
-        try:
-            return kind(text)
-        except ValueError:
-            raise ConfigError(key, text, "must be a number") from None
-    if kind is Path:
-        return Path(text)
-    return text
+        return _number(key, text, kind)
+    if len(text) > _TEXT_LENGTH_MAX or "\0" in text:
+        raise ConfigError(key, text, f"must be at most {_TEXT_LENGTH_MAX} characters, and none of them NUL")
+    return Path(text) if kind is Path else text
+
+
+def _number(key: str, text: str, kind: type[int] | type[float]) -> float:
+    if kind is int and _NUMBER.fullmatch(text):
+        return int(text)
+    try:
+        if kind is float and text.isascii() and math.isfinite(number := float(text)):
+            return number
+    except ValueError:
+        pass
+    raise ConfigError(key, text, "must be a number")
 
 
 def check_keys(properties: Mapping[str, str], used: Iterable[str], without_effect: Iterable[str]) -> list[str]:

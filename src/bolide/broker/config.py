@@ -17,13 +17,30 @@ from pathlib import Path
 from bolide.broker.ignored import SECRETS, WITHOUT_EFFECT
 from bolide.broker.refused import refuse_beyond
 from bolide.errors import ConfigError, Refusal
+from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting.changes import ChangeRules
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.settings import build, check_keys, conf, dump, keys_of
+from bolide.settings import (
+    INT32_MAX,
+    INT64_MAX,
+    PERCENTS,
+    PORTS,
+    Name,
+    OneOf,
+    Range,
+    build,
+    check_bounds,
+    check_keys,
+    conf,
+    dump,
+    keys_of,
+)
 from bolide.store.config import StoreConfig
 
 PORT = 10911
+DAY_MS = 86_400_000
+_MOMENTS = Range(0, 253_402_300_799_999, "milliseconds since 1970, up to the year 9999")
 # RocketMQ 4.0 misspelt two keys, and files of that time are still about.
 _OLD_SPELLINGS = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
@@ -35,20 +52,21 @@ _OLD_SPELLINGS = {
 class BrokerConfig:
     """How the broker behaves. `ignored` holds given keys without effect, to be shown as they were given."""
 
-    name: str = conf("brokerName", socket.gethostname())
-    cluster: str = conf("brokerClusterName", "DefaultCluster")
-    broker_id: int = conf("brokerId", 0)
+    name: str = conf("brokerName", socket.gethostname(), Name(127))
+    cluster: str = conf("brokerClusterName", "DefaultCluster", Name(100))
+    broker_id: int = conf("brokerId", 0, Range(0, INT32_MAX, "0 for a master and more for a slave"))
     advertised_host: str = conf("brokerIP1", "")
-    advertised_port: int = conf("bolideAdvertisedPort", 0)  # our own: beside brokerIP1, where the port is mapped too
+    # our own: beside brokerIP1, where the port is mapped too
+    advertised_port: int = conf("bolideAdvertisedPort", 0, PORTS)
     ha_host: str = conf("brokerIP2", "")
     namesrv: str = conf("namesrvAddr", "")
-    permission: int = conf("brokerPermission", 6)
+    permission: int = conf("brokerPermission", 6, Range(0, 7, "read is 4, write is 2"))
     region: str = conf("regionId", "DefaultRegion")
     is_traced: bool = conf("traceOn", True)
     config_path: str = conf("brokerConfigPath", "")
     black_list: str = conf("configBlackList", "configBlackList;brokerConfigPath")
 
-    topic_queue_count: int = conf("defaultTopicQueueNums", 8)
+    topic_queue_count: int = conf("defaultTopicQueueNums", 8, Range(1, QUEUE_COUNT_MAX))
     creates_topics: bool = conf("autoCreateTopicEnable", True)
     creates_groups: bool = conf("autoCreateSubscriptionGroup", True)
     has_cluster_topic: bool = conf("clusterTopicEnable", True)
@@ -56,50 +74,51 @@ class BrokerConfig:
     has_trace_topic: bool = conf("traceTopicEnable", False)
     trace_topic: str = conf("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
 
-    register_interval_ms: int = conf("registerNameServerPeriod", 30_000)
-    register_timeout_ms: int = conf("registerBrokerTimeoutMills", 24_000)
+    register_interval_ms: int = conf("registerNameServerPeriod", 30_000, Range(1, INT32_MAX))
+    register_timeout_ms: int = conf("registerBrokerTimeoutMills", 24_000, Range(1_000, 600_000))
     registers_always: bool = conf("forceRegister", True)
     register_compressed: bool = conf("compressedRegister", False)
-    offset_save_interval_ms: int = conf("flushConsumerOffsetInterval", 5_000)
+    offset_save_interval_ms: int = conf("flushConsumerOffsetInterval", 5_000, Range(100, DAY_MS))
 
     polls_long: bool = conf("longPollingEnable", True)
-    short_poll_ms: int = conf("shortPollingTimeMills", 1_000)
+    short_poll_ms: int = conf("shortPollingTimeMills", 1_000, Range(10, 600_000))
     reads_from_slave: bool = conf("slaveReadEnable", False)
     notifies_members: bool = conf("notifyConsumerIdsChangedEnable", True)
-    lock_life_ms: int = conf("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000)  # a system property in Java
+    # a system property in Java
+    lock_life_ms: int = conf("rocketmq.broker.rebalance.lockMaxLiveTime", 60_000, Range(1_000, DAY_MS))
     refuses_conflicts: bool = conf("bolideRefuseSubscriptionConflict", False)  # our own: `conflicts.py`
     has_property_filter: bool = conf("enablePropertyFilter", False)
     filters_retries: bool = conf("filterSupportRetry", False)
-    filter_life_ms: int = conf("filterDataCleanTimeSpan", 86_400_000)
-    filter_error_percent: int = conf("maxErrorRateOfBloomFilter", 20)
-    filter_group_count: int = conf("expectConsumerNumUseFilter", 32)
-    filter_server_count: int = conf("filterServerNums", 0)
+    filter_life_ms: int = conf("filterDataCleanTimeSpan", 86_400_000, Range(1_000, 3_650 * DAY_MS))
+    filter_error_percent: int = conf("maxErrorRateOfBloomFilter", 20, Range(1, 99))
+    filter_group_count: int = conf("expectConsumerNumUseFilter", 32, Range(1, 1_000_000))
+    filter_server_count: int = conf("filterServerNums", 0, Range(0, 64))
     filter_server_file: str = conf("bolideFilterServerConfig", "")  # our own: the settings of those that are started
     resets_at_server: bool = conf("useServerSideResetOffset", True)
-    accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0)
+    accepts_sends_from_ms: int = conf("startAcceptSendRequestTimeStamp", 0, _MOMENTS)
     stores_replies: bool = conf("storeReplyMessageEnable", True)
     refuses_transactions: bool = conf("rejectTransactionMessage", False)
-    transaction_timeout_ms: int = conf("transactionTimeOut", 6_000)
-    transaction_check_max: int = conf("transactionCheckMax", 15)
-    transaction_check_interval_ms: int = conf("transactionCheckInterval", 30_000)
-    op_size_max: int = conf("transactionOpMsgMaxSize", 4_096)
-    op_interval_ms: int = conf("transactionOpBatchInterval", 3_000)
+    transaction_timeout_ms: int = conf("transactionTimeOut", 6_000, Range(1, INT32_MAX))
+    transaction_check_max: int = conf("transactionCheckMax", 15, Range(1, 1_000_000))
+    transaction_check_interval_ms: int = conf("transactionCheckInterval", 30_000, Range(10, DAY_MS))
+    op_size_max: int = conf("transactionOpMsgMaxSize", 4_096, Range(1, 1 << 20))
+    op_interval_ms: int = conf("transactionOpBatchInterval", 3_000, Range(0, 600_000))
     recalls: bool = conf("recallMessageEnable", False)
     recalls_unless_writable: bool = conf("allowRecallWhenBrokerNotWriteable", True)
     fails_fast: bool = conf("brokerFastFailureEnable", True)
-    send_wait_max_ms: int = conf("waitTimeMillsInSendQueue", 200)
+    send_wait_max_ms: int = conf("waitTimeMillsInSendQueue", 200, Range(10, 600_000))
     refuses_pulls: bool = conf("rejectPullConsumerEnable", False)
     protects_from_slow: bool = conf("disableConsumeIfConsumerReadSlowly", False)
-    slow_size_max: int = conf("consumerFallbehindThreshold", 17_179_869_184)
+    slow_size_max: int = conf("consumerFallbehindThreshold", 17_179_869_184, Range(1, INT64_MAX))
 
-    revive_queue_count: int = conf("reviveQueueNum", 8)
-    revive_interval_ms: int = conf("reviveInterval", 1_000)
-    request_mode: str = conf("defaultMessageRequestMode", "PULL")
-    pop_share_count: int = conf("defaultPopShareQueueNum", -1)
+    revive_queue_count: int = conf("reviveQueueNum", 8, Range(1, 1_024))
+    revive_interval_ms: int = conf("reviveInterval", 1_000, Range(10, 600_000))
+    request_mode: str = conf("defaultMessageRequestMode", "PULL", OneOf(("PULL", "POP")))
+    pop_share_count: int = conf("defaultPopShareQueueNum", -1, Range(-1, QUEUE_COUNT_MAX))
     balances_load: bool = conf("serverLoadBalancerEnable", True)
-    pop_waiting_max: int = conf("popPollingSize", 1_024)
-    pop_waiting_total_max: int = conf("maxPopPollingSize", 100_000)
-    pop_retry_percent: int = conf("popFromRetryProbability", 20)
+    pop_waiting_max: int = conf("popPollingSize", 1_024, Range(1, 1_000_000))
+    pop_waiting_total_max: int = conf("maxPopPollingSize", 100_000, Range(1, 10_000_000))
+    pop_retry_percent: int = conf("popFromRetryProbability", 20, PERCENTS)
     makes_retry_topics_v2: bool = conf("enableRetryTopicV2", False)
     reads_retry_topics_v1: bool = conf("retrieveMessageFromPopRetryTopicV1", True)
     shows_retry_topics: bool = conf("popResponseReturnActualRetryTopic", False)
@@ -110,20 +129,7 @@ class BrokerConfig:
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.permission <= 7:
-            raise ConfigError("brokerPermission", self.permission, "must be 0 to 7: read is 4, write is 2")
-        if self.request_mode not in ("PULL", "POP"):
-            raise ConfigError("defaultMessageRequestMode", self.request_mode, "must be PULL or POP")
-        if self.transaction_check_interval_ms <= 0:
-            raise ConfigError("transactionCheckInterval", self.transaction_check_interval_ms, "must be more than 0")
-        if not 1 <= self.filter_error_percent <= 99:
-            raise ConfigError("maxErrorRateOfBloomFilter", self.filter_error_percent, "must be 1 to 99")
-        if not 1 <= self.filter_group_count <= 1_000_000:
-            raise ConfigError("expectConsumerNumUseFilter", self.filter_group_count, "must be 1 to 1000000")
-        if not 0 <= self.filter_server_count <= 64:
-            raise ConfigError("filterServerNums", self.filter_server_count, "must be 0 to 64")
-        if self.broker_id < 0:
-            raise ConfigError("brokerId", self.broker_id, "must be 0 for a master and more for a slave")
+        check_bounds(self)
         if self.store.role == "SLAVE" and self.broker_id <= 0:
             raise ConfigError("brokerId", self.broker_id, "a slave's id must be more than 0")
 
@@ -244,14 +250,28 @@ def read_config(properties: Mapping[str, str]) -> BrokerConfig:
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
     refuse_beyond(properties)
     config, store = build(BrokerConfig, properties), build(StoreConfig, properties)
+    listen = build(ListenConfig, {"listenPort": str(PORT), **properties})
+    if "maxMessageSize" in properties:
+        _check_body_fits(store, listen)
     return dataclasses.replace(
         config,
         broker_id=config.broker_id if store.role == "SLAVE" else 0,  # as Java does: a master is number 0
         store=store,
-        listen=build(ListenConfig, {"listenPort": str(PORT), **properties}),
+        listen=listen,
         connect=build(ConnectConfig, properties),
         ignored={key: properties[key] for key in ignored},
     )
+
+
+def _check_body_fits(store: StoreConfig, listen: ListenConfig) -> None:
+    """A limit that was asked for is one that can be used; the default may be more, for small logs and frames."""
+    for key, limit in (
+        ("com.rocketmq.remoting.frameMaxLength", listen.frame_size_max),
+        ("mappedFileSizeCommitLog", store.segment_size),
+    ):
+        if store.body_size_max > limit:
+            why = f"must be at most {limit}, for {key} is {limit}; raise that one first"
+            raise ConfigError("maxMessageSize", store.body_size_max, why)
 
 
 def _spelt_anew(properties: Mapping[str, str]) -> dict[str, str]:
@@ -273,6 +293,8 @@ def updated(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
     try:
         changed = build(BrokerConfig, {**dump(config), **changes})
         store = build(StoreConfig, {**dump(config.store), **changes})
+        if "maxMessageSize" in changes:
+            _check_body_fits(store, config.listen)
     except ConfigError as problem:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
     return dataclasses.replace(

@@ -14,9 +14,11 @@ from bolide.cli.start import (
     pairs_of,
     reachable,
     read_file,
+    read_parts,
     run_command,
     run_until_done,
     server_parser,
+    usable,
 )
 from bolide.errors import ConfigError
 
@@ -76,29 +78,36 @@ def read_broker_settings(options: argparse.Namespace, root: str) -> dict[str, st
 
     `root` is where messages are kept when nobody says otherwise.
     """
-    settings = read_file(options.file) if options.file is not None else {}
+    from bolide.broker.config import RULES
+
+    own, kept = read_parts(options.file, RULES) if options.file is not None else ({}, {})
     if options.data is not None:
         # The directory holds all of it: a log that the file keeps elsewhere would not belong to its queues.
-        settings = {key: value for key, value in settings.items() if not key.startswith("storePath")}
-    settings |= pairs_of("--set", options.assignments)
+        own = {key: value for key, value in own.items() if not key.startswith("storePath")}
     given = {"bindAddress": options.host, "listenPort": options.port, "storePathRootDir": options.data}
-    settings |= {key: value for key, value in given.items() if value is not None}
-    directory = Path(settings.get("storePathRootDir", root))
+    over = pairs_of("--set", options.assignments)
+    over |= {key: value for key, value in given.items() if value is not None}
+    directory = Path((own | kept | over).get("storePathRootDir", root))
     if directory.exists() and not directory.is_dir():
         raise ConfigError("storePathRootDir", str(directory), "is a file; choose a directory with --data")
     if options.file is not None:
-        settings["brokerConfigPath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
-        return settings
-    return _kept_changes(directory) | settings
+        over["brokerConfigPath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
+        return own | usable(kept, options.file, lambda left: _judge(own | left | over)) | over
+    path = directory.absolute() / "config" / "broker.properties"
+    # What was changed at run time in a broker that had no file; Java leaves more than that in the same place.
+    kept = {key: value for key, value in _read_kept(path).items() if key in RULES.changeable}
+    return usable(kept, path, lambda left: _judge(left | over)) | over
 
 
-def _kept_changes(root: Path) -> dict[str, str]:
-    """What was changed at run time in a broker that had no file; Java leaves more than that in the same place."""
-    from bolide.broker.config import RULES
+def _read_kept(path: Path) -> dict[str, str]:
+    return read_file(path) if path.is_file() else {}
 
-    path = root / "config" / "broker.properties"
-    kept = read_file(path) if path.is_file() else {}
-    return {key: value for key, value in kept.items() if key in RULES.changeable}
+
+def _judge(settings: dict[str, str]) -> None:
+    """Raises ConfigError; a name server's settings, which `bolide up` takes from the same file, are left aside."""
+    from bolide.broker.config import USED_KEYS, read_config
+
+    read_config({key: value for key, value in settings.items() if key in USED_KEYS})
 
 
 def check_addresses(addresses: str) -> None:

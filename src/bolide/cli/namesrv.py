@@ -10,10 +10,11 @@ from bolide.cli.start import (
     ReadyFile,
     pairs_of,
     reachable,
-    read_file,
+    read_parts,
     run_command,
     run_until_done,
     server_parser,
+    usable,
 )
 
 if TYPE_CHECKING:
@@ -39,17 +40,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _read_config(options: argparse.Namespace) -> "NamesrvConfig":
-    from bolide.namesrv.config import read_config
+    from bolide.namesrv.config import RULES, read_config
 
-    settings = read_file(options.file) if options.file is not None else {}
-    settings |= pairs_of("--set", options.assignments)
+    over = pairs_of("--set", options.assignments)
     if options.host is not None:
-        settings["bindAddress"] = options.host
+        over["bindAddress"] = options.host
     if options.port is not None:
-        settings["listenPort"] = options.port
-    if options.file is not None:
-        settings["configStorePath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
-    return read_config(settings)
+        over["listenPort"] = options.port
+    if options.file is None:
+        return read_config(over)
+    over["configStorePath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
+    own, kept = read_parts(options.file, RULES)
+    kept = usable(kept, options.file, lambda left: read_config(own | left | over))
+    return read_config(own | kept | over)
 
 
 def _print(config: "NamesrvConfig") -> None:

@@ -15,10 +15,13 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from bolide.errors import BolideError, ConfigError
 from bolide.settings import read_properties
+
+if TYPE_CHECKING:
+    from bolide.remoting.changes import ChangeRules
 
 USAGE_ERROR = 2
 _Config = TypeVar("_Config")
@@ -107,15 +110,47 @@ def _sentence(problem: Exception, port_options: Mapping[int, str]) -> str:
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """The settings of a properties file; UTF-8, or what Java writes where it is not.
+    """The settings of a properties file."""
+    return read_properties(_text_of(path))
+
+
+def read_parts(path: Path, rules: "ChangeRules") -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of a file as its owner wrote them, and as they were changed at run time."""
+    own, changed = rules.parts(_text_of(path))
+    return read_properties(own), read_properties(changed)
+
+
+def _text_of(path: Path) -> str:
+    """UTF-8, or what Java writes where it is not.
 
     Files that RocketMQ ships begin with a licence between `<!--` and `-->`, which no properties file should have.
     """
     content = re.sub(rb"<!--.*?-->", b"", path.read_bytes(), flags=re.DOTALL)
     try:
-        return read_properties(content.decode("utf-8"))
+        return content.decode("utf-8")
     except UnicodeDecodeError:
-        return read_properties(content.decode("latin-1"))
+        return content.decode("latin-1")
+
+
+def usable(kept: Mapping[str, str], path: Path, judge: Callable[[dict[str, str]], object]) -> dict[str, str]:
+    """What was changed at run time but for values that would be refused today: no change may keep us from starting.
+
+    `judge` builds the configuration with them; what it finds wrong elsewhere its owner hears later.
+    """
+    left = dict(kept)
+    while left:
+        try:
+            judge(left)
+        except ConfigError as problem:
+            if problem.key not in left:
+                break
+            log.warning(
+                "%s; it was changed at run time and is not used: change it again, or remove it from %s", problem, path
+            )
+            del left[problem.key]
+        else:
+            break
+    return left
 
 
 def pairs_of(option: str, texts: list[str] | None) -> dict[str, str]:

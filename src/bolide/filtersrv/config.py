@@ -12,7 +12,7 @@ from bolide.errors import ConfigError
 from bolide.remoting import config as remoting
 from bolide.remoting.address import split_address
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.settings import build, check_keys, conf, dump, keys_of
+from bolide.settings import Range, build, check_bounds, check_keys, conf, dump, keys_of
 
 SECRET = "secretKey"
 # RocketMQ's keys that steer nothing here: sources are uploaded and never fetched, records pass as they were stored.
@@ -39,24 +39,18 @@ class FilterServerConfig:
     access_key: str = conf("accessKey", "")
     secret_key: str = conf(SECRET, "")
     # our own: for one batch of messages, for one filter, for all
-    time_max_ms: int = conf("bolideFilterTimeMax", 1_000)
-    memory_max_mb: int = conf("bolideFilterMemoryMax", 256)
-    filter_count_max: int = conf("bolideFilterCountMax", 64)
+    time_max_ms: int = conf("bolideFilterTimeMax", 1_000, Range(10, 600_000))
+    memory_max_mb: int = conf("bolideFilterMemoryMax", 256, Range(128, 1 << 20))
+    filter_count_max: int = conf("bolideFilterCountMax", 64, Range(1, 65_536))
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=0))
     connect: ConnectConfig = field(default_factory=ConnectConfig)
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         split_address(self.broker)
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "needs secretKey beside it, and the other way round")
-        for key, value, low in (
-            ("bolideFilterTimeMax", self.time_max_ms, 10),
-            ("bolideFilterMemoryMax", self.memory_max_mb, 128),
-            ("bolideFilterCountMax", self.filter_count_max, 1),
-        ):
-            if value < low:
-                raise ConfigError(key, value, f"must be at least {low}")
 
 
 _ROOMS = (FilterServerConfig, ListenConfig, ConnectConfig)

@@ -12,6 +12,10 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 MARK_TOPIC = "rmq_sys_BOLIDE_MARK"  # which batches are published
 
+# Queues of a topic in one broker: what brokers keep, name servers tell and clients make objects of. RocketMQ knows no
+# limit and would try; its largest own topic has 1,024.
+QUEUE_COUNT_MAX = 65_536
+
 SYSTEM_PREFIX = "rmq_sys_"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # with the cluster's name: what is popped and not settled
 RETRY_PREFIX = "%RETRY%"

@@ -17,7 +17,7 @@ from bolide.protocol.codes import ResponseCode
 from bolide.remoting import config as remoting
 from bolide.remoting.changes import ChangeRules
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.settings import build, check_keys, conf, dump, keys_of
+from bolide.settings import Range, build, check_bounds, check_keys, conf, dump, keys_of
 
 PORT = 9876
 _HOME = Path.home() / "namesrv"
@@ -62,16 +62,18 @@ class NamesrvConfig:
     kv_path: Path = conf("kvConfigPath", _HOME / "kvConfig.json")
     store_path: Path = conf("configStorePath", _HOME / "namesrv.properties")
     # RocketMQ 5 scans every 5 s; 10 s is what 4.x does and what this project's users expect.
-    scan_interval_ms: int = conf("scanNotActiveBrokerInterval", 10_000)
+    scan_interval_ms: int = conf("scanNotActiveBrokerInterval", 10_000, Range(100, 3_600_000))
     has_order_topics: bool = conf("orderMessageEnable", False)
     returns_order_topics: bool = conf("returnOrderTopicConfigToBroker", True)
     has_acting_masters: bool = conf("supportActingMaster", False)
     lists_all_topics: bool = conf("enableAllTopicList", True)
     lists_topics: bool = conf("enableTopicList", True)
     notifies_min_id: bool = conf("notifyMinBrokerIdChanged", False)
-    notify_timeout_ms: int = conf("notifyMinBrokerIdChangeTimeoutMillis", 3_000)
+    notify_timeout_ms: int = conf("notifyMinBrokerIdChangeTimeoutMillis", 3_000, Range(1, 600_000))
     waits_for_brokers: bool = conf("needWaitForService", False)
-    wait_s: int = conf("waitSecondsForService", 45)
+    wait_s: int = conf("waitSecondsForService", 45, Range(0, 86_400))
+    # our own: memory for all that brokers register, as `shares.py` reckons it
+    registrations_size_max: int = conf("bolideRegistrationsSizeMax", 256 << 20, Range(1 << 20, 1 << 40))
     drops_missing_topics: bool = conf("deleteTopicWithBrokerRegistration", False)
     black_list: str = conf("configBlackList", "configBlackList;configStorePath;kvConfigPath;rocketmqHome")
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=PORT))
@@ -79,11 +81,7 @@ class NamesrvConfig:
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, low in (("scan_interval_ms", 1), ("notify_timeout_ms", 1), ("wait_s", 0)):
-            value = getattr(self, name)
-            if value < low:
-                key = next(key for key, field_name in keys_of(NamesrvConfig).items() if field_name == name)
-                raise ConfigError(key, value, f"must be at least {low}")
+        check_bounds(self)
 
 
 class CurrentConfig:
@@ -112,6 +110,7 @@ RULES = ChangeRules(
             "notifyMinBrokerIdChanged",
             "notifyMinBrokerIdChangeTimeoutMillis",
             "deleteTopicWithBrokerRegistration",
+            "bolideRegistrationsSizeMax",
         }
     ),
 )

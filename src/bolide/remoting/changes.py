@@ -61,11 +61,19 @@ class ChangeRules:
 
     def noted(self, text: str, changes: Mapping[str, str]) -> str:
         """The text of a configuration file with `changes` noted at its end, after those noted there before."""
-        mark = f"# Changed at run time (mqadmin {self.command}); later lines win over earlier ones."
-        own, _, before = text.partition(mark)
+        own, before = self.parts(text)
         if own and not own.endswith("\n"):
             own += "\n"
-        return f"{own}{mark}\n{write_properties({**read_properties(before), **changes})}"
+        return f"{own}{self._mark}\n{write_properties({**read_properties(before), **changes})}"
+
+    def parts(self, text: str) -> tuple[str, str]:
+        """The text of a configuration file: its owner's lines, and what was changed at run time."""
+        own, _, changed = text.partition(self._mark)
+        return own, changed
+
+    @property
+    def _mark(self) -> str:
+        return f"# Changed at run time (mqadmin {self.command}); later lines win over earlier ones."
 
     def note(self, path: Path, changes: Mapping[str, str]) -> None:
         """Write changed settings to the end of the configuration file; blocks, raises StoreError."""

@@ -5,9 +5,17 @@ from pathlib import Path
 
 from bolide.errors import ConfigError
 from bolide.kernel.plain_records import WHOLE_CHECKED
-from bolide.settings import conf
+from bolide.settings import INT32_MAX, INT64_MAX, PERCENTS, OneOf, Range, check_bounds, conf
 
 PAGE_SIZE = 4096
+BODY_SIZE_LOW = 4_096  # what the broker writes for itself (pops, decided transactions) must fit as well
+BODY_SIZE_HIGH = 192 << 20  # with its properties it fits the largest frame there is
+_FILE_SIZE_MAX = (1 << 31) - PAGE_SIZE  # positions in a file are 32 bits in RocketMQ
+_PAGES = Range(0, _FILE_SIZE_MAX // PAGE_SIZE)
+_ANSWER_SIZES = Range(1, 15 << 20, "clients take frames of 16 MiB")
+_FULLNESS = Range(10, 100, "percent")
+_DELAY_S_MAX = 3_650 * 86_400
+_LEVELS_MAX = 256
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TIMER_STEPS_MS = (100, 200, 500, 1000)
 ASYNC_FLUSH = "ASYNC_FLUSH"
@@ -21,85 +29,80 @@ class StoreConfig:
     root: Path = conf("storePathRootDir", Path.home() / "store")
     commitlog_path: str = conf("storePathCommitLog", "")
     store_type: str = conf("storeType", "default")
-    segment_size: int = conf("mappedFileSizeCommitLog", 1 << 30)
-    queue_file_size: int = conf("mappedFileSizeConsumeQueue", 6_000_000)
-    extension_file_size: int = conf("mappedFileSizeConsumeQueueExt", 48 << 20)
-    body_size_max: int = conf("maxMessageSize", 4 << 20)
+    segment_size: int = conf("mappedFileSizeCommitLog", 1 << 30, Range(PAGE_SIZE, _FILE_SIZE_MAX))
+    queue_file_size: int = conf("mappedFileSizeConsumeQueue", 6_000_000, Range(20, _FILE_SIZE_MAX, "an entry takes 20"))
+    extension_file_size: int = conf("mappedFileSizeConsumeQueueExt", 48 << 20, Range(1_024, _FILE_SIZE_MAX))
+    body_size_max: int = conf("maxMessageSize", 4 << 20, Range(BODY_SIZE_LOW, BODY_SIZE_HIGH))
 
-    flush_mode: str = conf("flushDiskType", ASYNC_FLUSH)
-    flush_interval_ms: int = conf("flushIntervalCommitLog", 500)
-    flush_pages_min: int = conf("flushCommitLogLeastPages", 4)
-    flush_thorough_interval_ms: int = conf("flushCommitLogThoroughInterval", 10_000)
-    sync_flush_timeout_ms: int = conf("syncFlushTimeout", 5000)
-    queue_flush_interval_ms: int = conf("flushIntervalConsumeQueue", 1000)
-    queue_flush_pages_min: int = conf("flushConsumeQueueLeastPages", 2)
-    queue_flush_thorough_interval_ms: int = conf("flushConsumeQueueThoroughInterval", 60_000)
+    flush_mode: str = conf("flushDiskType", ASYNC_FLUSH, OneOf((ASYNC_FLUSH, SYNC_FLUSH)))
+    flush_interval_ms: int = conf("flushIntervalCommitLog", 500, Range(1, 600_000))
+    flush_pages_min: int = conf("flushCommitLogLeastPages", 4, _PAGES)
+    flush_thorough_interval_ms: int = conf("flushCommitLogThoroughInterval", 10_000, Range(1, 3_600_000))
+    sync_flush_timeout_ms: int = conf("syncFlushTimeout", 5000, Range(10, 600_000))
+    queue_flush_interval_ms: int = conf("flushIntervalConsumeQueue", 1000, Range(1, 600_000))
+    queue_flush_pages_min: int = conf("flushConsumeQueueLeastPages", 2, _PAGES)
+    queue_flush_thorough_interval_ms: int = conf("flushConsumeQueueThoroughInterval", 60_000, Range(1, 3_600_000))
 
     pool_enabled: bool = conf("transientStorePoolEnable", False)
-    pool_buffers_max: int = conf("transientStorePoolSize", 5)
-    commit_interval_ms: int = conf("commitIntervalCommitLog", 200)
-    commit_pages_min: int = conf("commitCommitLogLeastPages", 4)
+    pool_buffers_max: int = conf("transientStorePoolSize", 5, Range(1, 1_024))
+    commit_interval_ms: int = conf("commitIntervalCommitLog", 200, Range(1, 60_000))
+    commit_pages_min: int = conf("commitCommitLogLeastPages", 4, _PAGES)
 
     index_enabled: bool = conf("messageIndexEnable", True)
     # RocketMQ's default is false: after a crash the keys of older log files are gone. Ours costs a longer recovery.
     index_safe: bool = conf("messageIndexSafe", True)
-    index_slots: int = conf("maxHashSlotNum", 5_000_000)
-    index_entries_max: int = conf("maxIndexNum", 20_000_000)
-    query_count_max: int = conf("maxMsgsNumBatch", 64)
+    index_slots: int = conf("maxHashSlotNum", 5_000_000, Range(1, 100_000_000))
+    index_entries_max: int = conf("maxIndexNum", 20_000_000, Range(2, 100_000_000))
+    query_count_max: int = conf("maxMsgsNumBatch", 64, Range(1, 4_096))
     crc_checked: bool = conf("checkCRCOnRecover", True)
     sealed: bool = conf("enabledAppendPropCRC", False)  # each record ends in a checksum of all of it
     seal_checked: bool = conf("forceVerifyPropCRC", False)  # and recovery takes no other
 
-    near_size_max: int = conf("maxTransferBytesOnMessageInMemory", 262_144)
-    near_count_max: int = conf("maxTransferCountOnMessageInMemory", 32)
-    far_size_max: int = conf("maxTransferBytesOnMessageInDisk", 65_536)
-    far_count_max: int = conf("maxTransferCountOnMessageInDisk", 8)
-    near_percent_of_memory: int = conf("accessMessageInMemoryMaxRatio", 40)
-    scan_size_max: int = conf("maxFilterMessageSize", 16_000)
+    near_size_max: int = conf("maxTransferBytesOnMessageInMemory", 262_144, _ANSWER_SIZES)
+    near_count_max: int = conf("maxTransferCountOnMessageInMemory", 32, Range(1, 65_536))
+    far_size_max: int = conf("maxTransferBytesOnMessageInDisk", 65_536, _ANSWER_SIZES)
+    far_count_max: int = conf("maxTransferCountOnMessageInDisk", 8, Range(1, 65_536))
+    near_percent_of_memory: int = conf("accessMessageInMemoryMaxRatio", 40, PERCENTS)
+    scan_size_max: int = conf("maxFilterMessageSize", 16_000, Range(20, 4 << 20))
 
     delete_hours: str = conf("deleteWhen", "04")
-    keep_hours: int = conf("fileReservedTime", 72)
-    delete_count_max: int = conf("deleteFileBatchMax", 10)
-    clean_interval_ms: int = conf("cleanResourceInterval", 10_000)
+    keep_hours: int = conf("fileReservedTime", 72, Range(0, 1_000_000, "hours"))
+    delete_count_max: int = conf("deleteFileBatchMax", 10, Range(1, 10_000))
+    clean_interval_ms: int = conf("cleanResourceInterval", 10_000, Range(100, 3_600_000))
     clean_forcibly: bool = conf("cleanFileForciblyEnable", True)
-    disk_percent_max: int = conf("diskMaxUsedSpaceRatio", 75)
-    disk_percent_forcibly: int = conf("diskSpaceCleanForciblyRatio", 85)
-    disk_percent_full: int = conf("diskSpaceWarningLevelRatio", 90)
-    log_size_max: int = conf("bolideLogSizeMax", 0)  # our own: the oldest segments go beyond this many bytes; 0 = never
+    disk_percent_max: int = conf("diskMaxUsedSpaceRatio", 75, _FULLNESS)
+    disk_percent_forcibly: int = conf("diskSpaceCleanForciblyRatio", 85, _FULLNESS)
+    disk_percent_full: int = conf("diskSpaceWarningLevelRatio", 90, _FULLNESS)
+    # our own: the oldest segments go beyond this many bytes; 0 = never
+    log_size_max: int = conf("bolideLogSizeMax", 0, Range(0, INT64_MAX))
 
-    busy_timeout_ms: int = conf("osPageCacheBusyTimeOutMills", 1000)
+    busy_timeout_ms: int = conf("osPageCacheBusyTimeOutMills", 1000, Range(10, 600_000))
     role: str = conf("brokerRole", "ASYNC_MASTER")
     delay_levels: str = conf("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
-    delay_save_interval_ms: int = conf("flushDelayOffsetInterval", 10_000)
+    delay_save_interval_ms: int = conf("flushDelayOffsetInterval", 10_000, Range(1, 3_600_000))
     timer_enabled: bool = conf("timerWheelEnable", True)
-    timer_file_size: int = conf("mappedFileSizeTimerLog", 100 << 20)
-    timer_step_ms: int = conf("timerPrecisionMs", 1_000)
-    timer_delay_max_s: int = conf("timerMaxDelaySec", 259_200)
-    timer_roll_steps: int = conf("timerRollWindowSlot", 172_800)
-    timer_slot_count_max: int = conf("timerCongestNumEachSlot", 0x7FFF_FFFF)
-    timer_save_interval_ms: int = conf("timerFlushIntervalMs", 1_000)
+    timer_file_size: int = conf("mappedFileSizeTimerLog", 100 << 20, Range(2 * PAGE_SIZE, _FILE_SIZE_MAX))
+    timer_step_ms: int = conf("timerPrecisionMs", 1_000, OneOf(TIMER_STEPS_MS))
+    timer_delay_max_s: int = conf("timerMaxDelaySec", 259_200, Range(1, _DELAY_S_MAX))
+    timer_roll_steps: int = conf("timerRollWindowSlot", 172_800, Range(2, INT32_MAX))
+    timer_slot_count_max: int = conf("timerCongestNumEachSlot", 0x7FFF_FFFF, Range(1, INT32_MAX))
+    timer_save_interval_ms: int = conf("timerFlushIntervalMs", 1_000, Range(1, 3_600_000))
     timer_files_nothing: bool = conf("timerStopEnqueue", False)
     timer_delivers_nothing: bool = conf("timerStopDequeue", False)
     recall_names_topic: bool = conf("appendTopicForTimerDeleteKey", False)
     lmq_enabled: bool = conf("enableLmq", False)
     dledger_enabled: bool = conf("enableDLegerCommitLog", False)
-    open_files_max: int = conf("bolideOpenFilesMax", 16_384)  # our own: mapped files kept open at a time
+    # our own: mapped files kept open at a time
+    open_files_max: int = conf("bolideOpenFilesMax", 16_384, Range(16, 1_000_000))
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         _check_sizes(self)
         _check_refused(self)
-        if self.flush_mode not in (ASYNC_FLUSH, SYNC_FLUSH):
-            raise ConfigError("flushDiskType", self.flush_mode, f"must be {ASYNC_FLUSH} or {SYNC_FLUSH}")
-        if not (10 <= self.disk_percent_max <= 100):
-            raise ConfigError("diskMaxUsedSpaceRatio", self.disk_percent_max, "must be 10 to 100 percent")
-        for part in self.delete_hours.split(";"):
-            if not part.strip().isdigit() or int(part) > 23:
-                raise ConfigError("deleteWhen", self.delete_hours, "must be hours 00 to 23, separated by ;")
+        hours = [part.strip() for part in self.delete_hours.split(";")]
+        if not all(hour.isascii() and hour.isdigit() and len(hour) < 3 and int(hour) < 24 for hour in hours):
+            raise ConfigError("deleteWhen", self.delete_hours, "must be hours 00 to 23, separated by ;")
         delays_ms_of(self.delay_levels)
-        if self.timer_step_ms not in TIMER_STEPS_MS:
-            raise ConfigError("timerPrecisionMs", self.timer_step_ms, f"must be one of {TIMER_STEPS_MS}")
-        if self.timer_file_size < 2 * PAGE_SIZE:
-            raise ConfigError("mappedFileSizeTimerLog", self.timer_file_size, f"must be {2 * PAGE_SIZE} or more")
 
     @property
     def is_sync(self) -> bool:
@@ -127,14 +130,12 @@ class StoreConfig:
 
 
 def _check_sizes(config: StoreConfig) -> None:
-    if config.segment_size <= 0 or config.segment_size % PAGE_SIZE:
+    if config.segment_size % PAGE_SIZE:
         raise ConfigError("mappedFileSizeCommitLog", config.segment_size, f"must be a multiple of {PAGE_SIZE}")
-    if config.queue_file_size < 20:
-        raise ConfigError("mappedFileSizeConsumeQueue", config.queue_file_size, "must hold at least one entry (20)")
-    if config.body_size_max <= 0:
-        raise ConfigError("maxMessageSize", config.body_size_max, "must be more than 0")
-    if config.index_slots <= 0 or not 2 <= config.index_entries_max < 1 << 31:
-        raise ConfigError("maxIndexNum", config.index_entries_max, "must be 2 to 2147483647, with slots beside it")
+    index_size = 40 + 4 * config.index_slots + 20 * config.index_entries_max
+    if index_size > _FILE_SIZE_MAX:
+        why = f"an index file would have {index_size} bytes, of at most {_FILE_SIZE_MAX}: 4 a slot and 20 an entry"
+        raise ConfigError("maxIndexNum", config.index_entries_max, why)
 
 
 def _check_refused(config: StoreConfig) -> None:
@@ -152,9 +153,15 @@ def _check_refused(config: StoreConfig) -> None:
 
 def delays_ms_of(levels: str) -> tuple[int, ...]:
     """`1s 5s …` → milliseconds by level, the first level at index 0."""
+    words = levels.split()
+    if not 1 <= len(words) <= _LEVELS_MAX:
+        raise ConfigError("messageDelayLevel", levels, f"must have 1 to {_LEVELS_MAX} levels")
     delays = []
-    for word in levels.split():
-        if word[-1] not in _UNITS_MS or not word[:-1].isdigit():
+    for word in words:
+        digits, unit_ms = word[:-1], _UNITS_MS.get(word[-1])
+        if unit_ms is None or not (digits.isascii() and digits.isdigit()):
             raise ConfigError("messageDelayLevel", levels, f"{word!r} is no number with a unit s, m, h or d")
-        delays.append(int(word[:-1]) * _UNITS_MS[word[-1]])
+        if len(digits) > 12 or int(digits) * unit_ms > _DELAY_S_MAX * 1000:
+            raise ConfigError("messageDelayLevel", levels, f"{word!r} is longer than ten years")
+        delays.append(int(digits) * unit_ms)
     return tuple(delays)

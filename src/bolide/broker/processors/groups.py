@@ -13,11 +13,12 @@ from bolide.broker.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.keeping import Keeper
 from bolide.broker.offsets import Offsets
 from bolide.broker.processors.offsets import known_group, known_topic, unknown_group
-from bolide.broker.processors.topics import INT32_MAX, QUEUE_COUNT_MAX, kept
+from bolide.broker.processors.topics import INT32_MAX, kept
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.errors import Refusal
 from bolide.model.names import group_problem
+from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.bodies.groups import GroupConfig, GroupConfigList, GroupForbidden
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command

@@ -21,6 +21,7 @@ from bolide.broker.topics import PERM_ALL, Topics
 from bolide.errors import Refusal, StoreError
 from bolide.model.names import path_problem, topic_problem
 from bolide.model.queue import MessageQueue, QueueKey
+from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.bodies.queues import QueueSpan, TopicStats
 from bolide.protocol.bodies.routes import TopicList
 from bolide.protocol.bodies.topics import TopicConfig, TopicConfigList
@@ -36,8 +37,6 @@ from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.store import Store
 
-# What a topic may have. RocketMQ knows no limit and would try; its largest own topic has 1,024.
-QUEUE_COUNT_MAX = 65_536
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 INT32_MAX = 0x7FFF_FFFF
 _QUEUES_A_TURN = 256

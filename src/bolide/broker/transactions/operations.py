@@ -64,7 +64,8 @@ class Operations:
         """Write one record; false if the store takes nothing now, then they stay for the next time."""
         if not self._gathered:
             return False
-        body = _body(self._gathered, self._current.config.op_size_max)
+        config = self._current.config
+        body = _body(self._gathered, min(config.op_size_max, config.store.body_size_max - _DIGITS_MAX - 1))
         store_host = self._store.store_host
         draft = Draft(OP_HALF_TOPIC, HALF_QUEUE_ID, body, _PROPERTIES, 0, 0, self._clock.now_ms(), store_host)
         try:
