@@ -5,9 +5,11 @@ that the calling thread writes and reads itself (`direct.py`), and only its retr
 verdicts cross the threads many at a time, so iterating costs a switch for hundreds of messages and not for each.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Unpack
 
@@ -16,6 +18,8 @@ from bolide.client import producer as asynchronous_producer
 from bolide.client.background import Blocking
 from bolide.client.delaying import timed
 from bolide.client.direct import Attempt, DirectSends
+from bolide.client.hand import Hand
+from bolide.client.loops import Loop
 from bolide.client.options import ConsumerOptions, MessageOptions, ProducerOptions, RequestOptions, SubmitOptions, When
 from bolide.client.receipt import Receipt
 from bolide.client.received import Received, Verdict
@@ -159,49 +163,94 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
         self._subscriber.on_verdict = self._decide
         self._subscriber.collect = self._collect
         self._verdicts: deque[tuple[Received, Verdict, float | None, str | None]] = deque()
-        self._hand: deque[Received] = deque()
-        self._current: Received | None = None
+        self._hand = Hand()
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._settle_current()
+            self._hand.settle_done()
         super().__exit__(kind, problem, trace)
 
+    # Messages
+
     def __iter__(self) -> Iterator[Received]:
-        return self
+        self._enter()
+        return _Messages(self, self._hand)
 
     def __next__(self) -> Received:
-        self._settle_current()
-        while True:
-            if not self._hand:
-                self._hand.extend(self._background.run(self._receive()))
-            if not self._hand:
-                raise StopIteration
-            message = self._hand.popleft()
-            if message.home.is_paused:
-                self._background.run(self._hold_back(message))
-            elif not message.home.is_dropped:
-                self._subscriber.begun(message)
-                self._current = message
-                return message
+        """The next message, by hand: `ack()` it, or `commit()` what was taken so far. Ends when the consumer closes."""
+        self._enter()
+        message = self.next_message()
+        self._hand.give((message,))
+        return message
 
     def receive(self, count_max: int = 32, timeout_s: float | None = None) -> list[Received]:
-        """Several messages at once; none when nothing comes within `timeout_s`, or the consumer is closed."""
-        return self._background.run(self._core.receive(count_max, timeout_s))
+        """Several messages at once; none when nothing comes within `timeout_s`, or the consumer is closed.
 
-    async def _receive(self) -> list[Received]:
+        The verdict is yours: `ack()`, `nack()` or `dead_letter()` each, or `commit()` when you are done with all.
+        """
+        self._enter()
+        received = self._take_ahead(count_max)
+        if not received:
+            self._background.run(self._fill(count_max, timeout_s))
+            received = self._take_ahead(count_max)
+        self._subscriber.begun(*received)
+        self._hand.give(received)
+        return received
+
+    def commit(self) -> None:
+        """Acknowledge all that `receive` and `next` gave and that has no verdict, and tell the progress now.
+
+        For those who acknowledge one by one it only tells. The message that a loop is at stays as it is.
+        """
+        self._enter()
+        self._hand.ack_given()
+        self._background.run(self._subscriber.tell_progress())
+
+    def next_message(self) -> Received:
+        """The next one, taken ahead or waited for."""
+        ahead = self._hand.ahead
+        while True:
+            if not ahead:
+                self._hand.settle()
+                self._background.run(self._fill(_HAND_COUNT))
+            if not ahead:
+                raise StopIteration
+            message = ahead.popleft()
+            if self._is_free(message):
+                self._subscriber.begun(message)
+                return message
+
+    def _enter(self) -> None:
+        """Somebody goes on: whatever loops were left with is settled."""
+        self._subscriber.check_started()
+        self._hand.settle()
+
+    def _take_ahead(self, count_max: int) -> list[Received]:
+        taken: list[Received] = []
+        while self._hand.ahead and len(taken) < count_max:
+            message = self._hand.ahead.popleft()
+            if self._is_free(message):
+                taken.append(message)
+        return taken
+
+    def _is_free(self, message: Received) -> bool:
+        """Whether a message may be given out: its queue is ours, and not paused."""
+        if message.home.is_paused:
+            self._background.run(self._hold_back(message))
+            return False
+        return not message.home.is_dropped
+
+    async def _fill(self, count_max: int, timeout_s: float | None = None) -> None:
+        """Wait for messages. They are put down here, so whoever is interrupted while he waits finds them later."""
         self._collect()
-        return await self._subscriber.receive(_HAND_COUNT)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                self._hand.ahead.extend(await self._subscriber.receive(count_max))
 
     async def _hold_back(self, message: Received) -> None:
-        self._hand = self._core.hold_back(message, self._hand)
-
-    def _settle_current(self) -> None:
-        message, self._current = self._current, None
-        if message is not None and message.verdict is None:
-            message.ack()
+        self._core.hold_back(self._hand, message)
 
     # Verdicts cross to the loop many at a time
 
@@ -244,6 +293,25 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
 
         self._background.run(move())
 
-    def commit(self) -> None:
-        """Tell the progress now instead of within seconds."""
-        self._background.run(self._core.commit())
+
+class _Messages(Loop):
+    """One loop over a consumer."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Consumer, hand: Hand) -> None:
+        super().__init__(hand)
+        self._consumer = consumer
+
+    def __iter__(self) -> Iterator[Received]:
+        self._enter_again()
+        return self
+
+    def __next__(self) -> Received:
+        current = self.current
+        if current is not None:
+            self.current = None
+            if current.verdict is None:
+                current.ack()
+        message = self.current = self._consumer.next_message()
+        return message

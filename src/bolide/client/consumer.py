@@ -5,17 +5,19 @@
             handle(message.body)
 
 Going on to the next message acknowledges the one before, unless it has its own verdict. An exception that leaves the
-loop does not: the message comes again. One message is out at a time, so each queue's order is kept.
+loop does not: the message comes again, also when another loop is begun (`loops.py`). One message is out at a time, so
+each queue's order is kept. What `receive` and `anext` give is settled by its user: `ack()` for one, `commit()` for all.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bolide.client.config import Credentials, client_config
+from bolide.client.hand import Hand
+from bolide.client.loops import Loop
 from bolide.client.pulling import PullRules
 from bolide.client.received import Received
 from bolide.client.rules import LOCAL_DIRECTORY, SubscriberRules
@@ -72,8 +74,7 @@ class Consumer:
         config = client_config(namesrv, instance_name=name, credentials=credentials, connect=connect)
         self.group = group
         self.subscriber = Subscriber(group, parse_topics(topics), config, clock or SystemClock(), rules)
-        self._hand: deque[Received] = deque()
-        self._current: Received | None = None
+        self._hand = Hand()
 
     async def start(self) -> None:
         """Join the group."""
@@ -91,50 +92,83 @@ class Consumer:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._settle_current()
+            self._hand.settle_done()
         await self.close()
 
+    # Messages
+
     def __aiter__(self) -> AsyncIterator[Received]:
-        return self
+        self._enter()
+        return _Messages(self, self._hand)
 
     async def __anext__(self) -> Received:
-        current = self._current
-        if current is not None and current.verdict is None:
-            current.ack()
-        self._current = None
-        while True:
-            if not self._hand:
-                self._hand.extend(await self.subscriber.receive(_HAND_COUNT))
-            if not self._hand:
-                raise StopAsyncIteration
-            message = self._hand.popleft()
-            if message.home.is_paused:
-                self._hand = self.hold_back(message, self._hand)
-            elif not message.home.is_dropped:
-                self.subscriber.begun(message)
-                self._current = message
-                return message
-
-    def hold_back(self, message: Received, hand: deque[Received]) -> deque[Received]:
-        """Its queue is paused: all we took of that queue goes back, in order; returns what is left of the hand."""
-        home = message.home
-        self.subscriber.untake(home, [message, *(other for other in hand if other.home is home)])
-        return deque(other for other in hand if other.home is not home)
+        """The next message, by hand: `ack()` it, or `commit()` what was taken so far. Ends when the consumer closes."""
+        self._enter()
+        message = await self.next_message()
+        self._hand.give((message,))
+        return message
 
     async def receive(self, count_max: int = 32, timeout_s: float | None = None) -> list[Received]:
-        """Several messages at once, each with its own verdict to come; none after `timeout_s`, or when closed."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                received = await self.subscriber.receive(count_max)
-            self.subscriber.begun(*received)
-            return received
-        except TimeoutError:
-            return []
+        """Several messages at once; none after `timeout_s`, or when closed.
 
-    def _settle_current(self) -> None:
-        message, self._current = self._current, None
-        if message is not None and message.verdict is None:
-            message.ack()
+        The verdict is yours: `ack()`, `nack()` or `dead_letter()` each, or `commit()` when you are done with all.
+        """
+        self._enter()
+        received = self._take_ahead(count_max)
+        if not received:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    received = await self.subscriber.receive(count_max)
+            except TimeoutError:
+                return []
+        self.subscriber.begun(*received)
+        self._hand.give(received)
+        return received
+
+    async def commit(self) -> None:
+        """Acknowledge all that `receive` and `anext` gave and that has no verdict, and tell the progress now.
+
+        For those who acknowledge one by one it only tells. The message that a loop is at stays as it is.
+        """
+        self._enter()
+        self._hand.ack_given()
+        await self.subscriber.tell_progress()
+
+    def _enter(self) -> None:
+        """Somebody goes on: whatever loops were left with is settled."""
+        self.subscriber.check_started()
+        self._hand.settle()
+
+    def _take_ahead(self, count_max: int) -> list[Received]:
+        """What iterating took ahead comes first."""
+        taken: list[Received] = []
+        while self._hand.ahead and len(taken) < count_max:
+            message = self._hand.ahead.popleft()
+            if message.home.is_paused:
+                self.hold_back(self._hand, message)
+            elif not message.home.is_dropped:
+                taken.append(message)
+        return taken
+
+    async def next_message(self) -> Received:
+        """The next one, taken ahead or waited for."""
+        ahead = self._hand.ahead
+        while True:
+            if not ahead:
+                self._hand.settle()
+                ahead.extend(await self.subscriber.receive(_HAND_COUNT))
+            if not ahead:
+                raise StopAsyncIteration
+            message = ahead.popleft()
+            if message.home.is_paused:
+                self.hold_back(self._hand, message)
+            elif not message.home.is_dropped:
+                self.subscriber.begun(message)
+                return message
+
+    def hold_back(self, hand: Hand, message: Received) -> None:
+        """Its queue is paused: all we took of that queue goes back, in order."""
+        self.subscriber.untake(message.home, hand.of_queue(message))
 
     # Steering
 
@@ -145,16 +179,38 @@ class Consumer:
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Give nothing of these queues, or of all, until `resume`."""
+        self.subscriber.check_started()
         self.subscriber.pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on where it was paused."""
+        self.subscriber.check_started()
         self.subscriber.resume(queues)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on elsewhere in an owned queue."""
+        self.subscriber.check_started()
         self.subscriber.seek(queue, offset)
 
-    async def commit(self) -> None:
-        """Tell the progress now instead of within seconds."""
-        await self.subscriber.tell_progress()
+
+class _Messages(Loop):
+    """One loop over a consumer."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Consumer, hand: Hand) -> None:
+        super().__init__(hand)
+        self._consumer = consumer
+
+    def __aiter__(self) -> AsyncIterator[Received]:
+        self._enter_again()
+        return self
+
+    async def __anext__(self) -> Received:
+        current = self.current
+        if current is not None:
+            self.current = None
+            if current.verdict is None:
+                current.ack()
+        message = self.current = await self._consumer.next_message()
+        return message

@@ -35,6 +35,7 @@ class InFlight:
         self.pulled_s = 0.0
         self.taken_s = 0.0
         self.replier: Replies | None = None  # sends replies to requests of this queue
+        self.returning_count = 0  # out with a verdict: on their way back to the broker, or resting here
         self.on_drop: Callable[[], object] | None = None
         self._out_count_max = out_count_max
         self._out_count = 0
@@ -62,6 +63,16 @@ class InFlight:
     def commit_offset(self) -> int:
         """Everything below is settled."""
         return self._order[0] if self._order else self.next_offset
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that were not handed out."""
+        return len(self._waiting)
+
+    @property
+    def undecided_count(self) -> int:
+        """Messages that were handed out and have no verdict."""
+        return self._out_count - self.returning_count
 
     @property
     def has_ready(self) -> bool:

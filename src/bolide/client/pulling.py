@@ -99,9 +99,7 @@ class QueuePull:
         return (
             inflight.is_paused
             or (self._needs_lock and not inflight.is_locked)
-            or len(inflight) > rules.held_count_max
-            or inflight.held_size > rules.held_size_max
-            or (not self._needs_lock and inflight.span > rules.span_max)
+            or is_full(inflight, rules, is_span_bound=not self._needs_lock)
         )
 
     async def _pull_once(self) -> None:
@@ -145,6 +143,15 @@ class QueuePull:
             fields["commitOffset"] = str(commit_offset)
             fields["sysFlag"] = _COMMITTING
         return Command(RequestCode.PULL_MESSAGE, fields=fields)
+
+
+def is_full(inflight: InFlight, rules: PullRules, *, is_span_bound: bool = True) -> bool:
+    """Whether so much of a queue lies unsettled that no more is asked for."""
+    return (
+        len(inflight) > rules.held_count_max
+        or inflight.held_size > rules.held_size_max
+        or (is_span_bound and inflight.span > rules.span_max)
+    )
 
 
 def _unchanging_fields(group: str, queue: MessageQueue, subscription: Subscription, rules: PullRules) -> dict[str, str]:

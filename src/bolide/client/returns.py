@@ -49,6 +49,7 @@ class Returns:
         self, home: InFlight, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None
     ) -> None:
         """A message was not done, or given up."""
+        home.returning_count += 1
         if self._is_broadcasting:
             log.warning("message failed, and a broadcasting group has no retries: %r reason=%s", message, reason)
             self.settle(home, message)
@@ -74,6 +75,7 @@ class Returns:
 
     def settle(self, home: InFlight, message: Received) -> None:
         """It is done with; an ordered queue goes on."""
+        home.returning_count -= 1
         home.settle(message)
         if self._is_ordered and home.has_ready:
             self._on_ready(home)
@@ -88,6 +90,7 @@ class Returns:
         asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
 
     def _hand_out_again(self, home: InFlight, message: Received) -> None:
+        home.returning_count -= 1
         if not home.is_dropped:  # at the end all are dropped
             home.put_back(message)
             self._on_ready(home)

@@ -27,6 +27,7 @@ from bolide.client.received import Decide, Home, Received, Verdict
 from bolide.client.returns import Returns
 from bolide.client.rules import SubscriberRules
 from bolide.client.sendback import SendBack
+from bolide.client.standstill import Standstill
 from bolide.client.starting import start_offset
 from bolide.client.state import queues_at_work, running_state
 from bolide.client.subscriptions import EVERYTHING, Expression, subscription_of
@@ -78,6 +79,8 @@ class Subscriber:
         self._absent: set[str] = set()
         self._has_company = False
         self._is_shared = False  # everything that is our share by the last count is ours
+        self._standstill = Standstill(group, rules.pull, is_ordered=rules.is_ordered)
+        self._is_asked = False  # somebody asked for messages, and there was none
         self._ready: deque[InFlight] = deque()  # queues that have something to hand out, each once
         self._arrival = asyncio.Event()
         self._change = asyncio.Event()
@@ -392,6 +395,7 @@ class Subscriber:
         """Wait for messages; an empty list once the consumer is closed."""
         while not self.is_stopping:
             taken = self.take_ready(count_max, is_page=is_page)
+            self._is_asked = not taken
             if taken:
                 return taken
             self._arrival.clear()
@@ -433,6 +437,8 @@ class Subscriber:
         while True:
             await asyncio.sleep(self._config.offset_interval_s)
             await self.tell_progress()
+            if self.consume_once is None:  # functions that are called always come to a verdict
+                self._standstill.look(self.owned.values(), is_asked=self._is_asked)
 
     async def tell_progress(self) -> None:
         """Keep how far every owned queue is settled."""
@@ -475,8 +481,16 @@ class Subscriber:
     def instance(self) -> Instance:
         """What it shares with others of its client id; only while it is open."""
         if self._instance is None or self.is_closed:
-            raise ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
+            raise self._not_open()
         return self._instance
+
+    def check_started(self) -> None:
+        """Raise where nothing could ever come; a consumer that was closed has had its time, and gives nothing."""
+        if self._instance is None:
+            raise self._not_open()
+
+    def _not_open(self) -> ClientError:
+        return ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
 
 
 def _progress(owned: Iterable[InFlight]) -> dict[MessageQueue, int]:
