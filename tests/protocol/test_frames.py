@@ -6,7 +6,7 @@ from hypothesis.strategies import binary, integers, lists, sampled_from
 
 from bolide.errors import ProtocolError
 from bolide.protocol.command import Command, read_commands
-from bolide.protocol.frames import READ_SIZE, FrameReader, stranger
+from bolide.protocol.frames import HEADER_SIZE_MAX, READ_SIZE, FrameReader, stranger
 
 # A frame is a header word and what it announces; here the codec is JSON and the header empty.
 HEADER_WORD = bytes(4)
@@ -70,6 +70,8 @@ def test_a_length_field_takes_no_memory() -> None:
     reader = FrameReader()
     assert list(reader.feed((1 << 23).to_bytes(4, "big") + HEADER_WORD + b"only a little")) == []
     assert reader.capacity == READ_SIZE
+    reader.shrink()
+    assert reader.capacity == reader.held_size == 8 + len(b"only a little")
 
 
 def test_a_false_length_is_refused_before_its_bytes_come() -> None:
@@ -120,6 +122,51 @@ def test_readers_with_common_spares_pass_buffers_around_and_never_share_one() ->
     assert [frame[4:] for frame in first.feed(b"e")] == [b"one"]
     assert [frame[4:] for frame in second.feed(b"o")] == [b"two"]
     assert len(spare) == 2
+    windows = first.window(), second.window()
+    windows[0][:1], windows[1][:1] = b"1", b"2"
+    assert (bytes(windows[0][:1]), bytes(windows[1][:1])) == (b"1", b"2")
+
+
+@given(held_size=integers(1, READ_SIZE // 2), cut=integers(1, 20_000))
+def test_a_beginning_shrinks_to_its_own_size_and_the_frame_comes_whole_all_the_same(held_size: int, cut: int) -> None:
+    reader = FrameReader()
+    frame = on_the_wire(bytes(range(256)) * 300)
+    list(reader.feed(on_the_wire(b"whole") + frame[:held_size]))
+    reader.shrink()
+    assert reader.held_size == held_size
+    assert reader.capacity == (held_size if held_size < READ_SIZE // 4 else READ_SIZE)
+    frames: list[bytes] = []
+    for at in range(held_size, len(frame), cut):
+        frames += reader.feed(frame[at : at + cut])
+        reader.shrink()
+    assert [whole[4:] for whole in frames] == [bytes(range(256)) * 300]
+    assert reader.capacity == 0
+
+
+def with_header(size: int, body: bytes = b"") -> bytes:
+    return (4 + size + len(body)).to_bytes(4, "big") + size.to_bytes(4, "big") + bytes(size) + body
+
+
+def test_a_header_beyond_its_bound_is_refused_before_it_has_come() -> None:
+    reader = FrameReader()
+    frames = reader.feed(on_the_wire(b"before") + with_header(HEADER_SIZE_MAX + 1)[:READ_SIZE])
+    assert next(frames)[4:] == b"before"
+    with pytest.raises(ProtocolError, match="a header of 131073 bytes, the limit is 131072"):
+        next(frames)
+    assert reader.capacity == 0
+
+
+@pytest.mark.parametrize("read_size", [READ_SIZE, 1 << 20])
+@pytest.mark.parametrize("cut", [1 << 22, 60_000, 7])
+def test_the_largest_header_passes_and_one_byte_more_does_not(read_size: int, cut: int) -> None:
+    def fed(stream: bytes) -> list[bytes]:
+        reader = FrameReader(read_size=read_size)
+        return [frame for at in range(0, len(stream), cut) for frame in reader.feed(stream[at : at + cut])]
+
+    assert len(fed(with_header(HEADER_SIZE_MAX, b"body"))[0]) == 4 + HEADER_SIZE_MAX + 4
+    assert len(fed(with_header(4, bytes(1 << 20)))) == 1
+    with pytest.raises(ProtocolError, match="a header of"):
+        fed(with_header(HEADER_SIZE_MAX + 1, b"body"))
 
 
 def test_a_stream_that_ends_gives_its_buffer_back() -> None:

@@ -5,9 +5,13 @@ rule: memory follows bytes that are really there. A length field is believed onl
 it is full, and goes back to its small size once the large frame is out. A window takes at most `read_size`, more only
 inside a frame that is larger than that, and then never beyond the end of that frame, so a cut yields little work.
 
-Between frames a reader holds no buffer at all: idle connections cost nothing, and readers that share a list of spare
-buffers pass them around. The price is that frames are views into a buffer which the next read overwrites: what is to
-stay has to be copied before `settle()`.
+Between frames a reader holds no buffer at all, and after `shrink()` the beginning of one takes its own size only:
+connections that say little cost little, and readers that share a list of spare buffers pass them around. The price is
+that frames are views into a buffer which the next read overwrites: what is to stay has to be copied before `settle()`.
+
+A header has a bound of its own, far below the frame's, for whoever reads it turns it into objects; a stream with a
+larger one is refused before it has come. What clients say in headers is bounded by RocketMQ: properties of a message
+have 32 KiB, which grow to some 115 KiB where half of them are separators and JSON escapes each.
 """
 
 from collections.abc import Iterator
@@ -17,6 +21,7 @@ from bolide.errors import ProtocolError
 from bolide.protocol.command import FRAME_SIZE_MAX
 
 READ_SIZE = 64 * 1024
+HEADER_SIZE_MAX = 128 * 1024
 _SPARE_COUNT_MAX = 64
 
 # How other protocols begin. Four bytes are enough, and all of them are lengths beyond any limit.
@@ -58,15 +63,18 @@ def stranger(head: bytes) -> str | None:
 class FrameReader:
     """Collects the bytes of one stream and cuts the whole frames out of them."""
 
-    __slots__ = ("_frame_size_max", "_held_size", "_read_size", "_spare", "_used_size", "_view", "problem")
+    __slots__ = ("_frame_size_max", "_header_size_max", "_held_size", "_read_size", "_spare", "_used_size", "_view")
+    __slots__ += ("problem",)
 
     def __init__(
         self,
         frame_size_max: int = FRAME_SIZE_MAX,
         read_size: int = READ_SIZE,
         spare: list[memoryview] | None = None,
+        header_size_max: int = HEADER_SIZE_MAX,
     ) -> None:
         self._frame_size_max = frame_size_max
+        self._header_size_max = header_size_max
         self._read_size = read_size
         self._spare = [] if spare is None else spare
         self._view: memoryview | None = None
@@ -95,6 +103,10 @@ class FrameReader:
         view = self._view
         if view is None:
             view = self._view = self._spare.pop() if self._spare else self._buffer()
+        elif len(view) < self._read_size:
+            beginning, view = view, self._spare.pop() if self._spare else self._buffer()
+            view[: len(beginning)] = beginning
+            self._view = view
         elif len(view) - self._held_size < self._read_size // 4:
             view = self._view = self._larger(view)
         size = self._read_size
@@ -114,6 +126,23 @@ class FrameReader:
         bounds, self._used_size, problem = kernel.cut_frames(self._view, self._held_size, self._frame_size_max)
         if problem is not None:
             self.problem = self._explain(problem)
+        elif self._held_size - self._used_size >= self._read_size // 2:  # any larger header comes by here unfinished
+            self._check_header(self._used_size)
+        if self._read_size > self._header_size_max:  # else whatever came whole in one read is small enough
+            return self._with_small_headers(bounds)
+        return bounds
+
+    def _check_header(self, at: int) -> None:
+        size = int.from_bytes(self.stream[at + 5 : at + 8], "big")
+        if size > self._header_size_max:
+            self.problem = f"a header of {size} bytes, the limit is {self._header_size_max}"
+
+    def _with_small_headers(self, bounds: list[int]) -> list[int]:
+        for i in range(0, len(bounds), 2):
+            if bounds[i + 1] - bounds[i] > self._header_size_max:
+                self._check_header(bounds[i] - 4)
+                if self.problem is not None:
+                    return bounds[:i]
         return bounds
 
     def settle(self) -> None:
@@ -130,6 +159,15 @@ class FrameReader:
             target = view if len(view) == self._read_size or end - used >= self._read_size else self._buffer()
             target[: end - used] = view[used:end]
             self._view = target
+
+    def shrink(self) -> None:
+        """Keep a small beginning of a frame in a buffer of its own size; the next window takes a large one again."""
+        assert not self._used_size, "what was cut is settled first"
+        view = self._view
+        if view is not None and self._held_size < self._read_size // 4:
+            beginning = memoryview(bytearray(view[: self._held_size]))
+            self._release(view)
+            self._view = beginning
 
     @property
     def held(self) -> bytes:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, Protocol
 
-from bolide.errors import RequestTimeout
+from bolide.errors import ConnectionLost, RequestTimeout
 from bolide.protocol.command import Command
 
 _OPAQUE_MAX = 0x7FFF_FFFF
@@ -24,6 +24,11 @@ def following_opaque(opaque: int, taken: Container[int]) -> int:
         opaque = _OPAQUE_MIN if opaque == _OPAQUE_MAX else opaque + 1
         if opaque not in taken:
             return opaque
+
+
+def lost(peer: str, why: str) -> ConnectionLost:
+    """What is raised where the answer of a peer is awaited that is gone."""
+    return ConnectionLost(f"the connection to {peer} is gone: {why or 'closed'}")
 
 
 class _Question(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bolide.errors import ConfigError
 from bolide.protocol.command import FRAME_SIZE_MAX
-from bolide.protocol.frames import READ_SIZE
+from bolide.protocol.frames import HEADER_SIZE_MAX, READ_SIZE
 from bolide.settings import PORTS, OneOf, Range, check_bounds, conf
 
 # A frame must not begin with CR (0x0D) or 0x16, or it could be taken for a PROXY header or a TLS handshake.
@@ -72,6 +72,11 @@ class SessionConfig:
     unsent_size_max: int = conf("unsentBytesMax", 64 * 1024 * 1024, Range(1, 1 << 34))
     close_limit_s: int = conf("closeWaitTimeSeconds", 5, Range(1, 600))
     tls_handshake_limit_s: int = conf("tls.handshakeTimeoutSeconds", 10, Range(1, 600))
+    # A frame that has begun may take as long as it likes at first; then it has to have come at this rate.
+    frame_free_s: int = conf("frameFreeSeconds", 30, Range(1, 3600))
+    frame_rate_min: int = conf("frameBytesPerSecondMin", 4096, Range(0, 1 << 20))
+    # Whom we asked may put more into a header than a stranger: the values of a name server's KV tables stand there.
+    header_size_max: int = 1 << 20
     requests_max: int = 65_535
     is_silence_fatal: bool = False
     # Who answers stops reading while his answers are not taken. Who asks must not, or both could wait for each other.
@@ -94,6 +99,9 @@ class ListenConfig(SessionConfig):
     idle_max_s: int = conf("serverChannelMaxIdleTimeSeconds", 120, _SILENCE_S)
     connections_max: int = conf("serverConnectionsMax", 16_384, Range(1, 1_000_000))
     stop_limit_s: int = conf("shutdownWaitTimeSeconds", 5, Range(1, 600))
+    header_size_max: int = conf("headerMaxLength", HEADER_SIZE_MAX, Range(32_768, 0xFF_FFFF))
+    # Frames that have begun, of all connections together, each with the memory it takes; one always has its room.
+    unfinished_size_max: int = conf("unfinishedBytesMax", 256 * 1024 * 1024, Range(1, 1 << 40))
     requests_max: int = conf("serverAsyncSemaphoreValue", 64, Range(1, 1_000_000))
     # As in RocketMQ 5: whoever may connect may also say, in a PROXY header, for whom he does.
     is_proxy_accepted: bool = conf("proxyProtocolEnable", True)

@@ -6,7 +6,10 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from bolide.remoting.sparse import Sparse
+
 log = logging.getLogger(__name__)
+log.addFilter(Sparse())
 
 
 class Guests:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
+from bolide.remoting.sparse import Sparse
 
 if TYPE_CHECKING:
     from bolide.remoting.session import Session
 
 log = logging.getLogger(__name__)
+log.addFilter(Sparse())
 
 Reply = Command | None  # None: stay silent, or answer later with `Session.answer`
 # Replies and the bounds of what is left; or the read is kept, and this ends the keeping at once.

@@ -23,9 +23,12 @@ from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
 from bolide.remoting.opening import Opening, read_opening
 from bolide.remoting.session import Owner, Session
+from bolide.remoting.sparse import Sparse
 from bolide.remoting.tls import Certificates
+from bolide.remoting.unfinished import Unfinished
 
 log = logging.getLogger(__name__)
+log.addFilter(Sparse())
 
 _ACCEPTED_A_TURN_MAX = 64
 _ACCEPT_PAUSE_S = 1.0
@@ -51,6 +54,7 @@ class Server:
         self.owner = owner
         self.clock = clock
         self.spare: list[memoryview] = []
+        self.unfinished = Unfinished(config, clock)
         self.certificates = Certificates(config, clock)
         self.addresses = [join_address(listener.getsockname()) for listener in listeners]
         self.port: int = listeners[0].getsockname()[1]
@@ -179,7 +183,13 @@ class _Connection:
         if opening.is_tls and context is None:
             raise ProtocolError("a TLS handshake, and there is no certificate")
         session = self.session = Session(
-            server.owner, config, server.clock, is_tls=opening.is_tls, ends=opening.ends, spare=server.spare
+            server.owner,
+            config,
+            server.clock,
+            is_tls=opening.is_tls,
+            ends=opening.ends,
+            spare=server.spare,
+            unfinished=server.unfinished,
         )
         limits = {"ssl_handshake_timeout": config.tls_handshake_limit_s} if context else {}
         attach = partial(

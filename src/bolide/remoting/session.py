@@ -24,19 +24,22 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from bolide.clock import Clock
-from bolide.errors import ClientError, ConnectionLost, ProtocolError, RequestTimeout
+from bolide.errors import ClientError, ProtocolError, RequestTimeout
 from bolide.protocol.command import Command, read_until_bad
 from bolide.protocol.frames import FrameReader, unfinished
 from bolide.remoting.address import join_address
-from bolide.remoting.asked import Asked
+from bolide.remoting.asked import Asked, lost
 from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import untaken_size
 from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
+from bolide.remoting.sparse import Sparse
+from bolide.remoting.unfinished import Unfinished
 
 __all__ = ["Owner", "Reply", "Request", "Session"]
 
 log = logging.getLogger(__name__)
+log.addFilter(Sparse())
 
 _UNSENT_SIZE_HIGH = 256 * 1024
 LARGE_SIZE = 256 * 1024  # from here on a buffer is written as it lies, without a copy
@@ -54,18 +57,20 @@ class Session(asyncio.BufferedProtocol):
         is_tls: bool = False,
         ends: tuple[str, str] | None = None,
         spare: list[memoryview] | None = None,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self.is_tls = is_tls
         self.peer, self.local = ends or ("", "")
         self.origin = ""  # the host it comes from, whatever a PROXY header says: shares go by it
         self.read_count = 0
         self.has_left = False  # the peer ended it, not we
-        self.last_active_s = clock.monotonic_s()
+        self.last_active_s = self.frame_began_s = clock.monotonic_s()
         self._owner = owner
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(config.frame_size_max, config.read_size, spare)
+        self._reader = FrameReader(config.frame_size_max, config.read_size, spare, config.header_size_max)
+        self._unfinished, self._unfinished_size = unfinished, 0  # what it was told last
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._why = ""
@@ -76,7 +81,7 @@ class Session(asyncio.BufferedProtocol):
         self._held_count = 0
         self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
         self._window = memoryview(b"")  # where the transport reads to
-        self._is_reading = True
+        self.is_reading = True  # what the peer sends is taken; otherwise it waits for us
         self._is_peer_slow = False
         self._outgoing: list[bytes | memoryview] = []
         self._outgoing_size = 0
@@ -115,6 +120,11 @@ class Session(asyncio.BufferedProtocol):
         """Memory for bytes that came and are not a whole frame yet."""
         return self._reader.capacity
 
+    @property
+    def arrived_size(self) -> int:
+        """The bytes that came and are not a whole frame yet."""
+        return self._reader.held_size
+
     def send(self, command: Command) -> None:
         """Write an answer or a one-way request; to a peer that is gone, silently nothing."""
         if not self._gone.done():
@@ -135,10 +145,6 @@ class Session(asyncio.BufferedProtocol):
         if not self._gone.done():
             self._push(frames)
 
-    def flush(self) -> None:
-        """Write now what would leave with the next write: for who knows that no more will come in this turn."""
-        self._flush()
-
     def hold(self, count: int) -> None:
         """So many requests of the peer were begun and will be answered through `push` or `answer`."""
         self._held_count += count
@@ -148,7 +154,7 @@ class Session(asyncio.BufferedProtocol):
     def release(self, count: int) -> None:
         """So many of them have been."""
         self._held_count -= count
-        if not self._is_reading and not self._gone.done():
+        if not self.is_reading and not self._gone.done():
             self._go_on()
 
     async def request(self, command: Command, timeout_s: float) -> Command:
@@ -175,6 +181,13 @@ class Session(asyncio.BufferedProtocol):
         while self._writable is not None and not self._writable.is_set():
             await self._writable.wait()
 
+    def shrink(self) -> int:
+        """Keep what has come of a frame in as little memory as it takes; returns how much that is."""
+        if self._kept is None:
+            self._reader.shrink()
+        self._unfinished_size = self._reader.capacity
+        return self._unfinished_size
+
     def finish(self, why: str) -> None:
         """Read no more, answer what was begun, then close; at the latest after `close_limit_s`."""
         if self._limit is None and not self._gone.done():
@@ -186,7 +199,7 @@ class Session(asyncio.BufferedProtocol):
         """Close as soon as what was written is sent; what was begun is not answered any more."""
         self._waiting.clear()
         self.finish(why)
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -229,14 +242,11 @@ class Session(asyncio.BufferedProtocol):
         finally:
             self._group = None
             if self._transport is not None:
-                self._tell_owner()
-
-    def _tell_owner(self) -> None:
-        log.debug("connection ended peer=%s why=%s", self.peer, self._why)
-        try:
-            self._owner.closed(self, self._why)
-        except Exception:
-            log.exception("closing failed peer=%s", self.peer)
+                log.debug("connection ended peer=%s why=%s", self.peer, self._why)
+                try:
+                    self._owner.closed(self, self._why)
+                except Exception:
+                    log.exception("closing failed peer=%s", self.peer)
 
     # What the transport calls
 
@@ -264,6 +274,8 @@ class Session(asyncio.BufferedProtocol):
         if not self.is_open:
             return
         bounds = self._reader.cut(nbytes)
+        if bounds or not self._unfinished_size:
+            self.frame_began_s = self.last_active_s
         taken: Taken = b"", bounds
         try:
             if bounds:
@@ -290,7 +302,10 @@ class Session(asyncio.BufferedProtocol):
             self._reader.close()
         else:
             self._reader.settle()
-        self._flush()
+            if self._unfinished is not None and self._reader.capacity != self._unfinished_size:
+                self._unfinished_size = self._reader.capacity
+                self._unfinished.hold(self, self._unfinished_size)
+        self.flush()
         if problem := problem or self._reader.problem:
             self._refuse(problem)
         elif self._limit is not None:
@@ -327,13 +342,15 @@ class Session(asyncio.BufferedProtocol):
         self._why = self._why or (f"lost: {exc}" if exc else "closed")
         if self._limit is not None:
             self._limit.cancel()
-        self.asked.fail_all(self._lost)
+        self.asked.fail_all(lambda: lost(self.peer, self._why))
         if self._writable is not None:
             self._writable.set()
         self._waiting.clear()
         self._outgoing, self._outgoing_size = [], 0
         if self._kept is None:
             self._reader.close()
+        if self._unfinished is not None:
+            self._unfinished.left(self)
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -356,16 +373,17 @@ class Session(asyncio.BufferedProtocol):
             self._serve(self._waiting.popleft())
         self._read(self._limit is None and self._has_room())
         if self._limit is not None and not self.in_flight_count and self._transport is not None:
-            self._flush()
+            self.flush()
             self._transport.close()
 
     def _has_room(self) -> bool:
         return not self._is_peer_slow and len(self._tasks) + self._held_count < self._config.in_flight_max
 
     def _read(self, is_wanted: bool) -> None:
-        if is_wanted == self._is_reading or self._transport is None or self._transport.is_closing():
+        if is_wanted == self.is_reading or self._transport is None or self._transport.is_closing():
             return
-        self._is_reading = is_wanted
+        self.is_reading = is_wanted
+        self.frame_began_s = self._clock.monotonic_s()  # a frame that we kept waiting has its time anew
         change = self._transport.resume_reading if is_wanted else self._transport.pause_reading
         change()
 
@@ -404,7 +422,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not self._is_reading:
+        if not self.is_reading:
             self._go_on()
 
     def _answer(self, request: Request, reply: Reply) -> None:
@@ -425,7 +443,7 @@ class Session(asyncio.BufferedProtocol):
 
     async def _ask(self, command: Command, timeout_s: float, deadline_s: float) -> Command:
         if not self.is_open:
-            raise self._lost()
+            raise lost(self.peer, self._why)
         opaque, answer = self.asked.add(self.read_count)
         timer = self._loop.call_at(deadline_s, self._give_up, opaque, command.code, timeout_s)
         try:
@@ -446,9 +464,6 @@ class Session(asyncio.BufferedProtocol):
             log.warning("connection closed: %s, nor send anything else", text)
             self.abort("half-open")
 
-    def _lost(self) -> ConnectionLost:
-        return ConnectionLost(f"the connection to {self.peer} is gone: {self._why or 'closed'}")
-
     # Bytes out
 
     def _encode(self, command: Command) -> bytes:
@@ -461,12 +476,13 @@ class Session(asyncio.BufferedProtocol):
         self._outgoing.append(frames)
         self._outgoing_size += len(frames)
         if self._outgoing_size >= (self._config.unsent_size_high or _UNSENT_SIZE_HIGH):
-            self._flush()
+            self.flush()
         elif not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write now what would leave with the next write: for who knows that no more will come in this turn."""
         self._is_flush_due = False
         transport, outgoing = self._transport, self._outgoing
         if not outgoing or transport is None:
