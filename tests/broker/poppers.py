@@ -113,9 +113,11 @@ async def popping(root: Path, clock: Clock, *, queue_count: int = 4, **settings:
             listen(ListenConfig(host="127.0.0.1", port=0), rig, clock) as server,
         ):
             rig.server = server
-            running = pillars.create_task(rig.room.run_forever(), name="test.pop")
+            works = (rig.room.revive_forever, rig.room.release_forever)
+            running = [pillars.create_task(work(), name="test.pop") for work in works]
             yield rig
-            running.cancel()
+            for task in running:
+                task.cancel()
         if rig.is_killed:
             store.abandon()
             return

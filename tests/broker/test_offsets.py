@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 from bolide.broker.keeping import Keeper
 from bolide.broker.offsets import FILE_NAME, Offsets, parse
 from bolide.errors import StoreError
+from bolide.store.mishaps import Mishaps
 from bolide.testing import VirtualClock, run
 
 # As a 5.x broker writes it: tabs, bare queue ids, a map derived from the rest.
@@ -65,6 +66,7 @@ class Counting:
     def __init__(self) -> None:
         self.turns = 0
         self.texts: list[str] = []
+        self.mishaps = Mishaps()
 
     def save(self, path: Path, text: Callable[[], str]) -> None:
         self.texts.append(text())

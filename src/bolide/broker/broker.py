@@ -2,7 +2,8 @@
 
 The nesting of `serve` is the order of the shutdown, read from the inside out: name servers are told first, so that
 clients go elsewhere; the ports close and running answers finish; periodic work ends; tables are written a last time;
-the store closes, everything durable. Pillars guard what users rely on: if one falls, the broker stops.
+the store closes, everything durable. Periodic work outlives what it meets (`store/mishaps.py`): one bad record costs a
+message, and never the broker.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig, shown
@@ -122,6 +124,8 @@ class Broker:
         )
         self.publishing = Publishing(store, self.topics, waiting, self.current, self.stats, keeper, clock)
         self._serve_with(waiting, sieve_time, clock, aside)
+        self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
+        self._hearers += [self.timers.on_arrival] if self.timers is not None else []
         store.listen(self._arrived)
         self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]
 
@@ -172,11 +176,8 @@ class Broker:
         self.take = self._hot_path.take
 
     def _arrived(self, arrival: Arrival) -> None:
-        self.parked.on_arrival(arrival)
-        self.pop.on_arrival(arrival)
-        self.delays.on_arrival(arrival)
-        if self.timers is not None:
-            self.timers.on_arrival(arrival)
+        """The message is stored, and its sender is to hear that: whoever is told of it keeps its troubles to itself."""
+        self.store.mishaps.tell_all("broker.arrivals", self._hearers, arrival)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
@@ -208,9 +209,9 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
     if config.ignored:
         log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
     with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as aside:
-        keeper = Keeper(aside)
         had_queues = topics_before(config)
         async with open_store(config.store, clock) as store:
+            keeper = Keeper(aside, store.mishaps)
             broker = Broker(config, store, keeper, clock, aside)
             remove_leftovers(store, broker.topics, had_queues)
             await broker.pop.load()
@@ -232,21 +233,8 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
 async def _pillars(broker: Broker) -> AsyncIterator[None]:
     """The periodic work; at the end every table is written once more."""
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(broker.keeper.run_forever(), name="broker.keeper"),
-            group.create_task(broker.members.scan_forever(), name="broker.members"),
-            group.create_task(broker.members.notices.tell_forever(), name="broker.notices"),
-            group.create_task(broker.parked.check_forever(), name="broker.longpoll"),
-            group.create_task(broker.stats.sample_forever(), name="broker.stats"),
-            group.create_task(broker.pop.run_forever(), name="broker.pop"),
-            group.create_task(broker.transactions.run_forever(), name="broker.transactions"),
-            group.create_task(broker.filters.save_forever(), name="broker.filters"),
-            group.create_task(broker.filter_servers.scan_forever(), name="broker.filter_servers"),
-            group.create_task(broker.offsets.save_forever(lambda: _save_every_s(broker)), name="broker.offsets"),
-            group.create_task(broker.delays.deliver_forever(), name="broker.delays"),
-            *_timer_tasks(group, broker.timers),
-            group.create_task(broker.delays.save_forever(lambda: _save_delays_every_s(broker)), name="broker.delayed"),
-        ]
+        lasting = broker.store.mishaps.lasting
+        tasks = [group.create_task(lasting(name, work), name=name) for name, work in _periodic(broker).items()]
         try:
             yield
         finally:
@@ -275,13 +263,26 @@ async def _timer_files(timers: Timers | None) -> AsyncIterator[None]:
             timers.close()
 
 
-def _timer_tasks(group: asyncio.TaskGroup, timers: Timers | None) -> list[asyncio.Task[None]]:
-    if timers is None:
-        return []
-    return [
-        group.create_task(timers.run_forever(), name="broker.timers"),
-        group.create_task(timers.save_forever(), name="broker.timercheck"),
-    ]
+def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
+    """What runs as long as the broker does. None of it ends the broker: what fails is late, and begins again."""
+    works: dict[str, Callable[[], Awaitable[None]]] = {
+        "broker.keeper": broker.keeper.run_forever,
+        "broker.members": broker.members.scan_forever,
+        "broker.notices": broker.members.notices.tell_forever,
+        "broker.longpoll": broker.parked.check_forever,
+        "broker.stats": broker.stats.sample_forever,
+        "broker.pop.revivals": broker.pop.revive_forever,
+        "broker.pop.orders": broker.pop.release_forever,
+        "broker.transactions": broker.transactions.run_forever,
+        "broker.filters": broker.filters.save_forever,
+        "broker.filter_servers": broker.filter_servers.scan_forever,
+        "broker.offsets": partial(broker.offsets.save_forever, lambda: _save_every_s(broker)),
+        "broker.delays": broker.delays.deliver_forever,
+        "broker.delayed": partial(broker.delays.save_forever, lambda: _save_delays_every_s(broker)),
+    }
+    if broker.timers is not None:
+        works |= {"broker.timers": broker.timers.run_forever, "broker.timercheck": broker.timers.save_forever}
+    return works
 
 
 def _save_every_s(broker: Broker) -> float:
@@ -310,11 +311,13 @@ async def _registered(
     broker.pop.queues.client = client
     filter_servers = broker.filter_servers
     told = filter_servers.addresses
-    registration = Registration(broker.current, broker.topics, client, clock, aside, found, told)
+    lasting = broker.store.mishaps.lasting
+    registration = Registration(broker.current, broker.topics, client, clock, aside, found, told, lasting)
     filter_servers.on_change = registration.tell_again
     async with asyncio.TaskGroup() as group:
         task = group.create_task(registration.run_forever(), name="broker.registration")
-        starting = group.create_task(filter_servers.start_forever(server.port), name="broker.filter_servers.start")
+        start = partial(filter_servers.start_forever, server.port)
+        starting = group.create_task(lasting("broker.filter_servers.start", start), name="broker.filter_servers.start")
         await registration.told(REGISTRATION_LIMIT_S)
         broker.registration = registration
         try:

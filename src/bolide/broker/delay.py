@@ -20,6 +20,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,7 +146,9 @@ class Delays:
         while not self._is_stopped:
             waits_ms = []
             for level in self._levels:
-                wait_ms = self._deliver_some(level)
+                wait_ms: int | None = _RETRY_MS  # where a level fails, the others go on
+                with self._store.mishaps.passing_over("broker.delays", partial("level {}".format, level)):
+                    wait_ms = self._deliver_some(level)
                 if wait_ms is not None:
                     waits_ms.append(wait_ms)
                 if wait_ms == 0:

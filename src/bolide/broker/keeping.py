@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from bolide.errors import StoreError
 from bolide.files import write_whole
+from bolide.store.mishaps import Mishaps
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +23,9 @@ log = logging.getLogger(__name__)
 class Keeper:
     """Writes the files of all tables, one after the other."""
 
-    def __init__(self, aside: ThreadPoolExecutor) -> None:
+    def __init__(self, aside: ThreadPoolExecutor, mishaps: Mishaps | None = None) -> None:
         self._aside = aside
+        self.mishaps = mishaps or Mishaps()
         self._due: dict[Path, Callable[[], str]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._is_due = asyncio.Event()
@@ -53,10 +56,16 @@ class Keeper:
         self._is_due.clear()
         due, self._due = self._due, {}
         waiting, self._waiting = self._waiting, []
-        texts = [(path, text()) for path, text in due.items()]
+        texts: list[tuple[Path, str]] = []
+        untold: dict[Path, str] = {}
+        for path, text in due.items():
+            with self.mishaps.passing_over("broker.keeper", partial(str, path)):
+                untold[path] = f"{path} could not be written: its table cannot be told in text"
+                texts.append((path, text()))
+                del untold[path]
         self._is_writing = True
         try:
-            failed = await asyncio.get_running_loop().run_in_executor(self._aside, _write_all, texts)
+            failed = untold | await asyncio.get_running_loop().run_in_executor(self._aside, _write_all, texts)
         finally:
             self._is_writing = False
         for path in failed:
@@ -76,7 +85,7 @@ def _write_all(texts: list[tuple[Path, str]]) -> dict[Path, str]:
     for path, text in texts:
         try:
             write_whole(path, text)
-        except StoreError as problem:
+        except (StoreError, ValueError) as problem:  # a text may hold what no file can
             log.error("table not written path=%s problem=%s", path, problem)
             failed[path] = str(problem)
     return failed

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -166,7 +167,7 @@ class Offsets:
         if self._is_changed or self._is_slicing:
             self._is_slicing = False
             self._step()
-            lines = _lines(self.table)
+            lines = self._lines(self.table)
             self._keeper.save(self._path, lambda: _text(self.version, lines))
 
     async def kept(self) -> None:
@@ -189,12 +190,20 @@ class Offsets:
         keys = iter(list(self.table))
         lines: list[str] = []
         while part := list(islice(keys, _SLICE_COUNT)):
-            lines += _lines({key: self.table[key] for key in part if key in self.table})
+            lines += self._lines({key: self.table[key] for key in part if key in self.table})
             await asyncio.sleep(0)
             if not self._is_slicing:
                 return
         self._is_slicing = False
         self._keeper.save(self._path, lambda: _text(version, lines))
+
+    def _lines(self, table: OffsetTable) -> list[str]:
+        """Entries of the file; one that cannot be written is left out, and the others are kept all the same."""
+        lines: list[str] = []
+        for key, queues in table.items():
+            with self._keeper.mishaps.passing_over("broker.offsets", partial(str, key[:200])):
+                lines.append(_line(key, queues))
+        return lines
 
     def _step(self) -> None:
         self._is_changed = False
@@ -213,17 +222,14 @@ def quote_keys(text: str) -> str:
     return _BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"', text)
 
 
-def _lines(table: OffsetTable) -> list[str]:
-    """An entry of the file for each of the table, the way Java's writer indents it."""
-    encode = msgspec.json.encode
-    lines = []
-    for key, queues in table.items():
-        # Queue ids are the only texts inside, so their quotes are the only ones.
-        entries = encode(queues).decode().replace('"', "")
-        lines.append(
-            f"\t\t{encode(key).decode()}:{entries[:-1]}\n\t\t}}" if queues else f"\t\t{encode(key).decode()}:{{}}"
-        )
-    return lines
+def _line(key: str, queues: dict[int, int]) -> str:
+    """An entry of the file, the way Java's writer indents it."""
+    name = msgspec.json.encode(key).decode()
+    if not queues:
+        return f"\t\t{name}:{{}}"
+    # Queue ids are the only texts inside, so their quotes are the only ones.
+    entries = msgspec.json.encode(queues).decode().replace('"', "")
+    return f"\t\t{name}:{entries[:-1]}\n\t\t}}"
 
 
 def _text(version: DataVersion, lines: list[str]) -> str:

@@ -13,8 +13,9 @@ servers himself, as RocketMQ's tools do.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 import msgspec
 
@@ -22,7 +23,7 @@ from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig
 from bolide.broker.topics import PERM_READ_WRITE, Topics
 from bolide.clock import Clock
-from bolide.errors import ClientError, ConnectionLost, Refusal
+from bolide.errors import BolideError, ClientError, ConnectionLost, Refusal
 from bolide.protocol.bodies import topics as bodies
 from bolide.protocol.bodies.registration import encode_registration
 from bolide.protocol.bodies.routes import DataVersion, KVTable
@@ -37,6 +38,7 @@ from bolide.protocol.headers.registration import (
 from bolide.remoting.address import split_address
 from bolide.remoting.client import Client
 from bolide.remoting.session import Session
+from bolide.store.mishaps import Mishaps
 
 # The next registration of changed topics waits this long after the one before, and takes along what came meanwhile.
 SPACING_S = 0.01
@@ -52,6 +54,7 @@ COMPRESSED_VERSION = 401
 _EVERYWHERE = ("", "0.0.0.0", "::")
 log = logging.getLogger(__name__)
 
+Lasting = Callable[[str, Callable[[], Awaitable[None]]], Coroutine[None, None, None]]  # as `Mishaps.lasting`
 Body = tuple[bytes, bool]  # as it is sent, and whether it is compressed
 
 
@@ -86,6 +89,7 @@ class Registration:
         aside: Executor,
         own_address: Callable[[str], str],
         filter_servers: Callable[[], list[str]] = list,
+        lasting: Lasting | None = None,
     ) -> None:
         self._current = current
         self._topics = topics
@@ -94,6 +98,7 @@ class Registration:
         self._aside = aside
         self._own_address = own_address
         self._filter_servers = filter_servers
+        self._lasting = lasting or Mishaps().lasting
         self._desks = [_Desk(namesrv) for namesrv in name_servers(current.config.namesrv)]
         self._whole: tuple[object, asyncio.Future[Body]] | None = None
         self._progress = asyncio.Event()
@@ -103,7 +108,8 @@ class Registration:
         """Keep every name server informed, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for desk in self._desks:
-                group.create_task(self._keep(desk), name=f"registration.{desk.namesrv}")
+                name = f"registration.{desk.namesrv}"
+                group.create_task(self._lasting(name, partial(self._keep, desk)), name=name)
 
     async def told(self, timeout_s: float) -> bool:
         """Wait until the name servers that answer know the topics as they are now; false when the time ran out."""
@@ -138,7 +144,7 @@ class Registration:
         while True:
             try:
                 await self._meet(desk)
-            except (ClientError, Refusal) as problem:
+            except (BolideError, ValueError) as problem:  # what it answers may be anything
                 self._note_failure(desk, problem)
             self._progress.set()
             self._progress = asyncio.Event()
@@ -259,7 +265,7 @@ class Registration:
         desk.failure_count = 0
         desk.heard_counter = version.counter
 
-    def _note_failure(self, desk: _Desk, problem: ClientError | Refusal) -> None:
+    def _note_failure(self, desk: _Desk, problem: Exception) -> None:
         level = logging.DEBUG if desk.failure_count else logging.WARNING  # once is enough for an operator
         log.log(level, "name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
         desk.is_known = False

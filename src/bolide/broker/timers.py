@@ -17,8 +17,9 @@ A clock that is set back delivers nothing early: slots that are passed are empti
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
@@ -26,13 +27,12 @@ from bolide.broker.keeping import Keeper
 from bolide.broker.stats import Stats
 from bolide.broker.timer_files import TimerFiles
 from bolide.clock import Clock
-from bolide.errors import CorruptRecord, Refusal
+from bolide.errors import Refusal
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.kernel.plain_waits import KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
-from bolide.protocol.codes import ResponseCode
 from bolide.store.dispatch import Arrival
 from bolide.store.record import decode
 from bolide.store.relay import BATCH_COUNT_MAX, NOBODY, relay
@@ -46,6 +46,7 @@ _CLEAN_EVERY_S = 30.0
 _EMPTY_SLOTS_MAX = 4096  # are passed in one turn of the loop
 _CHUNKS_MAX = 32  # of a slot are looked through in one turn
 _KIND_AT = 15  # in a unit: the last byte of its kind, which is all of it that counts
+_TASK = "broker.timers"
 log = logging.getLogger(__name__)
 
 
@@ -285,13 +286,7 @@ class Timers:
 
     def _store_again(self, entries: bytes, rolls: bool, recalled: frozenset[bytes], is_counted: bool = True) -> int:
         """Store the first of the messages again; returns how many entries are done with."""
-        try:
-            relaid = relay(self._store, entries, self._clock.now_ms(), rolls, recalled)
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
-                raise
-            log.error("a timed message is passed over: %s", refusal.remark)
-            return 1
+        relaid = relay(self._store, entries, self._clock.now_ms(), rolls, recalled)
         self.files.delivered_end = relaid.end
         for topic, count, size, recalled_count in relaid.tallies:
             if count:
@@ -325,11 +320,9 @@ class Timers:
             record = self._store.record_at(
                 int.from_bytes(entries[number * ENTRY_SIZE : number * ENTRY_SIZE + 8], "big")
             )
-            try:
+            properties: Mapping[str, str] = {}
+            with self._store.mishaps.passing_over(_TASK, partial("a recall in unit {}".format, number)):
                 properties = decode(record).properties if record is not None else {}
-            except CorruptRecord as problem:
-                log.error("a recall is passed over: %s", problem)
-                continue
             if names.TIMER_DELETE_UNIQUE_KEY in properties:
                 keys.add(properties[names.TIMER_DELETE_UNIQUE_KEY].encode())
                 self.files.counts.add(properties.get(names.REAL_TOPIC, ""), 1)

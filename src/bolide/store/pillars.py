@@ -1,4 +1,4 @@
-"""The store's periodic work, in one task group: one pillar fails, the house closes.
+"""The store's periodic work, in one task group: where the log cannot be flushed any more, the house closes.
 
 Each loop waits for its event or its interval, decides by a plain function whether something is due, and does the disk's
 part in a thread: one for the log, for which senders may wait, and one for the queues, of which there may be thousands.
@@ -6,8 +6,9 @@ part in a thread: one for the log, for which senders may wait, and one for the q
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from bolide.clock import Clock
 from bolide.store.config import StoreConfig
@@ -27,8 +28,8 @@ async def open_store(
         async with asyncio.TaskGroup() as pillars:
             loops = [
                 pillars.create_task(_flush_forever(store, clock), name="store.flush"),
-                pillars.create_task(_flush_queues_forever(store, clock), name="store.queues"),
-                pillars.create_task(_clean_forever(store), name="store.clean"),
+                _lasting(pillars, store, "store.queues", partial(_flush_queues_forever, store, clock)),
+                _lasting(pillars, store, "store.clean", partial(_clean_forever, store)),
             ]
             if config.pool_enabled:
                 loops.append(pillars.create_task(_commit_forever(store), name="store.commit"))
@@ -37,6 +38,13 @@ async def open_store(
             finally:
                 for loop in loops:
                     loop.cancel()
+
+
+def _lasting(
+    group: asyncio.TaskGroup, store: Store, name: str, work: Callable[[], Awaitable[None]]
+) -> asyncio.Task[None]:
+    """For what can be late without harm: the log has it all."""
+    return group.create_task(store.mishaps.lasting(name, work), name=name)
 
 
 async def _flush_forever(store: Store, clock: Clock) -> None:

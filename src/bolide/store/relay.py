@@ -12,8 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 from bolide import kernel
+from bolide.errors import Refusal
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.kernel.plain_waits import Tally, due_drafts
+from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft
 from bolide.store.segment import Segment
 from bolide.store.store import Store
@@ -43,8 +45,26 @@ def relay(
 ) -> Relaid:
     """Store again what the first of the entries point at; raises Refusal, and nothing is stored then.
 
-    What the parameters mean stands at `kernel.relay_records`. Entries that point below the log are done with.
+    What the parameters mean stands at `kernel.relay_records`. Entries that point below the log are done with. A batch
+    that cannot be laid out is halved until the one is found that is to blame, which is passed over.
     """
+    try:
+        return _relay(store, entries, stamp_ms, rolls, recalled)
+    except Refusal as refusal:
+        if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+            raise
+        problem: Exception = refusal
+    except (ValueError, LookupError, ArithmeticError, struct.error) as odd:
+        problem = odd
+    count = len(entries) // ENTRY_SIZE
+    if count > 1:
+        return relay(store, entries[: count // 2 * ENTRY_SIZE], stamp_ms, rolls, recalled)
+    place = int.from_bytes(entries[:8], "big", signed=True)
+    store.mishaps.note("store.relay", f"a message that was due physical_offset={place}", problem)
+    return Relaid(1, [], store.commitlog.end)
+
+
+def _relay(store: Store, entries: bytes | memoryview, stamp_ms: int, rolls: bool, recalled: frozenset[bytes]) -> Relaid:
     entries, gone_count = _in_log(store, entries)
     if not entries:
         return Relaid(gone_count, [], store.commitlog.end)

@@ -35,6 +35,7 @@ from bolide.store.disk import Disk
 from bolide.store.dispatch import Arrival, Dispatch
 from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
+from bolide.store.mishaps import Mishaps
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Reader, Sieve, Slices
 from bolide.store.record import Appended, Draft, decode, store_ms_of, with_room_for_seal
@@ -59,6 +60,7 @@ class Store:
         self.config = config
         self._clock = clock
         self.disk = disk
+        self.mishaps = Mishaps()  # of all background work on this store
         self.store_host = store_host
         self._delays_ms = delays_ms_of(config.delay_levels)
         self.worker = ThreadPoolExecutor(1, "store.flush")

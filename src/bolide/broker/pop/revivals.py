@@ -16,6 +16,7 @@ The rule: a message and the word that settles it are stored in one append, so a 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
@@ -37,7 +38,7 @@ from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
 from bolide.broker.pop.retries import retry_draft
 from bolide.broker.topics import Topics, revive_topic
 from bolide.clock import Clock
-from bolide.errors import Refusal, StoreError
+from bolide.errors import Refusal
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
 from bolide.model.topics import dead_letter_topic
@@ -57,6 +58,7 @@ _STALE_MIN = 1_000
 # as there are checkpoints: writing them must not be what pushes them back.
 _BEHIND_MIN = 5_000
 _BEHIND_FACTOR = 4
+_TASK = "pop.revivals"
 log = logging.getLogger(__name__)
 
 
@@ -233,21 +235,32 @@ class Revivals:
             log.warning("popped messages dropped: topic or group are gone lane=%s", lane)
             self._drop(checkpoint)
             return True
-        try:
-            for offset in checkpoint.offsets_left():
-                message = self._read(lane, offset)
-                if message is not None:
-                    self._give_again(checkpoint, message)
+        refused: Refusal | None = None
+        for offset in checkpoint.offsets_left():
+            try:
+                with self._store.mishaps.passing_over(_TASK, partial(_name_of, lane, offset)):
+                    message = self._read(lane, offset)
+                    if message is not None:
+                        self._give_again(checkpoint, message)
                 checkpoint.settle(offset)
-        except Refusal as refusal:
-            pause_ms = min(_FAILURE_PAUSE_FIRST_MS << checkpoint.failure_count, _FAILURE_PAUSE_MAX_MS)
-            log.error("not revived, again in %d s lane=%s problem=%s", pause_ms // 1000, lane, refusal.remark)
-            checkpoint.failure_count = min(checkpoint.failure_count + 1, 20)
-            checkpoint.due_ms = self._clock.now_ms() + pause_ms
-            self._schedule(checkpoint)
-            return refusal.code == ResponseCode.MESSAGE_ILLEGAL
-        self._drop(checkpoint)
-        return True
+            except Refusal as refusal:
+                refused = refusal
+                if refusal.code != ResponseCode.MESSAGE_ILLEGAL:  # one that cannot be stored is in nobody's way
+                    break
+        if refused is None:
+            self._drop(checkpoint)
+            return True
+        self._put_off(checkpoint, refused)
+        return refused.code == ResponseCode.MESSAGE_ILLEGAL
+
+    def _put_off(self, checkpoint: Checkpoint, refusal: Refusal) -> None:
+        pause_ms = min(_FAILURE_PAUSE_FIRST_MS << checkpoint.failure_count, _FAILURE_PAUSE_MAX_MS)
+        level = logging.DEBUG if checkpoint.failure_count else logging.ERROR
+        lane, problem = checkpoint.key.lane, refusal.remark
+        log.log(level, "not revived, again in %d s lane=%s problem=%s", pause_ms // 1000, lane, problem)
+        checkpoint.failure_count = min(checkpoint.failure_count + 1, 20)
+        checkpoint.due_ms = self._clock.now_ms() + pause_ms
+        self._schedule(checkpoint)
 
     def _read(self, lane: Lane, offset: int) -> StoredMessage | None:
         """The message itself; None if it is not in the log any more."""
@@ -341,36 +354,40 @@ class Revivals:
             while offset < queue.next_offset:
                 slices = self._store.read(QueueKey(*key), offset, _READ_COUNT)
                 for view in slices.views:
-                    self._take_in(view, saved_ms)
-                if slices.next_offset <= offset:
-                    break
-                offset = slices.next_offset
+                    with self._store.mishaps.passing_over(_TASK, partial(_name_of, Lane("", *key), offset)):
+                        self._take_in(decode(view), saved_ms)
+                offset = max(slices.next_offset, offset + 1)
                 await asyncio.sleep(0)
         if self.out_count:
             log.info("popped messages are out checkpoints=%d", self.out_count)
 
-    def _take_in(self, view: memoryview, saved_ms: int) -> None:
-        try:
-            record = decode(view)
-            if record.tags == CHECKPOINT_TAG:
-                checkpoint = read_checkpoint(record)
-                if checkpoint is not None and checkpoint.distances:
-                    known = self._find(record.queue_id, checkpoint.key)
-                    if known is not None:
-                        self._drop(known)  # the same pop, written once more
-                    self._add(checkpoint)
-                    if record.stored_at >= saved_ms:
-                        self._follow(checkpoint)
-            elif record.tags in (ACK_TAG, BATCH_ACK_TAG):
-                key, offsets = read_ack(record)
-                acked = self._find(record.queue_id, key)
-                if acked is not None:
-                    self._settle(acked, offsets)
-        except (ValueError, StoreError) as problem:
-            log.error("record of %s passed over: %s", self._log.topic, problem)
+    def _take_in(self, record: StoredMessage, saved_ms: int) -> None:
+        if record.tags == CHECKPOINT_TAG:
+            checkpoint = read_checkpoint(record)
+            if checkpoint is not None and checkpoint.distances:
+                known = self._find(record.queue_id, checkpoint.key)
+                if known is not None:
+                    self._drop(known)  # the same pop, written once more
+                self._add(checkpoint)
+                if record.stored_at >= saved_ms:
+                    self._follow(checkpoint)
+        elif record.tags in (ACK_TAG, BATCH_ACK_TAG):
+            key, offsets = read_ack(record)
+            acked = self._find(record.queue_id, key)
+            if acked is not None:
+                self._settle(acked, offsets)
 
     def _follow(self, checkpoint: Checkpoint) -> None:
-        """The group's offset was not written any more: what its checkpoint has is not to be popped twice."""
+        """The group's offset was not written any more: what its checkpoint has is not to be popped twice.
+
+        Never beyond the end of the queue, whatever the record says: what is stored there later would be jumped over.
+        """
         group, topic, queue_id = checkpoint.key.lane
-        if (self._offsets.get(group, topic, queue_id) or 0) < checkpoint.end_offset:
-            self._offsets.put(group, topic, queue_id, checkpoint.end_offset)
+        offset = min(checkpoint.end_offset, self._store.max_offset(QueueKey(topic, queue_id)))
+        if (self._offsets.get(group, topic, queue_id) or 0) < offset:
+            self._offsets.put(group, topic, queue_id, offset)
+
+
+def _name_of(lane: Lane, offset: int) -> str:
+    """What is passed over, for the log."""
+    return f"{lane.topic} queue={lane.queue_id} offset={offset} group={lane.group}"

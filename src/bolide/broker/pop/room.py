@@ -3,7 +3,6 @@
 `load` runs before anything is served, for what is out must be known before it can be acknowledged.
 """
 
-import asyncio
 import random
 
 from bolide.broker.config import CurrentConfig
@@ -85,13 +84,15 @@ class PopRoom:
         """Find out what is out."""
         await self.revivals.load()
 
-    async def run_forever(self) -> None:
+    async def revive_forever(self) -> None:
         """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
-        if self._is_slave:
-            return
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.revivals.run_forever(), name="pop.revivals")
-            group.create_task(self.orders.run_forever(self._released), name="pop.orders")
+        if not self._is_slave:
+            await self.revivals.run_forever()
+
+    async def release_forever(self) -> None:
+        """Let go of ordered lanes whose time is over, until cancelled."""
+        if not self._is_slave:
+            await self.orders.run_forever(self._released)
 
     def save(self) -> None:
         """Have the tables written, for the stop; offsets are saved after it."""

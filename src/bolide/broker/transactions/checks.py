@@ -16,6 +16,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from bolide.broker.config import BrokerConfig, CurrentConfig
@@ -55,6 +56,7 @@ HELD_UP_MAX = 1 << 18  # half messages behind one that waits; half a minute of a
 _CROWDED = 4  # of those at least so many for each that waits, or moving these costs more than it saves
 _READ_COUNT = 32
 _SLOW_PRODUCER_LIMIT_S = 3.0
+_TASK = "broker.transactions"
 log = logging.getLogger(__name__)
 
 
@@ -126,7 +128,7 @@ class Checks:
             await asyncio.sleep(self._current.config.transaction_check_interval_ms / 1000)
             try:
                 await self.check()
-            except (Refusal, CorruptRecord) as problem:
+            except Refusal as problem:
                 log.error("transactions not checked, again with the next round problem=%s", problem)
 
     async def check(self) -> None:
@@ -170,25 +172,37 @@ class Checks:
         slices = self._store.read(HALVES, offset, _READ_COUNT)
         if not slices.views:  # what lay there is gone from the log
             return max(offset, slices.next_offset), slices.next_offset <= offset
-        rules = rules_of(self._current.config)
+        here = range(offset, slices.next_offset)
         for view in slices.views:
             if not self._ended.is_due(int.from_bytes(view[20:28], "big")):
                 continue
-            try:
+            with self._store.mishaps.passing_over(_TASK, partial("a half message behind {}".format, offset)):
                 half = decode(view)
-            except CorruptRecord as problem:
-                log.error("a half message is passed over: %s", problem)
-                continue
-            step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
-            if step is Step.STOP:
-                return half.queue_offset, True
-            try:
-                await self._carry_out(step, half)
-            except Refusal as refusal:
-                if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
-                    raise
-                await self._ask_once(half, refusal)
+                # Believed, it would settle others, or keep all behind it waiting.
+                if half.queue_offset not in here or half.stored_at > self._store.dispatch.store_ms:
+                    raise CorruptRecord(f"it says it is at {half.queue_offset}, stored at {half.stored_at} ms")
+                if await self._is_too_young(half, began_ms):
+                    return half.queue_offset, True
         return slices.next_offset, False
+
+    async def _is_too_young(self, half: StoredMessage, began_ms: int) -> bool:
+        """Do what is to be done with a half message, unless it is too young for that."""
+        rules = rules_of(self._current.config)
+        step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
+        if step is Step.STOP:
+            return True
+        try:
+            await self._carry_out(step, half)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            try:
+                await self._ask_once(half, refusal)
+            except Refusal as second:
+                if second.code != ResponseCode.MESSAGE_ILLEGAL:
+                    raise
+                raise CorruptRecord(f"it can be stored nowhere: {second.remark}") from second
+        return False
 
     async def _carry_out(self, step: Step, half: StoredMessage) -> None:
         if step is Step.DISCARD:

@@ -7,9 +7,8 @@ comes first and only those that are copies need to be remembered.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AbstractContextManager
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.members import Members
@@ -24,7 +23,6 @@ from bolide.broker.transactions.halves import CHECK_GROUP, HALVES, read_trace
 from bolide.broker.transactions.operations import TAG, Operations, read_offsets
 from bolide.broker.waiting import Waiting
 from bolide.clock import Clock
-from bolide.errors import CorruptRecord, StoreError
 from bolide.model.queue import QueueKey
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC
 from bolide.remoting.handlers import Handler
@@ -32,7 +30,6 @@ from bolide.store.record import decode
 from bolide.store.store import Store
 
 _READ_COUNT = 32
-log = logging.getLogger(__name__)
 
 
 class TransactionRoom:
@@ -69,13 +66,14 @@ class TransactionRoom:
         end = self._store.max_offset(HALVES)
         async for views in self._slices(OPERATIONS, self._settled(OPERATIONS), self._store.max_offset(OPERATIONS)):
             for view in views:
-                self._take_in(view, end)
+                with self._passing_over(OPERATIONS):
+                    self._take_in(view, end)
         copies = Copies(self.ended)
         for at in range(end, self.ended.base, -_READ_COUNT):
             begin = max(at - _READ_COUNT, self.ended.base)
             views = [view async for some in self._slices(HALVES, begin, at) for view in some]
             for view in reversed(views):
-                with suppress(CorruptRecord):  # the round that comes to it says so
+                with self._passing_over(HALVES):
                     copies.take_in(read_trace(view))
         self.ended.know_strays(copies.found)
 
@@ -89,17 +87,16 @@ class TransactionRoom:
             offset = slices.next_offset
             await asyncio.sleep(0)
 
+    def _passing_over(self, key: QueueKey) -> AbstractContextManager[None]:
+        return self._store.mishaps.passing_over("broker.transactions", lambda: f"a record of {key.topic}, at the start")
+
     def _settled(self, key: QueueKey) -> int:
         """How far a queue was settled; from its beginning where that is lost, never beyond its end."""
         settled = self._offsets.get(CHECK_GROUP, key.topic, key.queue_id) or 0
         return max(self._store.min_offset(key), min(settled, self._store.max_offset(key)))
 
     def _take_in(self, view: memoryview, half_end: int) -> None:
-        try:
-            record = decode(view)
-        except StoreError as problem:
-            log.error("record of %s passed over: %s", OPERATIONS.topic, problem)
-            return
+        record = decode(view)
         # What lies behind the end of the half queue was not written by a broker.
         offsets = [each for each in read_offsets(record.body) if each < half_end] if record.tags == TAG else []
         for offset in offsets:
