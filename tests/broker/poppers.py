@@ -83,6 +83,7 @@ class Rig:
 
     def closed(self, session: Session, why: str) -> None:
         self.sessions.discard(session)
+        self.room.left(session)
         self.members.disconnected(session)
 
     def put(self, *bodies: bytes, topic: str = TOPIC, queue_id: int = 0, **properties: str) -> None:

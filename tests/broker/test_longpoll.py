@@ -177,14 +177,14 @@ async def test_many_that_wait_for_one_message_are_answered_in_slices_and_in_thei
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(longpoll, "_SLICE_COUNT", 10)
-    async with pulling(tmp_path) as rig:
+    async with pulling(tmp_path, VirtualClock()) as rig:
         peer = await connected(rig)
         peer.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(95)])
         await eventually(lambda: rig.parked.count == 95)
         left = []
         rig.put(b"all")
         while rig.parked._woken:
-            left.append(len(rig.parked._woken))
+            left.append(sum(map(len, rig.parked._woken.values())))
             await asyncio.sleep(0)
         assert left == [95, 85, 75, 65, 55, 45, 35, 25, 15, 5]
         assert [answer.opaque for answer in await peer.answers(95)] == list(range(95))
@@ -291,10 +291,67 @@ async def test_beyond_the_bound_a_pull_is_turned_away_and_not_told_that_nothing_
         [answer] = await second.answers(1)
         assert (answer.opaque, answer.code) == (1, ResponseCode.SYSTEM_BUSY)
         assert "3 pulls wait" in str(answer.remark)
+        assert "1 of them on this connection" in str(answer.remark)
         rig.put(b"x")
         assert [answer.opaque for answer in await first.answers(2)] == [0, 1]
         first.leave()
         second.leave()
+
+
+@virtual_time
+async def test_who_parks_little_finds_a_place_where_others_have_taken_them_all(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longpoll, "PARKED_MAX", 40)
+    monkeypatch.setattr(longpoll, "PARKED_BY_SESSION_MAX", 20)
+    async with pulling(tmp_path) as rig:
+        flood, honest = [await connected(rig), await connected(rig)], await connected(rig)
+        for peer in flood:
+            peer.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(20)])
+        await eventually(lambda: rig.parked.count == 40)
+        honest.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(5)])
+        for peer in flood:
+            answers = await peer.answers(2)
+            assert {answer.code for answer in answers} == {ResponseCode.PULL_NOT_FOUND}
+            assert {answer.opaque for answer in answers} < set(range(15, 20))  # the newest
+            answer = await peer.ask(pull_of(0, sys_flag=PUSH, opaque=99))
+            assert answer.opaque in range(15, 20) or answer.code == ResponseCode.SYSTEM_BUSY
+        assert rig.parked.count <= 40
+        rig.put(b"x")
+        assert [bodies_of(answer) for answer in await honest.answers(5)] == [[b"x"]] * 5
+        for peer in (*flood, honest):
+            peer.leave()
+        await eventually(lambda: traces_of(rig) == 0)
+
+
+@virtual_time
+async def test_a_pull_of_another_connection_is_answered_before_the_thousands_of_one(tmp_path) -> None:
+    async with pulling(tmp_path, VirtualClock()) as rig:
+        many, one = await connected(rig), await connected(rig)
+        many.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(1_000)])
+        await eventually(lambda: rig.parked.count == 1_000)
+        one.send(pull_of(0, sys_flag=PUSH))
+        await eventually(lambda: rig.parked.count == 1_001)
+        rig.put(b"x")
+        await asyncio.sleep(0)
+        assert len(rig.parked._woken) == 1
+        assert bodies_of((await one.answers(1))[0]) == [b"x"]
+        many.leave()
+        one.leave()
+
+
+@virtual_time
+async def test_nobody_waits_longer_than_a_minute_whatever_he_asks_for(tmp_path) -> None:
+    clock = VirtualClock()
+    async with pulling(tmp_path, clock) as rig, asyncio.TaskGroup() as tasks:
+        checking = tasks.create_task(rig.parked.check_forever(), name="check")
+        peer = await Peer.connect(rig.port)
+        began_s = clock.monotonic_s()
+        answer = await peer.ask(pull_of(0, sys_flag=6, suspend_timeout_ms=3_600_000))
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert 60 <= clock.monotonic_s() - began_s <= 65
+        checking.cancel()
+        peer.leave()
 
 
 @both_loops

@@ -25,6 +25,7 @@ class Line:
 
     def __init__(self) -> None:
         self.unsent_size = 0
+        self.origin = "127.0.0.1"
 
     def answer(self, request: Request, serve: Any) -> None:
         serve()

@@ -254,6 +254,27 @@ async def test_too_many_who_wait_are_told_209(tmp_path) -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize("settings", [{"popPollingSize": "8"}, {"maxPopPollingSize": "8"}])
+async def test_who_waits_once_finds_a_place_where_another_has_taken_them_all(tmp_path, settings) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock, **settings) as rig:
+        many, one = await Popper.connect(rig), await Popper.connect(rig)
+        many.peer.send(*[many.pop_request(poll_ms=15_000) for _ in range(9)])
+        [answer] = await many.peer.answers(1)
+        assert answer.code == ResponseCode.POLLING_FULL
+        one.peer.send(one.pop_request(poll_ms=15_000))
+        [answer] = await many.peer.answers(1)
+        assert answer.code == ResponseCode.POLLING_FULL
+        assert rig.room.parked.count == 8
+        many.peer.leave()
+        await eventually(lambda: rig.room.parked.count == 1)
+        rig.put(b"x")
+        [answer] = await one.peer.answers(1)
+        assert answer.code == ResponseCode.SUCCESS
+        one.peer.leave()
+
+
+@virtual_time
 async def test_one_message_wakes_one_of_many_and_a_batch_as_many_as_it_feeds(tmp_path) -> None:
     clock = VirtualClock()
     async with popping(tmp_path, clock) as rig:

@@ -185,6 +185,7 @@ class Broker:
     def closed(self, session: Session, why: str) -> None:
         self._hot_path.left(session)
         self.parked.left(session)
+        self.pop.left(session)
         self.members.disconnected(session)
         self.filter_servers.left(session)
 

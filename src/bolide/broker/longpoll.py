@@ -11,13 +11,19 @@ takes it out of all of them at once, so that none is answered twice and none out
 - its connection closes: forgotten.
 
 An arrival looks at the pulls of its own queue only, and the check at those that are due, so thousands that wait cost
-memory and hardly any time. A peer that does not take its answers gets no more of them until it does.
+memory and hardly any time. A peer that does not take its answers gets no more of them until it does. Of those that are
+woken together each connection has one answered in its turn, so that nobody waits for another's thousands.
+
+So many may wait, over all and of one connection (`budget.py`). When all places are taken, the newest of those who have
+the most are answered as if their time was over (19, upon which a client asks again); who has the most himself is told
+that we are busy (2, upon which it rests for a second), for after a 19 it would ask again without end.
 """
 
 import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import TypeVar
 
 from bolide.broker.config import CurrentConfig
@@ -26,6 +32,7 @@ from bolide.errors import Refusal
 from bolide.filter.tags import any_passes
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.protocol.codes import ResponseCode
+from bolide.remoting.budget import Budget
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import Session
 from bolide.store.dispatch import Arrival
@@ -33,10 +40,11 @@ from bolide.store.dispatch import Arrival
 CHECK_INTERVAL_S = 5.0
 PARKED_MAX = 100_000
 PARKED_BY_SESSION_MAX = 16_384
-_HOLD_MAX_S = 3600.0
+_HOLD_MAX_S = 60.0  # clients ask for 15 or 20; one that would wait longer asks again
 _TICKS_A_SECOND = 10
 _UNSENT_SIZE_MAX = 1 << 20
-_SLICE_COUNT = 100  # answered before others on the loop have their turn
+_SLICE_COUNT = 100  # answered before others on the loop have their turn, and the time it may take
+_SLICE_S = 0.002
 
 
 class ParkedPull:
@@ -81,16 +89,19 @@ class ParkedPulls:
         self._by_session: dict[Session, _Group] = {}
         self._by_tick: dict[int, _Group] = {}
         self._stirred: _Group = {}  # there was an arrival for them that they did not take
-        self._woken: deque[ParkedPull] = deque()
-        self.count = 0
+        self._woken: dict[Session, deque[ParkedPull]] = {}
+        self._places: Budget[Session] = Budget(PARKED_MAX, PARKED_BY_SESSION_MAX, self._give_way)
+
+    @property
+    def count(self) -> int:
+        return self._places.total
 
     def park(self, parked: ParkedPull, suspend_ms: int) -> None:
-        """Keep a pull until a message comes or its time is over; refuses when too many wait already."""
+        """Keep a pull until a message comes or its time is over; refuses who has more than his share of the places."""
         session = parked.request.session
-        group = self._by_session.get(session)
-        if self.count >= PARKED_MAX or (group is not None and len(group) >= PARKED_BY_SESSION_MAX):
-            # Busy, not "nothing found": a consumer comes back at once after that, and after a second now.
-            remark = f"{self.count} pulls wait for messages already, {len(group or ())} of them on this connection"
+        if not self._places.take(session):
+            ours = self._places.held_by(session)
+            remark = f"{self.count} pulls wait for messages already, {ours} of them on this connection"
             raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
         if not self._current.config.polls_long:
             suspend_ms = self._current.config.short_poll_ms
@@ -99,7 +110,6 @@ class ParkedPulls:
         self._by_queue.setdefault(parked.key, {})[parked] = None
         self._by_session.setdefault(session, {})[parked] = None
         self._by_tick.setdefault(parked.due_tick, {})[parked] = None
-        self.count += 1
 
     def waiting(self, topic: str, queue_id: int) -> int:
         """How many wait for a message of a queue."""
@@ -157,17 +167,31 @@ class ParkedPulls:
         if parked.request.session.unsent_size > _UNSENT_SIZE_MAX:
             self._stirred[parked] = None  # the check comes back to it
             return
+        self._answer_soon(parked)
+
+    def _give_way(self, session: Session, count: int) -> None:
+        for parked in list(islice(reversed(self._by_session[session]), count)):
+            self._answer_soon(parked)
+
+    def _answer_soon(self, parked: ParkedPull) -> None:
         self._remove(parked)
         if not self._woken:
             asyncio.get_running_loop().call_soon(self._answer_woken)
-        self._woken.append(parked)
+        self._woken.setdefault(parked.request.session, deque()).append(parked)
 
     def _answer_woken(self) -> None:
         sessions: dict[Session, None] = {}
-        for _ in range(min(len(self._woken), _SLICE_COUNT)):
-            parked = self._woken.popleft()
-            parked.request.session.answer(parked.request, parked.resume)
-            sessions[parked.request.session] = None
+        over_s = self._clock.monotonic_s() + _SLICE_S
+        for _ in range(_SLICE_COUNT):
+            if not self._woken or self._clock.monotonic_s() > over_s:
+                break
+            session = next(iter(self._woken))
+            waiting = self._woken.pop(session)
+            parked = waiting.popleft()
+            if waiting:
+                self._woken[session] = waiting  # behind the others
+            session.answer(parked.request, parked.resume)
+            sessions[session] = None
         for session in sessions:
             session.flush()  # a turn of the loop sooner than by itself: somebody waits for just this
         if self._woken:
@@ -178,7 +202,7 @@ class ParkedPulls:
         _discard(self._by_session, parked.request.session, parked)
         _discard(self._by_tick, parked.due_tick, parked)
         self._stirred.pop(parked, None)
-        self.count -= 1
+        self._places.give_back(parked.request.session)
 
 
 def _discard(groups: dict[K, _Group], key: K, parked: ParkedPull) -> None:

@@ -3,8 +3,8 @@
 As long as there is room everybody has what he asks for, up to what one connection may hold. When the whole is full
 nobody is turned away for having come late: those who hold the most give way. First each address has its share, then
 each connection within its address, for a flood and an honest client often come from one machine. A share is a level:
-who holds less keeps all of it, who holds more gives back what is above it. The levels are chosen so that an eighth of
-the whole becomes free; finding them looks at every holder, and so happens once for many who come.
+who holds less keeps all of it, who holds more gives back what is above it. The levels are chosen so that a small
+part of the whole becomes free; finding them looks at every holder, and so happens once for many who come.
 
 An address is the one a connection really comes from (`Session.origin`), not what a PROXY header says: that is free.
 
@@ -26,7 +26,7 @@ class Holder(Hashable, Protocol):
 
 
 H = TypeVar("H", bound=Holder)
-_FREED_SHARE = 8
+_FREED_SHARE = 32
 
 
 class Budget(Generic[H]):
@@ -78,10 +78,11 @@ class Budget(Generic[H]):
         """Have those above their share give way; false when the one who asks is above it himself."""
         wanted = self._held | {asking: self._held.get(asking, 0) + amount}
         above = above_share(wanted, self.total_max - self.total_max // _FREED_SHARE)
-        is_refused = above.pop(asking, 0) > 0
+        if asking in above:
+            return False
         for holder, excess in above.items():
             self._give_way(holder, min(excess, self.held_by(holder)))
-        return not is_refused and self.total + amount <= self.total_max
+        return self.total + amount <= self.total_max
 
 
 def above_share(held: dict[H, int], total_max: int) -> dict[H, int]:

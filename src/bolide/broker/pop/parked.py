@@ -2,22 +2,29 @@
 
 Who waits for any queue of a topic is woken before who waits for one, the longest waiting first, and one at a time: a
 pop takes up to 32 messages, and where it leaves some, it wakes the next. What waits is a request and a way to run it
-again; it leaves nothing in its session, and when that has gone it is passed over.
+again; it leaves nothing in its session, and goes with it.
 
 Waking happens in the turn after the arrival. A pop stores its checkpoint, and the store must not be appended to while
 it tells of an append.
+
+The places are shared as those of pulls are (`budget.py`), over all and at each lane. Who has to give way tries once
+more, and finds that there is no place for it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.pop.lanes import ANY_QUEUE, Lane, retry_topic_v1, retry_topic_v2
 from bolide.clock import Clock
+from bolide.remoting.budget import Budget, above_share
 from bolide.remoting.owner import Reply, Request
+from bolide.remoting.session import Session
 from bolide.store.dispatch import Arrival
 
-_POLL_MAX_S = 300.0
+_POLL_MAX_S = 60.0
 # A request that is nearly over is over: its answer must be there before the client gives up.
 _AHEAD_MS = 50
 _UNSENT_SIZE_MAX = 1 << 20
@@ -45,7 +52,13 @@ class ParkedPops:
         self._by_lane: dict[Lane, dict[ParkedPop, None]] = {}
         self._lanes_of: dict[str, set[Lane]] = {}  # by topic and by the retry topics that concern them
         self._woken: list[Lane] = []
-        self.count = 0
+        self._by_session: dict[Session, dict[ParkedPop, None]] = {}
+        total_max = current.config.pop_waiting_total_max
+        self._places: Budget[Session] = Budget(max(total_max, 1), max(total_max, 1), self._give_way)
+
+    @property
+    def count(self) -> int:
+        return self._places.total
 
     def is_over(self, deadline_ms: int) -> bool:
         return self._clock.now_ms() >= deadline_ms - _AHEAD_MS
@@ -54,10 +67,14 @@ class ParkedPops:
         return len(self._by_lane.get(lane, ()))
 
     def park(self, parked: ParkedPop) -> bool:
-        """Keep a request until something comes or its time is over; false if too many wait already."""
-        config = self._current.config
-        if self.count >= config.pop_waiting_total_max or self.count_at(parked.lane) >= config.pop_waiting_max:
+        """Keep a request until something comes or its time is over; false if its connection has its share already."""
+        config, session = self._current.config, parked.request.session
+        self._places.total_max = self._places.holder_max = config.pop_waiting_total_max
+        if self.count_at(parked.lane) >= config.pop_waiting_max and not self._make_room(parked.lane, session):
             return False
+        if not self._places.take(session):
+            return False
+        self._by_session.setdefault(session, {})[parked] = None
         left_s = (parked.deadline_ms - _AHEAD_MS - self._clock.now_ms()) / 1000
         parked.timer = asyncio.get_running_loop().call_later(min(left_s, _POLL_MAX_S), self._expire, parked)
         at_lane = self._by_lane.get(parked.lane)
@@ -66,8 +83,35 @@ class ParkedPops:
             for topic in _topics_of(parked.lane):
                 self._lanes_of.setdefault(topic, set()).add(parked.lane)
         at_lane[parked] = None
-        self.count += 1
         return True
+
+    def _make_room(self, lane: Lane, asking: Session) -> bool:
+        """Have those give way who have the most places at a lane; false when that is the one who asks."""
+        at_lane = self._by_lane.get(lane, {})
+        held = Counter(parked.request.session for parked in at_lane)
+        held[asking] += 1
+        above = above_share(held, self._current.config.pop_waiting_max)
+        if asking in above:
+            return False
+        for parked in reversed(list(at_lane)):
+            session = parked.request.session
+            if above.get(session, 0) > 0:
+                above[session] -= 1
+                self._turn_out(parked)
+        return self.count_at(lane) < self._current.config.pop_waiting_max
+
+    def _give_way(self, session: Session, count: int) -> None:
+        for parked in list(islice(reversed(self._by_session[session]), count)):
+            self._turn_out(parked)
+
+    def _turn_out(self, parked: ParkedPop) -> None:
+        self._leave(parked)
+        asyncio.get_running_loop().call_soon(self._answer, parked)
+
+    def left(self, session: Session) -> None:
+        """A connection is gone, and what waited for it."""
+        for parked in list(self._by_session.get(session, ())):
+            self._leave(parked)
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Messages came into a queue."""
@@ -108,6 +152,9 @@ class ParkedPops:
 
     def _expire(self, parked: ParkedPop) -> None:
         self._leave(parked)
+        self._answer(parked)
+
+    def _answer(self, parked: ParkedPop) -> None:
         if parked.request.session.is_open:
             parked.request.session.answer(parked.request, parked.resume)
 
@@ -116,7 +163,11 @@ class ParkedPops:
             parked.timer.cancel()
         at_lane = self._by_lane[parked.lane]
         del at_lane[parked]
-        self.count -= 1
+        session = parked.request.session
+        self._places.give_back(session)
+        del self._by_session[session][parked]
+        if not self._by_session[session]:
+            del self._by_session[session]
         if not at_lane:
             del self._by_lane[parked.lane]
             for topic in _topics_of(parked.lane):

@@ -27,6 +27,7 @@ from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.clock import Clock
 from bolide.remoting.handlers import Handler
+from bolide.remoting.session import Session
 from bolide.store.dispatch import Arrival
 from bolide.store.store import Store
 
@@ -75,6 +76,11 @@ class PopRoom:
             self.parked.on_arrival(arrival)
         if self.noticed.count:
             self.noticed.on_arrival(arrival)
+
+    def left(self, session: Session) -> None:
+        """A connection is gone."""
+        self.parked.left(session)
+        self.noticed.left(session)
 
     def on_reset(self, group: str, topic: str, queue_id: int) -> None:
         """A group was put elsewhere in a queue: there may be something for who waits."""
