@@ -7,11 +7,12 @@ that nobody was told had succeeded. Everything here blocks and belongs into a th
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bolide.errors import StoreError
+from bolide.errors import ConfigError, StoreError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -59,6 +60,23 @@ def read_whole(path: Path, parse: Callable[[str], T], empty: T) -> T:
     if problems:
         raise StoreError(f"{'; '.join(problems)}; repair it, or move it away to start without it")
     return empty
+
+
+def local_path(text: str | Path) -> Path:
+    """The path that is meant; ConfigError where it lies in a store that is no file system here.
+
+    `s3a://bucket/lake` as a path is a directory named `s3a:` in the one we stand in, where nobody looks for it.
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", str(text))
+    if found is None:
+        return Path(text)
+    if found[1].lower() != "file":
+        raise ConfigError(
+            "path",
+            str(text),
+            f"{found[1]}: is not written to or read from here; name a directory of this machine, or one mounted in it",
+        )
+    return Path("/" + str(text)[found.end() :].lstrip("/"))
 
 
 def backup_of(path: Path) -> Path:

@@ -1,5 +1,8 @@
-"""Where Spark finds `format("bolide-store")` by itself."""
+"""Spark finds `format("bolide-store")` by this name, and imports it in every worker: light, and it never fails."""
 
-from bolide.spark.store_source import StoreSource as DefaultSource
+from contextlib import suppress
+
+with suppress(ImportError):  # without the extra there is no Spark to ask; and one module that fails hides all others
+    from bolide.spark.store_source import StoreSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,7 @@
 """An administrator asks a real cluster and changes it, in both faces."""
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -45,7 +47,13 @@ def test_a_topic_is_made_on_every_broker_shown_and_deleted(rocket: Cluster, admi
         for _ in range(6):
             producer.send("Made", b"x")
     assert sum(row.max_offset for row in admin.topic_queues("Made")) == 6
-    admin.create_topic("Made", 5)
+    assert len(admin.create_topic("Made", 3)) == 2
+    with pytest.raises(
+        ClientError, match="exists with 3 queues on broker-0, 3 queues on broker-1; nothing was changed"
+    ):
+        admin.create_topic("Made", 5)
+    assert {row.write_queue_nums for row in admin.route("Made").queue_datas} == {3}
+    assert {str(shape) for shape in admin.set_topic("Made", queue_count=5).values()} == {"5 queues"}
     wait_for(lambda: {row.write_queue_nums for row in admin.route("Made").queue_datas} == {5})
     admin.delete_topic("Made")
     assert "Made" not in admin.topics()
@@ -131,3 +139,33 @@ def test_a_cluster_without_brokers_says_what_starts_one() -> None:
         pytest.raises(ClientError, match="`bolide up` or `bolide broker"),
     ):
         admin.create_topic("T")
+
+
+def test_a_broker_that_does_not_answer_fails_a_list_or_is_named_beside_it() -> None:
+    with cluster(brokers=2, processes=True) as rocket:
+        rocket.create_topic("Halved", 1)
+        os.kill(rocket.brokers[1].pid, signal.SIGSTOP)
+        with bolide.Admin(rocket.namesrv, timeout_s=0.5) as strict, pytest.raises(ClientError):
+            strict.topic_queues("Halved")
+        with bolide.Admin(rocket.namesrv, timeout_s=0.5, partial=True) as admin:
+            assert [row.queue.broker_name for row in admin.topic_queues("Halved")] == ["broker-0"]
+            assert list(admin.silent) == ["broker-1"]
+            assert "does not answer" in admin.silent["broker-1"].why
+        os.kill(rocket.brokers[1].pid, signal.SIGCONT)
+
+
+def test_a_broker_that_left_is_named_as_long_as_the_name_server_remembers_it() -> None:
+    with cluster(brokers=2) as rocket:
+        rocket.create_topic("Halved", 1)
+        rocket.brokers[1].stop()
+        with bolide.Admin(rocket.namesrv, partial=True) as admin:
+            assert [row.queue.broker_name for row in admin.topic_queues("Halved")] == ["broker-0"]
+            assert "unregistered 0 s ago" in str(admin.silent["broker-1"])
+        rocket.brokers[0].stop()
+        with bolide.Admin(rocket.namesrv) as admin:
+            with pytest.raises(
+                ClientError, match=r"topic Halved is on no broker that runs: broker broker-1 .* start it"
+            ):
+                admin.topic_queues("Halved")
+            with pytest.raises(ClientError, match="has no broker; broker broker-1"):
+                admin.groups()

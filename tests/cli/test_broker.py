@@ -52,7 +52,7 @@ def test_it_is_known_to_every_name_server_when_it_is_ready_and_to_none_after_a_s
     assert stderr.count(f"stopping signal={number.name}") == 1
     assert f"listens on {broker.broker}" in stdout
     assert f"({kernel.NAME} kernel)" in stdout
-    assert f"mqadmin clusterList -n '{namesrvs.namesrv}'" in stdout
+    assert f"bolide cluster -n '{namesrvs.namesrv}'" in stdout
     assert routes(namesrvs) == [[], []]
     assert not broker.ready_path.exists()
     assert not (tmp_path / "store" / "abort").exists()

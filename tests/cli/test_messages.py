@@ -190,6 +190,64 @@ def test_topics_are_created_listed_shown_and_deleted(rocket: Cluster) -> None:
     assert "`bolide topic list` shows those that do" in done.stderr
 
 
+def test_creating_never_changes_a_topic_and_setting_shows_what_goes_out_of_sight(rocket: Cluster) -> None:
+    assert run(rocket.namesrv, "topic", "create", "Shrunk", "--queues", "4").returncode == 0
+    with bolide.Producer("pg", rocket.namesrv) as producer:
+        for queue in producer.queues("Shrunk"):
+            producer.send("Shrunk", b"x", queue=queue)
+    done = run(rocket.namesrv, "topic", "create", "Shrunk", "--queues", "2")
+    assert done.returncode == 2
+    assert "exists with 4 queues" in done.stderr
+    assert "`bolide topic set Shrunk` changes it" in done.stderr
+    assert len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 4
+    asked = run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", given="n\n")
+    assert asked.returncode == 1
+    assert "1 messages in queue 3 of broker-0 go out of sight" in asked.stdout
+    assert len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 4
+    assert run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", "--yes").returncode == 0
+    wait_for(lambda: len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 2)
+    refused = run(rocket.namesrv, "topic", "create", "%RETRY%x")
+    assert refused.returncode == 2
+    assert "belongs to a group" in refused.stderr
+
+
+def test_brokers_that_are_down_are_named_and_the_answer_has_its_own_exit_code() -> None:
+    with cluster(brokers=2) as two:
+        two.create_topic("Halved", 1)
+        two.brokers[1].kill()
+        for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list"), ("cluster",), ("dlq", "list")):
+            done = run(two.namesrv, *words)
+            assert done.returncode == 3, (words, done.stdout, done.stderr)
+            assert "broker broker-1" in done.stderr
+            assert "s ago; its part is missing below" in done.stderr
+        two.brokers[0].kill()
+        for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list")):
+            done = run(two.namesrv, *words)
+            assert done.returncode == 2, (words, done.stdout, done.stderr)
+            assert "broker-0" in done.stderr
+
+
+def test_without_a_group_consuming_leaves_no_trace_and_begins_again(rocket: Cluster) -> None:
+    told(rocket.namesrv, "send", "Twice", given="a\nb\n")
+    for _ in range(2):
+        rows = told(rocket.namesrv, "consume", "Twice", "--from-beginning", "--max-messages", "2")
+        assert sorted(row["body"] for row in rows) == ["a", "b"]
+    groups = ("consume", "Twice", "--group", "twice", "--from-beginning", "--max-messages", "1")
+    assert "has read Twice before" not in run(rocket.namesrv, *groups).stderr
+    assert "`bolide group reset twice --topic Twice --to earliest`" in run(rocket.namesrv, *groups).stderr
+
+
+def test_what_a_message_holds_does_nothing_to_a_terminal(rocket: Cluster) -> None:
+    with bolide.Producer("pg", rocket.namesrv) as producer:
+        producer.send("Nasty", b"\x1b[31mred\x1b]0;title\x07\n\xc2\x9b2J", tags="\x1b[1m")
+    for words in ((), ("--output", "json")):
+        done = run(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--max-messages", "1", *words)
+        assert not [character for character in done.stdout.rstrip("\n") if not character.isprintable()]
+        assert "title" in done.stdout
+    (row,) = told(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--max-messages", "1")
+    assert row["body"] == "\x1b[31mred\x1b]0;title\x07\n\x9b2J"
+
+
 def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     told(rocket.namesrv, "send", "Grouped", given="a\nb\nc\n")
     told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--from-beginning", "--max-messages", "3")

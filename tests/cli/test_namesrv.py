@@ -120,7 +120,7 @@ def test_a_signal_stops_it_cleanly_once_and_frees_the_port(tmp_path: Path, numbe
     assert stderr.count("name server stopped") == 1
     assert "Traceback" not in stderr
     assert f"listens on 127.0.0.1:{process.port} ({kernel.NAME} kernel)" in stdout
-    assert f"mqbroker -n 127.0.0.1:{process.port}" in stdout
+    assert f"bolide broker -n 127.0.0.1:{process.port}" in stdout
     assert not process.ready_path.exists()
     with namesrv(tmp_path, "--host", "127.0.0.1", "--port", str(process.port)) as successor:
         assert successor.ask(Command(206)).code == 0

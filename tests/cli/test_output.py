@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from bolide.cli import times
 from bolide.cli.app import app
+from bolide.files import local_path
 from bolide.testing import cluster
 from tests.cli.inside import run, told
 
@@ -47,6 +48,31 @@ def test_into_a_pipe_every_row_is_one_line() -> None:
     assert [line.split() for line in done.stdout.splitlines()[1:]] == [" ".join(map(str, ROW.values())).split()] * 2
 
 
+def test_where_a_table_does_not_fit_each_row_is_a_block_whose_long_texts_are_cut() -> None:
+    shows = (
+        "from bolide.cli.output import *; "
+        "row = {'id': '0' * 32, 'topic': 'T' * 30, 'reason': 'r' * 300, 'body': '\\x1b'};"
+        "show([row, row], Output.TABLE, empty='', long=('reason', 'body'))"
+    )
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb"}
+    subprocess.run([sys.executable, "-c", shows], stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    with open(ours, "rb") as read:
+        lines = read.read1(65536).decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line] == ["id", "topic", "reason", "body"] * 2
+    assert lines[2].endswith("…")
+    assert lines[3].endswith("\\x1b")
+
+
+@pytest.mark.parametrize("words", [["-h"], ["topic", "-h"], ["lake", "export", "-h"]])
+def test_the_short_option_for_help_works_everywhere(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0
+    assert "Usage:" in done.stdout
+
+
 @pytest.mark.parametrize("room", ["", "bench", "topic", "group", "dlq", "transaction", "store", "lake"])
 def test_the_summary_of_every_command_fits_into_its_line(room: str) -> None:
     shown = CliRunner().invoke(app, [*room.split(), "--help"], env={"COLUMNS": "80"}).stdout
@@ -80,3 +106,28 @@ def test_questions_about_what_is_not_there_are_answered_with_what_helps(tmp_path
     nothing = CliRunner().invoke(app, ["store", "inspect", str(tmp_path)])
     assert nothing.exit_code == 2
     assert "is no store" in nothing.stderr
+
+
+@pytest.mark.parametrize("words", [["export", "T", "--to"], ["stats", "--lake"], ["rebuild", ".", "--to"]])
+def test_a_lake_in_a_store_that_is_not_written_to_is_refused_before_anything_starts(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["lake", *words, "s3a://bucket/lake"])
+    assert done.exit_code == 2
+    assert "s3a: is not written to or read from here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_url_is_the_path_it_names() -> None:
+    assert local_path("file:///srv/lake") == local_path("file:/srv/lake") == Path("/srv/lake")
+    assert local_path("lake") == Path("lake")
+    assert local_path(Path("/srv/a:b")) == Path("/srv/a:b")
+
+
+def test_a_topic_that_is_not_there_is_told_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bolide.cli.lake.interruptible", lambda *_: pytest.fail("Spark was started"))
+    with cluster() as rocket:
+        done = CliRunner().invoke(app, ["lake", "export", "NoSuch", "--namesrv", rocket.namesrv])
+    assert done.exit_code == 2
+    assert "topic NoSuch does not exist" in done.stderr

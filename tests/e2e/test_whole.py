@@ -102,7 +102,7 @@ def test_queues_beyond_those_to_read_keep_their_messages_until_they_may_be_read(
                 producer.send("Wide", str(queue.queue_id).encode(), queue=queue)
         assert len(queues) == 8
         assert sorted(read(rocket.namesrv, "Wide", "cg", 4)) == [b"0", b"1", b"2", b"3"]
-        admin.create_topic("Wide", 8)
+        admin.set_topic("Wide", read_queue_count=8)
         assert sorted(read(rocket.namesrv, "Wide", "cg", 4)) == [b"4", b"5", b"6", b"7"]
 
 

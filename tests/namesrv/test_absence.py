@@ -34,7 +34,7 @@ def test_without_any_broker_the_remark_says_how_to_start_one(scene: Scene) -> No
     remark = scene.explain("T1")
     assert remark == (
         "no route for topic 'T1': no broker is registered with this name server; "
-        "start one with: mqbroker -n 10.0.0.9:9876"
+        "start one with: bolide broker -n 10.0.0.9:9876"
     )
 
 
@@ -42,7 +42,7 @@ def test_an_absent_topic_names_the_clusters_and_the_command_that_creates_it(scen
     scene.tables.register(announce("broker-a"), 0)
     remark = scene.explain("Orders")
     assert "no registered broker has it (cluster DefaultCluster, broker broker-a)" in remark
-    assert "mqadmin updateTopic -n 10.0.0.9:9876 -t Orders -c DefaultCluster;" in remark
+    assert "bolide topic create Orders -n 10.0.0.9:9876;" in remark
     assert "autoCreateTopicEnable=true" in remark
 
 
@@ -103,7 +103,7 @@ def test_the_command_can_be_pasted_whatever_the_topic_is_called(scene: Scene, to
     remark = scene.explain(topic)
     assert len(remark) < 2000
     command = remark.split("create it with: ")[1].split("; a broker with")[0]
-    assert shlex.split(command)[5] == topic[:255]
+    assert shlex.split(command)[3] == topic[:255]
 
 
 def departed(name: str, topic_count: int = 1) -> Departure:

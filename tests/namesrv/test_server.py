@@ -41,11 +41,11 @@ async def test_the_remark_of_17_names_cause_and_command_with_the_servers_own_add
     async with running(tmp_path) as ns, BrokerPeer(ns) as broker:
         remark = (await ns.look_up("T1")).remark
         assert remark is not None
-        assert f"start one with: mqbroker -n {ns.address}" in remark
+        assert f"start one with: bolide broker -n {ns.address}" in remark
         await broker.register()
         remark = (await ns.look_up("Orders")).remark
         assert remark is not None
-        assert f"mqadmin updateTopic -n {ns.address} -t Orders -c C1" in remark
+        assert f"bolide topic create Orders -n {ns.address}" in remark
         broker.hang_up()
         await eventually(lambda: not ns.namesrv.tables.brokers)
         remark = (await ns.look_up("T1")).remark

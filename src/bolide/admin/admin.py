@@ -18,34 +18,26 @@ from typing import Self
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
 from bolide.admin.groupsettings import GroupSettings
 from bolide.admin.membership import MemberRow, member_row, with_differences
+from bolide.admin.topics import TopicCalls
 from bolide.admin.traces import MessageTrace, Told, is_about, traces
 from bolide.admin.transactions import TransactionCalls
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
-from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError, ProtocolError, Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
-from bolide.model.names import topic_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import (
-    AUTO_CREATE_TOPIC,
-    DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     TRACE_TOPIC,
-    is_system_topic,
     retry_topic,
 )
 from bolide.protocol.bodies import (
-    Clusters,
     Connection,
     ConsumerConnections,
     ConsumeStats,
     GroupTable,
     RunningConsumer,
-    TopicList,
-    TopicRoute,
-    TopicStats,
 )
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -53,8 +45,6 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import GetConsumerStateRequest
 from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
 from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnectionsRequest, GetConsumeStatsRequest
-from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
-from bolide.protocol.headers.topics import DeleteTopicRequest, GetTopicStatsRequest, UpdateTopicRequest
 from bolide.protocol.records import decode_record, decode_records, inflate
 from bolide.protocol.trace import parse_trace
 from bolide.remoting.config import ConnectConfig
@@ -80,16 +70,6 @@ class BrokerRow:
     put_rate: float
     got_rate: float
     is_reachable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TopicQueueRow:
-    """One queue of a topic: what it holds."""
-
-    queue: MessageQueue
-    min_offset: int
-    max_offset: int
-    last_update_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +99,26 @@ class GroupRow:
     dead_count: int = 0
 
 
-class Admin(TransactionCalls, GroupSettings):
-    """An administrator of one cluster. Open while its `async with` block runs."""
+class Admin(TopicCalls, TransactionCalls, GroupSettings):
+    """An administrator of one cluster. Open while its `async with` block runs.
+
+    A broker that does not answer fails what needs it. With `partial` the others' part is given, and `silent` has the
+    brokers that are missing in it.
+    """
 
     def __init__(
         self,
         namesrv: str | None = None,
         *,
         timeout_s: float = 5.0,
+        partial: bool = False,
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Without `namesrv` the environment's NAMESRV_ADDR is used."""
+        super().__init__()
+        self._is_partial = partial
         self._config = client_config(namesrv, credentials=credentials, connect=connect)
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
@@ -157,11 +144,6 @@ class Admin(TransactionCalls, GroupSettings):
         await self.close()
 
     # The cluster
-
-    async def clusters(self) -> Clusters:
-        """All brokers by cluster, as the name server knows them."""
-        answer = await self._namesrv(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-        return Clusters.decode(answer.body)
 
     async def brokers(self) -> list[BrokerRow]:
         """All brokers with what they tell of themselves; one that does not answer is listed too."""
@@ -189,95 +171,6 @@ class Admin(TransactionCalls, GroupSettings):
             _first_rate(told.get("getTransferredTps", told.get("getTransferedTps", ""))),
             is_reachable=True,
         )
-
-    async def _masters(self, cluster: str | None = None) -> list[str]:
-        known = await self.clusters()
-        found = [
-            data.broker_addrs[MASTER_ID]
-            for data in known.broker_addr_table.values()
-            if MASTER_ID in data.broker_addrs and cluster in (None, data.cluster)
-        ]
-        if not found:
-            where = (
-                f"cluster {cluster}" if cluster else f"the name servers {', '.join(self._opened().namesrv.addresses)}"
-            )
-            raise ClientError(f"{where} has no broker; `bolide up` or `bolide broker -n ...` starts one")
-        return found
-
-    # Topics
-
-    async def topics(self, *, with_system: bool = False) -> list[str]:
-        """The names of all topics; without those that RocketMQ keeps for itself, unless asked for."""
-        answer = await self._namesrv(Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
-        names = sorted(TopicList.decode(answer.body).topic_list)
-        if with_system:
-            return names
-        known = await self.clusters()
-        own = {*known.cluster_addr_table, *known.broker_addr_table}
-        own |= {f"{cluster}_REPLY_TOPIC" for cluster in known.cluster_addr_table}
-        hidden = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_PREFIX)
-        return [name for name in names if not is_system_topic(name) and name not in own and not name.startswith(hidden)]
-
-    async def create_topic(
-        self,
-        topic: str,
-        queue_count: int = 8,
-        *,
-        read_queue_count: int | None = None,
-        permission: int = READ_WRITE,
-        cluster: str | None = None,
-    ) -> list[str]:
-        """Create or change a topic on every master of a cluster (of all, if none is named); returns their addresses."""
-        if problem := topic_problem(topic):
-            raise ClientError(problem)
-        header = UpdateTopicRequest(
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            read_queue_count=read_queue_count if read_queue_count is not None else queue_count,
-            write_queue_count=queue_count,
-            permission=permission,
-            filter_type="SINGLE_TAG",
-            sys_flag=0,
-            is_ordered=False,
-        )
-        addresses = await self._masters(cluster)
-        for address in addresses:
-            await self._ask(address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=header.encode()))
-        return addresses
-
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic on every broker that has it, and then at the name servers."""
-        route = await self.route(topic)
-        header = DeleteTopicRequest(topic=topic)
-        for data in route.broker_datas:
-            for address in data.broker_addrs.values():
-                await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_BROKER, fields=header.encode()))
-        fields = DeleteTopicInNamesrvRequest(topic=topic).encode()
-        for address in self._opened().namesrv.addresses:
-            await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields=fields))
-
-    async def route(self, topic: str) -> TopicRoute:
-        """Where a topic is."""
-        found = await self._opened().namesrv.route(topic)
-        if found is None:
-            remark = f"topic {topic} does not exist; `bolide topic list` shows those that do"
-            raise ClientError(remark, ResponseCode.TOPIC_NOT_EXIST)
-        return found
-
-    async def topic_queues(self, topic: str) -> list[TopicQueueRow]:
-        """Every queue of a topic with what it holds."""
-        route = await self.route(topic)
-        rows: list[TopicQueueRow] = []
-        fields = GetTopicStatsRequest(topic=topic).encode()
-        for data in route.broker_datas:
-            address = data.broker_addrs[min(data.broker_addrs)]
-            answer = await self._ask(address, Command(RequestCode.GET_TOPIC_STATS_INFO, fields=fields))
-            for queue, span in TopicStats.decode(answer.body).offset_table.items():
-                rows.append(TopicQueueRow(queue, span.min_offset, span.max_offset, span.last_update_timestamp))
-        return sorted(rows, key=lambda row: row.queue)
-
-    async def _spans(self, topic: str) -> list[tuple[int, int, int]]:
-        return [(row.min_offset, row.max_offset, row.last_update_ms) for row in await self.topic_queues(topic)]
 
     # Messages
 
@@ -348,8 +241,7 @@ class Admin(TransactionCalls, GroupSettings):
     async def groups(self) -> list[str]:
         """The names of all consumer groups; without those that RocketMQ keeps for itself."""
         found: set[str] = set()
-        for address in await self._masters():
-            answer = await self._ask(address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        for answer in await self._from_masters(Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)):
             found.update(GroupTable.decode(answer.body).subscription_group_table)
         return sorted(group for group in found if not _is_built_in(group))
 
@@ -374,10 +266,10 @@ class Admin(TransactionCalls, GroupSettings):
     async def members(self, group: str) -> ConsumerConnections | None:
         """Who is in a group; None when nobody is."""
         fields = GetConsumerConnectionsRequest(consumer_group=group).encode()
-        for address in await self._masters():
+        for name, address in (await self._masters_by_name()).items():
             command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields=fields)
-            answer = await self._opened().client.request(address, command, self._timeout_s)
-            if answer.code == ResponseCode.SUCCESS:
+            answer = await self._noting(name, address, self._opened().request(address, command, self._timeout_s))
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
                 return ConsumerConnections.decode(answer.body)
         return None
 
@@ -405,12 +297,11 @@ class Admin(TransactionCalls, GroupSettings):
     async def group_progress(self, group: str) -> list[ProgressRow]:
         """How far a group has come in every queue it has read."""
         fields = GetConsumeStatsRequest(consumer_group=group).encode()
-        rows: list[ProgressRow] = []
-        for address in await self._masters():
-            command = Command(RequestCode.GET_CONSUME_STATS, fields=fields)
-            answer = await self._ask(address, command)
-            for queue, told in ConsumeStats.decode(answer.body).offset_table.items():
-                rows.append(ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp))
+        rows = [
+            ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp)
+            for answer in await self._from_masters(Command(RequestCode.GET_CONSUME_STATS, fields=fields))
+            for queue, told in ConsumeStats.decode(answer.body).offset_table.items()
+        ]
         return sorted(rows, key=lambda row: row.queue)
 
     async def plan_reset(
@@ -462,22 +353,6 @@ class Admin(TransactionCalls, GroupSettings):
             await self._ask(address, Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields=header.encode()))
         if await self._opened().namesrv.route(retry_topic(group)) is not None:
             await self.delete_topic(retry_topic(group))
-
-    # Asking
-
-    async def _namesrv(self, command: Command) -> Command:
-        answer = await self._opened().namesrv.ask(command)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ClientError(answer.remark or f"the name server answered code {answer.code}", answer.code)
-        return answer
-
-    async def _ask(self, address: str, command: Command) -> Command:
-        return await self._opened().ask(address, command, self._timeout_s)
-
-    def _opened(self) -> Instance:
-        if self._instance is None:
-            raise ClientError("the administrator is not open: use it inside its `async with` block, or call start()")
-        return self._instance
 
 
 def _first_rate(text: str) -> float:

@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
 from bolide.admin import admin
-from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow, TopicQueueRow
+from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow
 from bolide.admin.backtracking import LATEST_MS, Move
 from bolide.admin.deadletters import DeadGroupRow, DeadLetter, DeadLetterFilter, Resent
 from bolide.admin.membership import MemberRow
+from bolide.admin.reach import SilentBroker
+from bolide.admin.topics import READ_WRITE, TopicQueueRow, TopicShape
 from bolide.admin.traces import MessageTrace
 from bolide.admin.transactions import OpenTransaction
 from bolide.client.background import Blocking
@@ -31,13 +33,21 @@ class Admin(Blocking[admin.Admin]):
         namesrv: str | None = None,
         *,
         timeout_s: float = 5.0,
+        partial: bool = False,
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Without `namesrv` the environment's NAMESRV_ADDR is used."""
-        core = admin.Admin(namesrv, timeout_s=timeout_s, credentials=credentials, connect=connect, clock=clock)
+        core = admin.Admin(
+            namesrv, timeout_s=timeout_s, partial=partial, credentials=credentials, connect=connect, clock=clock
+        )
         super().__init__(core)
+
+    @property
+    def silent(self) -> dict[str, SilentBroker]:
+        """The brokers whose part was missing in what was answered so far, by name."""
+        return self._core.silent
 
     # The cluster
 
@@ -61,14 +71,39 @@ class Admin(Blocking[admin.Admin]):
         queue_count: int = 8,
         *,
         read_queue_count: int | None = None,
-        permission: int = admin.READ_WRITE,
+        permission: int = READ_WRITE,
         cluster: str | None = None,
     ) -> list[str]:
-        """Create or change a topic on every master of a cluster (of all, if none is named); returns their addresses."""
+        """Create a topic on every master of a cluster (of all, if none is named); returns their addresses.
+
+        One that is there already is left as it is: with the same queues that is well, with others it is an error.
+        """
         creating = self._core.create_topic(
             topic, queue_count, read_queue_count=read_queue_count, permission=permission, cluster=cluster
         )
         return self._background.run(creating)
+
+    def topic_shapes(self, topic: str) -> dict[str, TopicShape]:
+        """How a topic is laid out, by the name of the broker; nothing if no broker that is known has it."""
+        return self._background.run(self._core.topic_shapes(topic))
+
+    def set_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int | None = None,
+        read_queue_count: int | None = None,
+        permission: int | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicShape]:
+        """Change a topic on the brokers that have it; what is not given stays. Returns how it is now, by broker.
+
+        Fewer queues hide what lies in those that go, and another number moves shards to other queues.
+        """
+        changing = self._core.set_topic(
+            topic, queue_count=queue_count, read_queue_count=read_queue_count, permission=permission, cluster=cluster
+        )
+        return self._background.run(changing)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic on every broker that has it, and then at the name servers."""

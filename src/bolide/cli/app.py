@@ -7,8 +7,15 @@ import typer
 from bolide import __version__
 from bolide.cli import bench, cluster, dlq, groups, lake, messages, spark, store, topics, traces, transactions
 from bolide.cli.main import SERVERS
+from bolide.cli.output import begin, end
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    result_callback=end,
+)
 
 
 def _show_version(is_asked: bool) -> None:
@@ -24,6 +31,7 @@ def bolide(
     ] = False,
 ) -> None:
     """The RocketMQ you can pip install: name server, broker, client and Spark pipeline."""
+    begin()
 
 
 def _only_listed() -> None:

@@ -156,7 +156,7 @@ def _greet(config: "BrokerConfig", broker: "Broker", server: "Server") -> None:
     ]
     if config.namesrv:
         lines.append(f"  name servers      {config.namesrv}")
-        lines.append(f"  look around       mqadmin clusterList -n {shlex.quote(config.namesrv)}")
+        lines.append(f"  look around       bolide cluster -n {shlex.quote(config.namesrv)}")
     else:
         lines.append("  name servers      none: clients cannot find this broker; give them with -n host:port")
     lines.append("  stop              Ctrl-C")

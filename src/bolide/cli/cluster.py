@@ -1,11 +1,11 @@
 """`bolide cluster`: the brokers there are."""
 
-from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.output import Format, Namesrv, Output, look, show
 
 
 def cluster(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """All brokers: where they are, what they run, how busy."""
-    rows = ask(namesrv, lambda admin: admin.brokers())
+    rows = look(namesrv, lambda admin: admin.brokers())
     table = [
         {
             "cluster": row.cluster,

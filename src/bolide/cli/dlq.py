@@ -1,6 +1,5 @@
 """`bolide dlq`: the messages that groups gave up: look at them, send them again, take them elsewhere."""
 
-import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -11,11 +10,10 @@ import typer
 
 from bolide.admin.admin import Admin
 from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
-from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.output import LONG_SIZE_MAX, Format, Namesrv, Output, ask, json_text, look, printable, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment, time_ms
 
-_SHOWN_SIZE = 200
 app = typer.Typer(help="Dead letters: list, show, resend, export.", no_args_is_help=True)
 Group = Annotated[str, typer.Argument(help="the consumer group that gave them up")]
 Ids = Annotated[list[str] | None, typer.Argument(help="ids of messages; without any, all that the options leave")]
@@ -28,7 +26,7 @@ Until = Annotated[str | None, typer.Option(help="only those that died before thi
 @app.command("list")
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """The groups that have dead letters, and how many."""
-    rows = ask(namesrv, lambda admin: admin.dead_letter_groups())
+    rows = look(namesrv, lambda admin: admin.dead_letter_groups())
     table = [{"group": row.group, "dead_letters": row.count, "newest": moment(row.last_ms)} for row in rows]
     show(table, output, empty="no dead letters: every message was consumed, or is still being tried")
 
@@ -48,10 +46,10 @@ def show_(
     """The dead letters of a group, oldest first: why, where from, when."""
     wanted = _filter(ids, topic, reason, since, until)
 
-    async def look(admin: Admin) -> list[DeadLetter]:
+    async def read(admin: Admin) -> list[DeadLetter]:
         return await _first(admin.dead_letters(group, wanted), limit)
 
-    letters = ask(namesrv, look, limit_s=None)
+    letters = ask(namesrv, read, limit_s=None)
     if output is Output.JSON:
         show([as_row(letter) for letter in letters], output, empty="")
         return
@@ -63,11 +61,12 @@ def show_(
             "sent": moment(letter.message.born_at),
             "died": moment(letter.died_ms),
             "reason": letter.reason,
-            "body": letter.message.body[:_SHOWN_SIZE].decode("utf-8", "backslashreplace"),
+            "body": letter.message.body[: LONG_SIZE_MAX + 1].decode("utf-8", "backslashreplace"),
         }
         for letter in letters
     ]
-    show(table, output, empty=f"no such dead letters of {group}; `bolide dlq list` shows the groups that have some")
+    empty = f"no such dead letters of {group}; `bolide dlq list` shows the groups that have some"
+    show(table, output, empty=empty, long=("reason", "body"))
 
 
 async def _first(letters: AsyncIterator[DeadLetter], limit: int) -> list[DeadLetter]:
@@ -112,11 +111,11 @@ def resend(
     told = ask(namesrv, send, limit_s=None)
     if output is Output.JSON:
         row = {"sent": told.sent_count, "failed": told.failed_count, "dry_run": is_dry, "failures": told.failures}
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        typer.echo(json_text(row))
     else:
         typer.echo(f"{told.sent_count} {'would be sent' if is_dry else 'sent again'}, {told.failed_count} failed")
         for letter_id, why in told.failures.items():
-            typer.echo(f"{letter_id}: {why}", err=True)
+            typer.echo(printable(f"{letter_id}: {why}"), err=True)
     missing = ids and not told.examined_count
     if told.failed_count or missing:
         if missing:
@@ -141,7 +140,7 @@ def export(
         count = 0
         with _writing(file) as lines:
             async for letter in admin.dead_letters(group, wanted):
-                lines.write(json.dumps(as_row(letter), ensure_ascii=False) + "\n")
+                lines.write(json_text(as_row(letter)) + "\n")
                 count += 1
         return count
 

@@ -8,7 +8,7 @@ import typer
 
 from bolide.admin.admin import Admin, ProgressRow
 from bolide.admin.backtracking import Move, Target
-from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.output import Format, Namesrv, Output, ask, look, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment, span, span_ms, time_ms
 from bolide.errors import ClientError
@@ -23,7 +23,7 @@ _LISTED = "`bolide group list` shows those there are"
 @app.command("list")
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """All groups: members, how far behind, what failed."""
-    rows = ask(namesrv, lambda admin: admin.group_rows())
+    rows = look(namesrv, lambda admin: admin.group_rows())
     table = [
         {
             "group": row.group,
@@ -41,7 +41,7 @@ def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
 @app.command("show")
 def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """Who is in a group, and whether they want the same."""
-    rows = ask(namesrv, lambda admin: admin.member_rows(group))
+    rows = look(namesrv, lambda admin: admin.member_rows(group))
     table = [
         {
             "client": row.client_id,
@@ -64,7 +64,7 @@ def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) 
 @app.command()
 def progress(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """How far a group has come in every queue."""
-    rows = ask(namesrv, lambda admin: admin.group_progress(group))
+    rows = look(namesrv, lambda admin: admin.group_progress(group))
     empty = f"group {group} has read nothing yet; `bolide group list` shows the groups there are"
     show(_progress_table(rows), output, empty=empty)
 
@@ -91,7 +91,7 @@ IsDry = Annotated[bool, typer.Option("--dry-run", help="only show what would be 
 @app.command()
 def settings(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """May a group consume, and how is it retried?"""
-    config = ask(namesrv, lambda admin: admin.group_config(group))
+    config = look(namesrv, lambda admin: admin.group_config(group))
     show([_config_row(config)], output, empty="")
 
 

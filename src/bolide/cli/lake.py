@@ -4,7 +4,6 @@ Every command says where it runs (`--master`, this machine by default), shows ho
 what it would do. What Spark is imported for is imported when a command runs.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,14 +16,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bolide.admin.admin import Admin
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, show
+from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, json_text, show
 from bolide.cli.spark import Master, Settings, interruptible
 from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
 from bolide.cli.times import time_ms
 from bolide.errors import ConfigError
-from bolide.model.topics import dead_letter_topic
+from bolide.files import local_path
+from bolide.model.topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from bolide.spark.problems import plain_tasks
 from bolide.spark.session import demand_spark
 
@@ -38,10 +38,19 @@ T = TypeVar("T")
 _ROWS_SHOWN = 50
 app = typer.Typer(help="Work on whole topics and whole stores, on Spark.", no_args_is_help=True)
 
+
+def here(text: str) -> Path:
+    """A path of this machine, as an option takes it."""
+    with plain_errors():
+        return local_path(text)
+
+
 Topics = Annotated[list[str] | None, typer.Argument(help="topics; without any, all of the user's own")]
 Stores = Annotated[
     list[Path] | None,
-    typer.Option("--store", help="read the files of this store directory, without a broker; may be repeated"),
+    typer.Option(
+        "--store", parser=here, help="read the files of this store directory, without a broker; may be repeated"
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
 Since = Annotated[
@@ -92,7 +101,7 @@ def source_of(
             [str(path) for path in stores],
             Wanted(chosen, None, first, EVERYTHING.until_ms if until_ms is None else until_ms),
         )
-    options = cluster_of(namesrv)
+    options = cluster_of(namesrv, topics)
     if from_ms is not None:
         options["startingTimestamp"] = str(from_ms)
     if until_ms is not None:
@@ -103,7 +112,9 @@ def source_of(
 @app.command()
 def export(
     topics: Topics = None,
-    to: Annotated[Path, typer.Option("--to", help="the directory of Parquet files")] = Path("lake"),
+    to: Annotated[
+        Path, typer.Option("--to", parser=here, metavar="DIRECTORY", help="the directory of Parquet files")
+    ] = Path("lake"),
     stores: Stores = None,
     namesrv: Namesrv = None,
     compression: Annotated[str, typer.Option(help="zstd, snappy or none")] = "zstd",
@@ -162,7 +173,7 @@ def audit(
         return
     rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found.findings]
     if output is Output.JSON:
-        typer.echo(json.dumps({"records": found.record_count, "findings": rows}, ensure_ascii=False))
+        typer.echo(json_text({"records": found.record_count, "findings": rows}))
     else:
         show(rows, output, empty="everything fits")
         typer.echo(f"{found.record_count:,} records, {found.queue_count} queues, {len(rows)} findings")
@@ -173,7 +184,7 @@ def audit(
 def rebuild(
     directory: Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
     config: ConfigFile = None,
-    to: Annotated[Path | None, typer.Option("--to", help="write there instead of into the store")] = None,
+    to: Annotated[Path | None, typer.Option("--to", parser=here, help="write there instead of into the store")] = None,
     dry_run: DryRun = False,
     master: Master = None,
     settings: Settings = None,
@@ -193,7 +204,10 @@ def rebuild(
         typer.echo(f"{done.entry_count:,} entries in {len(done.queues)} queues and {keys} {verb}")
 
 
-Lake = Annotated[Path | None, typer.Option("--lake", help="a directory that bolide lake export has filled")]
+Lake = Annotated[
+    Path | None,
+    typer.Option("--lake", parser=here, metavar="DIRECTORY", help="a directory that bolide lake export has filled"),
+]
 
 
 def where_of(
@@ -213,14 +227,23 @@ def where_of(
     return Where(
         stores=[str(path) for path in stores or []],
         lake=lake,
-        cluster={} if stores or lake else cluster_of(namesrv),
+        cluster={} if stores or lake else cluster_of(namesrv, topics),
         topics=topics or [],
         from_ms=moment_ms(since, "--since"),
         until_ms=moment_ms(until, "--until"),
     )
 
 
-def cluster_of(namesrv: str | None) -> dict[str, str]:
+def cluster_of(namesrv: str | None, topics: list[str] | None = None) -> dict[str, str]:
+    """The options by which Spark reaches a cluster that answers and has these topics."""
+
+    async def demand(admin: Admin) -> None:
+        await admin.master_addresses()
+        for topic in topics or []:
+            if not topic.startswith(DEAD_LETTER_PREFIX):  # that one comes with the first dead letter
+                await admin.route(topic)
+
+    ask(namesrv, demand)
     return {"bolide.bootstrap.servers": namesrv or DEFAULT_NAMESRV}
 
 
@@ -298,7 +321,7 @@ def stats(
     if html is not None:
         html.write_text(page_of(found, "Bolide: what went through"), "utf-8")
     if output is Output.JSON:
-        typer.echo(json.dumps(asdict(found), ensure_ascii=False))
+        typer.echo(json_text(asdict(found)))
         return
     for name, rows in asdict(found).items():
         if rows and name != "minutes":

@@ -1,7 +1,6 @@
 """`bolide send`, `consume`, `tail` and `run`: messages from and to the shell."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -12,7 +11,7 @@ import typer
 
 from bolide import Consumer, MessageQueue, Producer, Receipt, Received, Sql, StartFrom
 from bolide.aio import PullConsumer
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output
+from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, json_text, printable
 from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.times import span_ms, time_ms
 from bolide.client.options import When
@@ -61,7 +60,7 @@ def send(
                 "status": receipt.status.name,
                 "recall_handle": receipt.recall_handle,
             }
-            typer.echo(json.dumps(row) if output is Output.JSON else _receipt_line(receipt))
+            typer.echo(json_text(row) if output is Output.JSON else _receipt_line(receipt))
         if not count:
             fail("nothing to send: standard input was empty")
 
@@ -91,7 +90,7 @@ def recall(
     """Take a timed message back before it is delivered."""
     with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
         message_id = producer.recall(handle)
-        typer.echo(json.dumps({"id": message_id}) if output is Output.JSON else f"{message_id} is recalled")
+        typer.echo(json_text({"id": message_id}) if output is Output.JSON else f"{message_id} is recalled")
 
 
 def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
@@ -109,22 +108,43 @@ def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
 
 def consume(
     topic: Annotated[str, typer.Argument(help="which topic")],
-    group: Annotated[str, typer.Option(help="the consumer group, which remembers how far it has come")] = "bolide-cli",
+    group: Annotated[
+        str | None, typer.Option(help="read as a member of this group, which remembers how far it has come")
+    ] = None,
     expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
     sql: SqlText = None,
     from_beginning: Annotated[
-        bool, typer.Option(help="a group that is new here begins with the oldest message")
+        bool, typer.Option(help="begin with the oldest message; a group that has read before goes on where it was")
     ] = False,
     max_messages: Annotated[int | None, typer.Option(help="stop after so many")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Print messages as they come, as a member of a group."""
+    """Print messages as they come, alone or in a group."""
+    if group is None:
+        with plain_errors():
+            wanted = _wanted(expression, sql)
+            reading = _follow(topic, wanted, max_messages, namesrv or DEFAULT_NAMESRV, output, is_whole=from_beginning)
+            asyncio.run(reading)
+        return
     start = StartFrom.oldest() if from_beginning else StartFrom.newest()
+    if from_beginning:
+        _say_where(namesrv, group, topic)
     with plain_errors():
         topics = {topic: _wanted(expression, sql)}
         consumer = Consumer(group, topics, namesrv or DEFAULT_NAMESRV, start_from=start)
     _print_all(consumer, max_messages, output)
+
+
+def _say_where(namesrv: str | None, group: str, topic: str) -> None:
+    """A group begins once; who asks for the beginning again would wait in silence."""
+    rows = ask(namesrv, lambda admin: admin.group_progress(group))
+    if any(row.queue.topic == topic for row in rows):
+        typer.echo(
+            f"group {group} has read {topic} before and goes on where it was; "
+            f"`bolide group reset {group} --topic {topic} --to earliest` has it begin again",
+            err=True,
+        )
 
 
 def _wanted(tags: str, sql: str | None) -> str | Sql:
@@ -145,10 +165,14 @@ def tail(
 ) -> None:
     """Print what is sent from now on, without a group."""
     with plain_errors():
-        asyncio.run(_tail(topic, _wanted(expression, sql), max_messages, namesrv or DEFAULT_NAMESRV, output))
+        wanted = _wanted(expression, sql)
+        asyncio.run(_follow(topic, wanted, max_messages, namesrv or DEFAULT_NAMESRV, output, is_whole=False))
 
 
-async def _tail(topic: str, expression: str | Sql, count_max: int | None, namesrv: str, output: Output) -> None:
+async def _follow(
+    topic: str, expression: str | Sql, count_max: int | None, namesrv: str, output: Output, *, is_whole: bool
+) -> None:
+    """Read every queue without a group: from its first message, or from now on."""
     left = count_max if count_max is not None else -1
 
     async def follow(consumer: PullConsumer, queue: MessageQueue, offset: int, done: asyncio.Event) -> None:
@@ -159,14 +183,17 @@ async def _tail(topic: str, expression: str | Sql, count_max: int | None, namesr
             for message in pulled.messages[: left if left >= 0 else None]:
                 left -= 1
                 _print(message, output)
+                if not left:
+                    break
         done.set()
 
     async with PullConsumer("bolide-tail", namesrv) as consumer, asyncio.TaskGroup() as queues:
         done = asyncio.Event()
-        ends = {queue: await consumer.max_offset(queue) for queue in await consumer.queues(topic)}
+        find = consumer.min_offset if is_whole else consumer.max_offset
+        starts = {queue: await find(queue) for queue in await consumer.queues(topic)}
         tasks = [
             queues.create_task(follow(consumer, queue, offset, done), name=f"tail.{queue.queue_id}")
-            for queue, offset in ends.items()
+            for queue, offset in starts.items()
         ]
         await done.wait()
         for task in tasks:
@@ -188,7 +215,7 @@ def _print_messages(messages: Iterable[Received], count_max: int | None, output:
 
 
 def _print(message: Received, output: Output) -> None:
-    typer.echo(json.dumps(_row(message), ensure_ascii=False) if output is Output.JSON else _line(message))
+    typer.echo(json_text(_row(message)) if output is Output.JSON else _line(message))
 
 
 def _row(message: Received) -> dict[str, Any]:
@@ -212,7 +239,8 @@ def _line(message: Received) -> str:
     body = message.body[:_SHOWN_SIZE].decode("utf-8", "backslashreplace")
     more = f" … {len(message.body)} bytes" if len(message.body) > _SHOWN_SIZE else ""
     tags = f" [{message.tags}]" if message.tags else ""
-    return f"{message.queue.broker_name}:{message.queue.queue_id}@{message.queue_offset}{tags} {body}{more}"
+    line = f"{message.queue.broker_name}:{message.queue.queue_id}@{message.queue_offset}{tags} {body}{more}"
+    return printable(line)
 
 
 def run(

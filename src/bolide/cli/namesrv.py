@@ -79,8 +79,8 @@ def _greet(server: "Server", address: str) -> None:
 
     sys.stdout.write(
         f"Bolide {__version__} name server listens on {', '.join(server.addresses)} ({kernel.NAME} kernel)\n"
-        f"  start a broker    mqbroker -n {address}\n"
-        f"  look around       mqadmin clusterList -n {address}\n"
+        f"  start a broker    bolide broker -n {address}\n"
+        f"  look around       bolide cluster -n {address}\n"
         "  stop              Ctrl-C\n"
     )
     sys.stdout.flush()

@@ -4,7 +4,6 @@
 Nothing here writes.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from bolide.cli.output import Format, Output, show
+from bolide.cli.output import Format, Output, json_text, show
 from bolide.cli.start import fail, plain_errors, read_file
 from bolide.cli.times import moment
 from bolide.model.message import StoredMessage
@@ -141,4 +140,4 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, ensure_ascii=False))
+    typer.echo(json_text(document))

@@ -1,6 +1,5 @@
 """`bolide trace`: the way of a message, as those who sent and consumed it told."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from bolide.admin.admin import Admin
 from bolide.admin.traces import MessageTrace
-from bolide.cli.output import Format, Namesrv, Output, ask, show
+from bolide.cli.output import Format, Namesrv, Output, ask, json_text, printable, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment
 from bolide.model.topics import TRACE_TOPIC
@@ -31,7 +30,7 @@ def trace(
 
     found = ask(namesrv, look)
     if output is Output.JSON:
-        typer.echo(json.dumps([asdict(each) for each in found], ensure_ascii=False))
+        typer.echo(json_text([asdict(each) for each in found]))
         return
     if not found:
         fail(
@@ -53,10 +52,10 @@ def _show(trace: MessageTrace) -> None:
         "kind": trace.kind if trace.kind != "normal" else None,
         "offset id": trace.offset_id,
     }
-    typer.echo(f"message {trace.message_id}")
+    typer.echo(f"message {printable(trace.message_id)}")
     for name, value in facts.items():
         if value:
-            typer.echo(f"  {name:<10}{value}")
+            typer.echo(f"  {name:<10}{printable(value)}")
     begun_ms = trace.steps[0].at_ms
     rows = [
         {

@@ -13,6 +13,7 @@ from bolide.namesrv.routes import RouteTables
 
 NAMES_MAX = 64
 TOPICS_MAX = 200_000
+TOLD_FOR_MS = 3_600_000
 _SHOWN_NAMES_MAX = 3
 _SHOWN_TOPIC_LENGTH_MAX = 255
 
@@ -50,6 +51,14 @@ class Departures:
     def latest(self) -> Departure | None:
         return next(reversed(self._by_name.values()), None)
 
+    def told(self, now_ms: int) -> list[tuple[str, str, str]]:
+        """Who left within the last hour: name, address, and how. A broker that is gone for good is no news."""
+        return [
+            (departure.name, departure.address, f"{departure.cause} {_ago_s(departure, now_ms)} s ago")
+            for departure in self._by_name.values()
+            if now_ms - departure.at_ms < TOLD_FOR_MS
+        ]
+
 
 def explain(topic: str, tables: RouteTables, departures: Departures, here: str, now_ms: int) -> str:
     """The remark for a topic without a route; `here` is the address by which the asker reached us."""
@@ -64,33 +73,37 @@ def _cause(topic: str, shown: str, tables: RouteTables, departures: Departures, 
     if not tables.brokers:
         latest = departures.latest()
         if latest is None:
-            return f"no broker is registered with this name server; start one with: mqbroker -n {here}"
+            return f"no broker is registered with this name server; start one with: bolide broker -n {here}"
         farewell = _farewell(latest, "", now_ms)
         return f"no broker is registered with this name server any more; {farewell}; {_revival(latest, here)}"
     return _absence(topic, shown, tables, here)
 
 
 def _farewell(departure: Departure, what: str, now_ms: int) -> str:
-    ago_s = max(0, now_ms - departure.at_ms + (departure.silent_ms if departure.cause is Cause.EXPIRED else 0)) // 1000
+    ago_s = _ago_s(departure, now_ms)
     return f"broker {departure.name!r} ({departure.address}), {what}{departure.cause} {ago_s} s ago"
+
+
+def _ago_s(departure: Departure, now_ms: int) -> int:
+    silent_ms = departure.silent_ms if departure.cause is Cause.EXPIRED else 0
+    return max(0, now_ms - departure.at_ms + silent_ms) // 1000
 
 
 def _revival(departure: Departure, here: str) -> str:
     if departure.cause is Cause.EXPIRED:
-        return f"see whether it still runs and reaches {here}, or start it again with: mqbroker -n {here}"
-    return f"start it again with: mqbroker -n {here}"
+        return f"see whether it still runs and reaches {here}, or start it again with: bolide broker -n {here}"
+    return f"start it again with: bolide broker -n {here}"
 
 
 def _absence(topic: str, shown: str, tables: RouteTables, here: str) -> str:
-    clusters = list(tables.clusters)
-    known = f"{_listed(clusters, 'cluster')}, {_listed(list(tables.brokers), 'broker')}"
+    known = f"{_listed(list(tables.clusters), 'cluster')}, {_listed(list(tables.brokers), 'broker')}"
     if topic == AUTO_CREATE_TOPIC:
-        create = f"mqadmin updateTopic -n {here} -t TOPIC -c {shlex.quote(clusters[0])}"
+        create = f"bolide topic create TOPIC -n {here}"
         return (
             f"no registered broker ({known}) creates topics by itself; set autoCreateTopicEnable=true there, "
             f"or create each topic with: {create}"
         )
-    create = f"mqadmin updateTopic -n {here} -t {shlex.quote(shown)} -c {shlex.quote(clusters[0])}"
+    create = f"bolide topic create {shlex.quote(shown)} -n {here}"
     return (
         f"no registered broker has it ({known}); create it with: {create}; "
         "a broker with autoCreateTopicEnable=true creates it when the first message is sent"

@@ -21,7 +21,7 @@ from bolide.protocol.bodies.routes import BrokerMembersAnswer, TopicList
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.registration import GetBrokerMembersRequest
-from bolide.protocol.headers.routes import GetRouteRequest, GetTopicsByClusterRequest
+from bolide.protocol.headers.routes import DEPARTED_FIELD, GetRouteRequest, GetTopicsByClusterRequest
 from bolide.remoting.session import Request
 
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read integer keys in quotes
@@ -107,7 +107,10 @@ class Lookups:
         clusters = views.clusters(self._tables)
         near = self._near(request)
         body = (near.clusters(clusters) if near is not None else clusters).encode()
-        return request.command.answer(ResponseCode.SUCCESS, body=body)
+        departed = self._departures.told(int(self._clock.monotonic_s() * 1000))
+        # Lists made from the brokers that are there look complete; Java's tools pass over a field they do not know.
+        fields = {DEPARTED_FIELD: msgspec.json.encode(departed).decode()} if departed else {}
+        return request.command.answer(ResponseCode.SUCCESS, fields=fields, body=body)
 
     def members(self, request: Request) -> Command:
         """901: who shares a broker name."""

@@ -2,6 +2,9 @@
 
 from bolide.protocol.headers.header import Header, Int32, RequestHeader, header, wire
 
+# Beside the list of brokers, in an answer of ours: those that left lately, as JSON lists of name, address and how.
+DEPARTED_FIELD = "bolideDeparted"
+
 
 @header
 class GetRouteRequest(RequestHeader):

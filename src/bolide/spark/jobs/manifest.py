@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bolide.errors import ConfigError, StoreError
-from bolide.files import read_whole, write_whole
+from bolide.files import local_path, read_whole, write_whole
 
 _OWN = "_bolide"
 # 1 kept a position for each choice of topics, so that another choice exported the same messages again.
@@ -26,8 +26,8 @@ class Lake:
     """A directory of Parquet files by topic and date, with its manifest."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self._own = root / _OWN
+        self.root = local_path(root)
+        self._own = self.root / _OWN
         self.staging = self._own / "staging"
 
     @contextmanager
@@ -88,7 +88,7 @@ def move(source: Path, target: Path) -> None:
 
 def demand_lake(root: Path) -> Lake:
     """A lake that is there; ConfigError where the directory is none."""
-    if not (root / _OWN / "manifest.json").exists():
+    if not (local_path(root) / _OWN / "manifest.json").exists():
         raise ConfigError("lake", str(root), "is no directory that bolide lake export has filled")
     return Lake(root)
 

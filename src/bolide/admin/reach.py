@@ -1,0 +1,124 @@
+"""Asking the brokers of a cluster, and knowing which of them did not answer.
+
+A list that leaves a broker out looks like a list of everything: a backlog seems to shrink while its broker is down. So
+an operation that a broker does not answer fails, unless the administrator was opened for partial answers; then the
+broker is noted in `silent`, and whoever shows the answer says so. Brokers that left are noted too, as far as the name
+server remembers them: ours tells it beside the list of brokers, Apache's does not.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+import msgspec
+
+from bolide.client.instance import Instance
+from bolide.client.routes import MASTER_ID
+from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.protocol.bodies import Clusters
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.routes import DEPARTED_FIELD
+
+NO_ANSWER = (ConnectError, ConnectionLost, RequestTimeout)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SilentBroker:
+    """A broker whose part of an answer is missing, and why."""
+
+    name: str
+    address: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"broker {self.name} ({self.address}) {self.why}"
+
+
+class Reach:
+    """The part of an administrator that asks."""
+
+    _instance: Instance | None
+    _timeout_s: float
+    _is_partial: bool
+
+    def __init__(self) -> None:
+        self.silent: dict[str, SilentBroker] = {}
+
+    async def clusters(self) -> Clusters:
+        """All brokers by cluster, as the name server knows them."""
+        answer = await self._namesrv(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        for departed in _departed(answer.fields.get(DEPARTED_FIELD)):
+            self.silent.setdefault(departed.name, departed)
+        return Clusters.decode(answer.body)
+
+    async def _masters_by_name(self, cluster: str | None = None) -> dict[str, str]:
+        known = await self.clusters()
+        found = {
+            data.broker_name: data.broker_addrs[MASTER_ID]
+            for data in known.broker_addr_table.values()
+            if MASTER_ID in data.broker_addrs and cluster in (None, data.cluster)
+        }
+        if not found:
+            where = (
+                f"cluster {cluster}" if cluster else f"the name servers {', '.join(self._opened().namesrv.addresses)}"
+            )
+            left = "".join(f"; {broker}" for broker in self.silent.values())
+            raise ClientError(f"{where} has no broker{left}; `bolide up` or `bolide broker -n ...` starts one")
+        return found
+
+    async def _masters(self, cluster: str | None = None) -> list[str]:
+        return list((await self._masters_by_name(cluster)).values())
+
+    async def master_addresses(self) -> list[str]:
+        """Where the masters are; that there is none is an error."""
+        return await self._masters()
+
+    async def _from_masters(self, command: Command) -> list[Command]:
+        """The answers of all masters, or of those that answer."""
+        return await self._from_each(await self._masters_by_name(), command)
+
+    async def _from_each(self, addresses: dict[str, str], command: Command) -> list[Command]:
+        """The answers of some brokers, given by name; if none answers, that is an error."""
+        asked = (self._noting(name, address, self._ask(address, command)) for name, address in addresses.items())
+        answers = [answer for answer in await asyncio.gather(*asked) if answer is not None]
+        if addresses and not answers:
+            raise ConnectError("; ".join(str(self.silent[name]) for name in addresses))
+        return answers
+
+    async def _noting(self, name: str, address: str, asking: Awaitable[Command]) -> Command | None:
+        """A broker's answer; none from one that is silent, where others may answer without it."""
+        try:
+            return await asking
+        except NO_ANSWER as problem:
+            if not self._is_partial:
+                raise
+            self.silent[name] = SilentBroker(name, address, f"does not answer: {problem}")
+            return None
+
+    async def _namesrv(self, command: Command) -> Command:
+        answer = await self._opened().namesrv.ask(command)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClientError(answer.remark or f"the name server answered code {answer.code}", answer.code)
+        return answer
+
+    async def _ask(self, address: str, command: Command) -> Command:
+        return await self._opened().ask(address, command, self._timeout_s)
+
+    def _opened(self) -> Instance:
+        if self._instance is None:
+            raise ClientError("the administrator is not open: use it inside its `async with` block, or call start()")
+        return self._instance
+
+
+def _departed(text: str | None) -> list[SilentBroker]:
+    if text is None:
+        return []
+    try:
+        rows = msgspec.json.decode(text, type=list[tuple[str, str, str]])
+    except msgspec.DecodeError as problem:
+        log.debug("departed brokers not understood problem=%s", problem)
+        return []
+    return [SilentBroker(*row) for row in rows]

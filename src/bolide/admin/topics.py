@@ -1,0 +1,191 @@
+"""Topics: which there are, what is in them; making, changing and deleting them.
+
+Making and changing are two operations: who wants a topic with eight queues and finds one with four has met somebody
+else's, and a change of its queues hides messages or moves shards.
+"""
+
+from dataclasses import dataclass
+
+from bolide.admin.reach import Reach
+from bolide.errors import ClientError
+from bolide.model.names import topic_problem
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
+from bolide.protocol.bodies import TopicList, TopicRoute, TopicStats
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
+from bolide.protocol.headers.topics import DeleteTopicRequest, GetTopicStatsRequest, UpdateTopicRequest
+
+READ_WRITE = 6
+_SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
+_OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueueRow:
+    """One queue of a topic: what it holds."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_ms: int
+
+    @property
+    def message_count(self) -> int:
+        return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """How a topic is laid out on a broker: queues to write to and to read from, and what may be done."""
+
+    write_queue_count: int = 8
+    read_queue_count: int = 8
+    permission: int = READ_WRITE
+
+    def __str__(self) -> str:
+        if self.write_queue_count == self.read_queue_count:
+            queues = f"{self.write_queue_count} queue{'s' if self.write_queue_count != 1 else ''}"
+        else:
+            queues = f"{self.write_queue_count} queues to write and {self.read_queue_count} to read"
+        closed = {0: ", closed", 2: ", write only", 4: ", read only"}
+        return queues + closed.get(self.permission & READ_WRITE, "")
+
+
+class TopicCalls(Reach):
+    """The administrator's operations on topics."""
+
+    async def topics(self, *, with_system: bool = False) -> list[str]:
+        """The names of all topics; without those that RocketMQ keeps for itself, unless asked for."""
+        answer = await self._namesrv(Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        names = sorted(TopicList.decode(answer.body).topic_list)
+        if with_system:
+            return names
+        known = await self.clusters()
+        own = {*known.cluster_addr_table, *known.broker_addr_table}
+        own |= {f"{cluster}_REPLY_TOPIC" for cluster in known.cluster_addr_table}
+        hidden = (*_OF_GROUPS, _SYSTEM_PREFIX)
+        return [name for name in names if not is_system_topic(name) and name not in own and not name.startswith(hidden)]
+
+    async def topic_shapes(self, topic: str) -> dict[str, TopicShape]:
+        """How a topic is laid out, by the name of the broker; nothing if no broker that is known has it."""
+        route = await self._opened().namesrv.route(topic)
+        return {
+            data.broker_name: TopicShape(data.write_queue_nums, data.read_queue_nums, data.perm)
+            for data in (route.queue_datas if route is not None else ())
+        }
+
+    async def create_topic(
+        self,
+        topic: str,
+        queue_count: int = 8,
+        *,
+        read_queue_count: int | None = None,
+        permission: int = READ_WRITE,
+        cluster: str | None = None,
+    ) -> list[str]:
+        """Create a topic on every master of a cluster (of all, if none is named); returns their addresses.
+
+        One that is there already is left as it is: with the same queues that is well, with others it is an error.
+        """
+        if problem := topic_problem(topic):
+            raise ClientError(problem)
+        if topic.startswith(_OF_GROUPS):
+            raise ClientError(f"topic {topic} belongs to a group, and brokers make it when the group needs it")
+        wanted = TopicShape(queue_count, read_queue_count if read_queue_count is not None else queue_count, permission)
+        masters = await self._masters_by_name(cluster)
+        there = {name: shape for name, shape in (await self.topic_shapes(topic)).items() if name in masters}
+        others = {name: shape for name, shape in there.items() if shape != wanted}
+        if others:
+            found = ", ".join(f"{shape} on {name}" for name, shape in others.items())
+            remark = f"topic {topic} exists with {found}; nothing was changed: `bolide topic set {topic}` changes it"
+            raise ClientError(f"{remark}, set_topic from Python")
+        await self._shape(topic, wanted, [address for name, address in masters.items() if name not in there])
+        return list(masters.values())
+
+    async def set_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int | None = None,
+        read_queue_count: int | None = None,
+        permission: int | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicShape]:
+        """Change a topic on the brokers that have it; what is not given stays. Returns how it is now, by broker.
+
+        Fewer queues hide what lies in those that go, and another number moves shards to other queues.
+        """
+        masters = await self._masters_by_name(cluster)
+        there = {name: shape for name, shape in (await self.topic_shapes(topic)).items() if name in masters}
+        if not there:
+            raise ClientError(await self._why_absent(topic), ResponseCode.TOPIC_NOT_EXIST)
+        now: dict[str, TopicShape] = {}
+        for name, shape in there.items():
+            write_count = queue_count if queue_count is not None else shape.write_queue_count
+            # Queues are read and written alike unless somebody says otherwise.
+            read_count = read_queue_count if read_queue_count is not None else queue_count
+            now[name] = TopicShape(
+                write_count,
+                read_count if read_count is not None else shape.read_queue_count,
+                permission if permission is not None else shape.permission,
+            )
+            await self._shape(topic, now[name], [masters[name]])
+        return now
+
+    async def _shape(self, topic: str, shape: TopicShape, addresses: list[str]) -> None:
+        header = UpdateTopicRequest(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_count=shape.read_queue_count,
+            write_queue_count=shape.write_queue_count,
+            permission=shape.permission,
+            filter_type="SINGLE_TAG",
+            sys_flag=0,
+            is_ordered=False,
+        )
+        for address in addresses:
+            await self._ask(address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=header.encode()))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic on every broker that has it, and then at the name servers."""
+        route = await self.route(topic)
+        header = DeleteTopicRequest(topic=topic)
+        for data in route.broker_datas:
+            for address in data.broker_addrs.values():
+                await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_BROKER, fields=header.encode()))
+        fields = DeleteTopicInNamesrvRequest(topic=topic).encode()
+        for address in self._opened().namesrv.addresses:
+            await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields=fields))
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic is."""
+        found = await self._opened().namesrv.route(topic)
+        if found is None:
+            raise ClientError(await self._why_absent(topic), ResponseCode.TOPIC_NOT_EXIST)
+        return found
+
+    async def _why_absent(self, topic: str) -> str:
+        """A broker that is down may have it, and then it does exist."""
+        await self.clusters()
+        if self.silent:
+            left = "; ".join(map(str, self.silent.values()))
+            return f"topic {topic} is on no broker that runs: {left}; start it again, or `bolide topic create {topic}`"
+        return f"topic {topic} does not exist; `bolide topic list` shows those that do"
+
+    async def topic_queues(self, topic: str) -> list[TopicQueueRow]:
+        """Every queue of a topic with what it holds."""
+        route = await self.route(topic)
+        addresses = {data.broker_name: data.broker_addrs[min(data.broker_addrs)] for data in route.broker_datas}
+        command = Command(RequestCode.GET_TOPIC_STATS_INFO, fields=GetTopicStatsRequest(topic=topic).encode())
+        rows = [
+            TopicQueueRow(queue, span.min_offset, span.max_offset, span.last_update_timestamp)
+            for answer in await self._from_each(addresses, command)
+            for queue, span in TopicStats.decode(answer.body).offset_table.items()
+        ]
+        await self.clusters()  # and who had a part of it and left
+        return sorted(rows, key=lambda row: row.queue)
+
+    async def _spans(self, topic: str) -> list[tuple[int, int, int]]:
+        return [(row.min_offset, row.max_offset, row.last_update_ms) for row in await self.topic_queues(topic)]
