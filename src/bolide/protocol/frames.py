@@ -63,8 +63,16 @@ def stranger(head: bytes) -> str | None:
 class FrameReader:
     """Collects the bytes of one stream and cuts the whole frames out of them."""
 
-    __slots__ = ("_frame_size_max", "_header_size_max", "_held_size", "_read_size", "_spare", "_used_size", "_view")
-    __slots__ += ("problem",)
+    __slots__ = (
+        "_frame_size_max",
+        "_header_size_max",
+        "_held_size",
+        "_read_size",
+        "_spare",
+        "_used_size",
+        "_view",
+        "problem",
+    )
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class Mishaps:
             self.note(task, what(), problem)
 
     def tell_all(self, task: str, hearers: Iterable[Callable[[T], object]], news: T) -> None:
-        """Have each hear the news, whatever that does to another of them. On the way of every message, so it is plain."""
+        """Have each hear the news, whatever that does to another of them. Every message passes here, so it is plain."""
         for hear in hearers:
             try:
                 hear(news)
