@@ -163,8 +163,9 @@ async def test_hooks_see_every_attempt_and_what_they_raise_changes_nothing() -> 
         await rocket.brokers[0].kill()
         with pytest.raises(BolideError):
             await producer.send("T", b"x", timeout_s=2)
-        assert seen[2:4] == ["before", "failed"]
-        assert len(seen) == 8  # three attempts
+        attempt_count = len(seen) // 2 - 1  # as many as the time allows: nothing has left us
+        assert attempt_count >= 2
+        assert seen[2:] == ["before", "failed"] * attempt_count
 
 
 @pytest.mark.feature("F120")
@@ -311,6 +312,6 @@ async def test_a_connection_that_cannot_be_made_costs_one_time_limit_for_all_att
         await producer.queues("T")
         await rocket.brokers[0].kill()
         began_s = asyncio.get_running_loop().time()
-        with pytest.raises(ConnectError, match="broker broker-0 cannot be reached"):
+        with pytest.raises(ConnectError, match="broker broker-0 was reached before and is not there now"):
             await producer.send("T", b"x", keys="k")
         assert asyncio.get_running_loop().time() - began_s <= 3.1

@@ -216,7 +216,7 @@ class DirectSends:
             if isinstance(answer, Command):
                 return Attempt(receipt_of(answer, chosen, unique_id))
         except ClientError as failure:
-            if shard is not None or queue is not None or not core.is_tried_again(failure):
+            if not core.is_tried_again(failure, is_bound=shard is not None or queue is not None):
                 raise
             return Attempt(None, message_of(topic, item, unique_id), chosen.broker_name)
         _, queue_id, queue_offset, offset_id = answer
@@ -273,7 +273,7 @@ class DirectSends:
             receipt = receipt_of(answer, chosen, message.unique_id or "")
         except ClientError as failure:
             core.note(chosen, begun_s, failure)
-            if shard is not None or queue is not None or not core.is_tried_again(failure):
+            if not core.is_tried_again(failure, is_bound=shard is not None or queue is not None):
                 raise
             return Attempt(None, message, chosen.broker_name)
         core.note(chosen, begun_s, None)

@@ -18,6 +18,7 @@ _RETRIED_CODES = frozenset(
         BROKER_NOT_IN_ROUTE,
     )
 )
+_BUSY_CODES = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, GO_AWAY))
 _NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
 
 
@@ -29,3 +30,8 @@ def is_worth_another(failure: ClientError) -> bool:
 def is_network(failure: ClientError | None) -> bool:
     """Whether the broker was not reached, or did not answer."""
     return isinstance(failure, _NETWORK)
+
+
+def is_busy(failure: ClientError) -> bool:
+    """Whether the same broker may take it in a moment."""
+    return failure.code in _BUSY_CODES

@@ -9,15 +9,18 @@ With `linger_ms` the messages of a topic wait for each other, so long at most, a
 KiB. A batch lies in one queue, in the order its messages were given.
 
 The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; who brings more waits (`room`). A message
-that may be tried elsewhere after a failure goes back to the producer (`LongWay`), with the time it has left.
+that has another attempt goes back to the producer (`LongWay`), with the time it has left; those that must lie in one
+queue do so in their order (`detours.py`).
 """
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from bolide import kernel
+from bolide.client.detours import Again, Detours
 from bolide.client.instance import Instance
+from bolide.client.longway import LongWay
 from bolide.client.outgoing import SEND_TAIL, SHORT_SIZE_MAX, SendRules, batch_fields, message_of, send_head
 from bolide.client.receipt import Receipt, receipt_of, receipts_of
 from bolide.client.routes import MASTER_ID, Route
@@ -38,33 +41,6 @@ HELD_COUNT_MAX = 8192
 BATCH_COUNT_MAX = 64
 BATCH_SIZE_MAX = 32 * 1024
 _SWEEPS = 8  # within one time limit: a late answer is noticed an eighth of it too late
-
-
-class LongWay(Protocol):
-    """Who sends any message: the producer."""
-
-    def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue: ...
-
-    def is_tried_again(self, failure: ClientError) -> bool: ...
-
-    async def send_prepared(
-        self,
-        message: Message,
-        *,
-        shard: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        last_broker: str | None = None,
-    ) -> Receipt: ...
-
-    async def send_together(
-        self,
-        prepared: Sequence[Message],
-        shard: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        last_broker: str | None = None,
-    ) -> list[Receipt]: ...
 
 
 class Run:
@@ -98,7 +74,7 @@ class Run:
         self.items: list[Item] = []
         self.futures: list[asyncio.Future[Receipt]] = []
         self.queues: list[MessageQueue] = []  # of a batch: one
-        self.bound: set[int] = set()  # those that must lie in their queue: one attempt, as in Java
+        self.bound: set[int] = set()  # those that must lie in their queue
         self.ids: list[str] = []
         self.first = 0
         self.timeout_s = self.deadline_s = 0.0
@@ -293,6 +269,7 @@ class Gathering:
         self._clock = clock
         self._guests = guests
         self._long_way = long_way
+        self._detours = Detours(guests)
         self._timeout_s = timeout_s
         self._targets: dict[str, _Target] = {}
         self._loop = asyncio.get_running_loop()
@@ -386,7 +363,7 @@ class Gathering:
         """Write a run to its broker, or have it sent the long way where there is no connection."""
         run.ids = self._ids.many(len(run.items))
         session = self._instance.client.session_at_hand(address) if address else None
-        if session is None:
+        if session is None or (self._detours and run.bound and not self._detours.isdisjoint(run.queues)):
             self._give_back(run, range(len(run.items)), None, self._timeout_s)
             return
         outbox = session.asked.posted
@@ -415,9 +392,10 @@ class Gathering:
                 self._empty.set()
 
     def fail(self, run: Run, indexes: Sequence[int], problem: ClientError) -> None:
-        """Tell of a failure, or have the long way try again: another broker may take what this one did not."""
+        """Tell of a failure, or have the long way try again: it may be another time, or another broker's turn."""
         left_s = run.deadline_s - self._loop.time()
-        if left_s > 0 and self._long_way.is_tried_again(problem) and not run.bound.issuperset(indexes):
+        is_bound = indexes[0] in run.bound
+        if left_s > 0 and self._long_way.is_tried_again(problem, is_bound=is_bound):
             self._give_back(run, indexes, run.broker_name, left_s)
             return
         for index in indexes:
@@ -426,15 +404,16 @@ class Gathering:
         self.release(len(indexes))
 
     def _give_back(self, run: Run, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
-        """Send the long way what the short one could not; only what never left may still be bound to its queue."""
-        messages = [message_of(run.topic, run.items[index], run.ids[index]) for index in indexes]
-        queue = run.queues[indexes[0]] if indexes[0] in run.bound else None
-        if run.is_batch:
-            sending = self._long_way.send_together(messages, None, queue, left_s, last_broker)
-        else:
-            sending = self._send_alone(messages[0], None, queue, left_s, last_broker)
-        futures = [run.futures[index] for index in indexes]
-        self._guests.invite(self._finish(futures, sending, len(futures)), name="producer.again")
+        """Send the long way what the short one could not."""
+        deadline_s = self._loop.time() + left_s
+        for part in (indexes,) if run.is_batch else [(index,) for index in indexes]:
+            queue = run.queues[part[0]] if part[0] in run.bound else None
+            messages = [message_of(run.topic, run.items[index], run.ids[index]) for index in part]
+            again = Again(self, messages, [run.futures[index] for index in part], queue, last_broker, deadline_s)
+            if queue is not None:
+                self._detours.add(queue, again)
+            else:
+                self._guests.invite(again.go(), name="producer.again")
 
     def send_aside(self, message: Message, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt]:
         """Send any message the long way, in a task of its own; a long one counts as many short ones."""
@@ -442,7 +421,7 @@ class Gathering:
         self.held_count += weight
         future: asyncio.Future[Receipt] = self._loop.create_future()
         sending = self._send_alone(message, shard, queue, self._timeout_s, None)
-        self._guests.invite(self._finish([future], sending, weight), name="producer.submit")
+        self._guests.invite(self.finish([future], sending, weight), name="producer.submit")
         return future
 
     async def _send_alone(
@@ -453,14 +432,24 @@ class Gathering:
         timeout_s: float,
         last_broker: str | None,
     ) -> list[Receipt]:
-        sending = self._long_way.send_prepared(
-            message, shard=shard, queue=queue, timeout_s=timeout_s, last_broker=last_broker
-        )
-        return [await sending]
+        way = self._long_way
+        return [
+            await way.send_prepared(message, shard=shard, queue=queue, timeout_s=timeout_s, last_broker=last_broker)
+        ]
 
-    async def _finish(
+    def send_again(
+        self, messages: Sequence[Message], queue: MessageQueue | None, last_broker: str | None, deadline_s: float
+    ) -> Coroutine[Any, Any, list[Receipt]]:
+        """Send one message or one batch the long way."""
+        left_s = max(deadline_s - self._loop.time(), 0.001)
+        if len(messages) > 1:
+            return self._long_way.send_together(messages, None, queue, left_s, last_broker)
+        return self._send_alone(messages[0], None, queue, left_s, last_broker)
+
+    async def finish(
         self, futures: Sequence[asyncio.Future[Receipt]], sending: Coroutine[Any, Any, list[Receipt]], weight: int
     ) -> None:
+        """Settle futures with what becomes of them."""
         try:
             receipts = await sending
         except BolideError as problem:
@@ -473,9 +462,13 @@ class Gathering:
                     future.set_result(receipt)
         finally:
             sending.close()
-            for future in futures:
-                future.cancel()  # none is left without an answer, whatever happened
-            self.release(weight)
+            self.drop(futures, weight)
+
+    def drop(self, futures: Sequence[asyncio.Future[Receipt]], weight: int) -> None:
+        """None is left without an answer, whatever happened."""
+        for future in futures:
+            future.cancel()
+        self.release(weight)
 
 
 def _queue_of(queue: MessageQueue, queue_id: int) -> MessageQueue:

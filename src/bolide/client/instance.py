@@ -21,6 +21,7 @@ from typing import Protocol
 from bolide.client.callbacks import AskedConsumer, AskedProducer, Callbacks
 from bolide.client.config import ClientConfig
 from bolide.client.nameservers import NameServers
+from bolide.client.outages import Outages
 from bolide.client.replies import Replies, ReplyBox
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.signing import Signing
@@ -41,11 +42,16 @@ BROKER_NOT_IN_ROUTE = 10003
 NO_ROUTE = 10005
 GO_AWAY = 1500  # a broker of 5.2 and later that is about to end: come again on another connection
 _ASK_AGAIN_S = 1.0
+_REACH_PAUSE_S = 0.05
 _FIRST_HEARTBEAT_S = 1.0
 _REFUSED_GROUP_FIELD = "bolideRefusedGroup"
 log = logging.getLogger(__name__)
 _numbers = itertools.count()
 _open: dict[tuple[int, str], "Instance"] = {}
+
+
+class NoBroker(ClientError):
+    """No broker is registered at all."""
 
 
 class Member(Protocol):
@@ -85,6 +91,7 @@ class Instance:
         self.refusals: dict[str, tuple[str, ClientError]] = {}  # groups that a broker does not take us into
         self._repliers: dict[str, Replies] = {}
         self.errands = Guests()
+        self.outages = Outages(clock)
         self._hooks = [Signing(config.credentials)] if config.credentials else []
         callbacks = Callbacks(self.consumers, self.deciders, ReplyBox(self.replies, clock.now_ms))
         self.client = Client(config.connect, clock, hooks=self._hooks, handlers=callbacks.handlers())
@@ -98,6 +105,7 @@ class Instance:
         self._refreshing: dict[str, asyncio.Future[None]] = {}
         self._doubted_s: dict[str, float] = {}
         self._told: dict[str, Session] = {}
+        self._reaching: dict[str, asyncio.Task[None]] = {}
         self._heartbeat_lock = asyncio.Lock()
         self._heartbeats_begun = 0
         self._heartbeats_done = 0  # the number of the last that came to its end
@@ -170,7 +178,7 @@ class Instance:
     async def _no_route(self, topic: str, *, is_for_sending: bool) -> ClientError:
         asked = ", ".join(self.namesrv.addresses)
         if not await self.namesrv.has_brokers():
-            return ClientError(
+            return NoBroker(
                 f"topic {topic} has no route: no broker is registered at {asked}; `bolide broker -n {asked}` starts "
                 "one, and one that runs may have been given another name server",
                 NO_ROUTE,
@@ -209,6 +217,43 @@ class Instance:
             raise ClientError(f"broker {broker_name} is not in the route of {topic}", BROKER_NOT_IN_ROUTE)
         return found
 
+    @property
+    def has_met_brokers(self) -> bool:
+        """Some broker was reached before: what is not there now may be on its way back."""
+        return bool(self._told)
+
+    def unreachable(self, broker_name: str, address: str, problem: ConnectError) -> ConnectError:
+        """The same with what it means: a broker that was there has gone, or one never was where it is said to be."""
+        found = str(problem).partition("; next attempt in")[0]
+        if address in self._told:
+            return ConnectError(
+                f"broker {broker_name} was reached before and is not there now: {found}; it may be on its way back, "
+                "or has stopped (`bolide cluster` shows who runs)"
+            )
+        return ConnectError(
+            f"broker {broker_name} cannot be reached at the address it gave to the name server: {found}; if it runs, "
+            "let it give one that is reached from here (brokerIP1, `bolide up --host`)"
+        )
+
+    async def wait_for(self, address: str, limit_s: float) -> None:
+        """Wait until a broker takes connections, so long at most; all who wait share the attempts."""
+        task = self._reaching.get(address)
+        if task is None:
+            task = self.errands.invite(self._reach(address), name=f"client.reach.{address}")
+            self._reaching[address] = task
+            task.add_done_callback(lambda _: self._reaching.pop(address, None))
+        await asyncio.wait((task,), timeout=limit_s)
+
+    async def _reach(self, address: str) -> None:
+        until_s = self.clock.monotonic_s() + _ASK_AGAIN_S
+        while self.clock.monotonic_s() < until_s and not self.is_over.is_set():
+            self.client.hasten(address)
+            try:
+                await self.client.session(address, _ASK_AGAIN_S)
+                return
+            except ConnectError:
+                await asyncio.sleep(_REACH_PAUSE_S)
+
     async def ask(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
         """A broker's answer to a request that must succeed."""
         answer = await self.request(address, command, timeout_s or self.config.request_timeout_s)
@@ -244,7 +289,9 @@ class Instance:
                 return
             self._heartbeats_begun += 1
             addresses = list(self._heartbeat_addresses())
-            self._told = {address: session for address, session in self._told.items() if address in addresses}
+            for address in self._told.keys() - addresses:
+                del self._told[address]
+                self.outages.forget(address)
             await asyncio.gather(*(self._beat(address) for address in addresses))
             self._heartbeats_done = self._heartbeats_begun
 
@@ -278,7 +325,10 @@ class Instance:
             answer = await self.request(address, self._heartbeat(), self.config.request_timeout_s)
             self._note_refusal(address, answer)
         except BolideError as problem:
-            log.warning("heartbeat failed broker=%s problem=%s", address, problem)
+            names = (name for name, places in self._brokers.items() if address in places.values())
+            self.outages.failed(address, f"broker {next(names, '')} at {address}", problem)
+        else:
+            self.outages.worked(address)
 
     def _note_refusal(self, address: str, answer: Command) -> None:
         """A broker of ours that wants members to agree names the group that we may not be in; others only fail."""
@@ -344,7 +394,9 @@ class Instance:
                 try:
                     await self.refresh(topic)
                 except BolideError as problem:
-                    log.warning("route not refreshed, the old one stays topic=%s problem=%s", topic, problem)
+                    self.outages.failed("routes", "asking for routes (the old ones stay)", problem)
+                else:
+                    self.outages.worked("routes")
 
     async def beat_forever(self) -> None:
         """Tell brokers that we live."""
@@ -352,14 +404,6 @@ class Instance:
         while True:
             await self.heartbeat()
             await asyncio.sleep(self.config.heartbeat_interval_s)
-
-
-def unreachable(broker_name: str, problem: ConnectError) -> ConnectError:
-    """The same with what it means: the name server told an address that does not answer here."""
-    return ConnectError(
-        f"broker {broker_name} cannot be reached at the address it gave to the name server: {problem}; if it runs, let "
-        "it give one that is reached from here (brokerIP1, `bolide up --host`)"
-    )
 
 
 def client_id_of(config: ClientConfig) -> str:

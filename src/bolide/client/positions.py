@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from bolide.client.instance import Instance
-from bolide.errors import BolideError, ClientError, StoreError
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, StoreError
 from bolide.files import read_whole, write_whole
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol import fastjson
@@ -59,7 +59,9 @@ class BrokerPositions:
             for queue, offset in offsets.items():
                 await self.tell(queue, offset)
         except BolideError as problem:
-            log.warning("progress not told queue=%s offset=%d problem=%s", queue, offset, problem)
+            # Who pulls from a broker that is away says so, once.
+            level = logging.DEBUG if isinstance(problem, ConnectError | ConnectionLost) else logging.WARNING
+            log.log(level, "progress not told queue=%s offset=%d problem=%s", queue, offset, problem)
 
     async def tell(self, queue: MessageQueue, offset: int) -> None:
         """Keep one offset, or raise. Answered, unlike Java's: one that is lost at a close delivers messages twice."""

@@ -14,12 +14,13 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from bolide.client import this_process
+from bolide.client.attempts import Attempts, routed_in_time
 from bolide.client.config import Credentials, client_config
 from bolide.client.delaying import Recalling, timed
 from bolide.client.failures import is_network, is_worth_another
 from bolide.client.gathering import Gathering
 from bolide.client.hooks import SendHook, SendHooks
-from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance, unreachable
+from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.options import When
 from bolide.client.outgoing import (
     SendRules,
@@ -39,7 +40,7 @@ from bolide.client.routes import MASTER_ID, Route
 from bolide.client.selection import Selection, shard_queue
 from bolide.client.tracing import tracing_of
 from bolide.clock import Clock, SystemClock
-from bolide.errors import ClientError, ConnectError, RequestTimeout
+from bolide.errors import ClientError, ConnectError
 from bolide.kernel.plain_client import Item
 from bolide.model.message import Message
 from bolide.model.names import group_problem
@@ -304,11 +305,18 @@ class Producer(Requesting, Recalling):
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
         message = self.prepared(topic, body, tags, keys, properties, flag, None)
         command = send_command(message, self.rules, self._clock.now_ms())
-        route = await self._route(message.topic)
-        chosen = queue or self.choose(route, shard, None)
-        address = await self.instance.found_address(message.topic, chosen.broker_name)
-        self._hooks.before(message, chosen)
-        await self.instance.client.send_oneway(address, to_queue(command, chosen))
+        attempts = self._attempts(self.timeout_s, shard, queue)
+        route = await self._route_in_time(message.topic, self.timeout_s)
+        while True:
+            chosen = attempts.choose(route)
+            address = await self.instance.found_address(message.topic, chosen.broker_name)
+            self._hooks.before(message, chosen)
+            try:
+                await self.instance.client.send_oneway(address, to_queue(command, chosen), max(attempts.left_s, 0.001))
+                return
+            except ConnectError as problem:
+                told = self.instance.unreachable(chosen.broker_name, address, problem)
+                route = await attempts.failed(route, chosen, told)
 
     async def send_batch(
         self,
@@ -353,48 +361,38 @@ class Producer(Requesting, Recalling):
         timeout_s: float,
         last_broker: str | None = None,
     ) -> list[Receipt]:
-        """Attempts within one time limit. A message that must lie in one queue has one attempt, as in Java."""
-        started_s = self._clock.monotonic_s()
+        """Attempts within one time limit (`attempts.py`)."""
+        attempts = self._attempts(timeout_s, shard, queue, last_broker)
         route = await self._route_in_time(message.topic, timeout_s)
-        is_bound = shard is not None or queue is not None
-        problem: ClientError | None = None
-        count = 1 if is_bound else self._retry_count + (last_broker is None)
-        for _ in range(count):
+        while True:
+            chosen = attempts.choose(route)
             begun_s = self._clock.monotonic_s()
-            left_s = started_s + timeout_s - begun_s
-            if left_s <= 0:
-                break
-            chosen = queue or self.choose(route, shard, last_broker)
-            last_broker = chosen.broker_name
             self._hooks.before(message, chosen)
             try:
-                receipts = await attempt(chosen, left_s)
+                receipts = await attempt(chosen, max(attempts.left_s, 0.001))
             except ClientError as failure:
                 self.note(chosen, begun_s, failure)
                 self._hooks.after(message, chosen, None, failure)
-                problem = failure
-                if not is_worth_another(failure):
-                    raise
-                log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
-                route = await self._doubted(route, failure, started_s + timeout_s)
+                route = await attempts.failed(route, chosen, failure)
                 continue
             self.note(chosen, begun_s, None)
-            receipt = receipts[0]
-            self._hooks.after(message, chosen, receipt, None)
-            if self._retries_unsafe and not receipt.is_ok:
-                continue
-            return receipts
-        raise problem or RequestTimeout(f"{message.topic}: no attempt was answered within {timeout_s:g} s")
+            self._hooks.after(message, chosen, receipts[0], None)
+            if receipts[0].is_ok or not self._retries_unsafe or not attempts.is_stored_elsewhere():
+                return receipts
 
-    async def _doubted(self, route: Route, failure: ClientError, deadline_s: float) -> Route:
-        """The route to go on with; a broker that cannot be reached may have moved, so it is asked for again."""
-        instance = self.instance
-        if isinstance(failure, ConnectError):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
-                    await instance.doubt(route.topic)
-        newest = instance.known_route(route.topic)
-        return newest if newest is not None and newest.publish else route
+    def _attempts(
+        self, timeout_s: float, shard: str | None, queue: MessageQueue | None, last_broker: str | None = None
+    ) -> Attempts:
+        return Attempts(
+            self.instance,
+            self._clock,
+            self.choose,
+            timeout_s=timeout_s,
+            retry_count=self._retry_count,
+            shard=shard,
+            queue=queue,
+            last_broker=last_broker,
+        )
 
     async def _request(self, command: Command, queue: MessageQueue, left_s: float) -> Command:
         instance = self.instance
@@ -410,7 +408,7 @@ class Producer(Requesting, Recalling):
         try:
             answer = await instance.request(address, to_queue(command, queue), left_s)
         except ConnectError as problem:
-            raise unreachable(queue.broker_name, problem) from problem
+            raise instance.unreachable(queue.broker_name, address, problem) from problem
         if self.tracing is not None:
             self.tracing.published(command, queue, address, answer, begun_ms)
         return answer
@@ -427,14 +425,7 @@ class Producer(Requesting, Recalling):
         return self._selection.choose(route.topic, route.publish, self._clock.monotonic_s(), last_broker)
 
     async def _route_in_time(self, topic: str, timeout_s: float) -> Route:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._route(topic)
-        except TimeoutError:
-            asked = ", ".join(self._config.namesrv)
-            raise RequestTimeout(
-                f"{topic}: the name servers {asked} did not tell its route within {timeout_s:g} s"
-            ) from None
+        return await routed_in_time(self.instance, topic, self._route, timeout_s, is_patient=self._retry_count > 0)
 
     async def _route(self, topic: str) -> Route:
         instance = self.instance
@@ -455,9 +446,9 @@ class Producer(Requesting, Recalling):
             queue.broker_name, (now_s - begun_s) * 1000, now_s, has_failed=has_failed, is_reachable=is_reachable
         )
 
-    def is_tried_again(self, failure: ClientError) -> bool:
-        """Whether a message that is bound to no queue has another attempt."""
-        return self._retry_count > 0 and is_worth_another(failure)
+    def is_tried_again(self, failure: ClientError, *, is_bound: bool) -> bool:
+        """Whether a message has another attempt; one that is bound to its queue, if this one was not refused."""
+        return self._retry_count > 0 and (is_network(failure) if is_bound else is_worth_another(failure))
 
     # Messages
 

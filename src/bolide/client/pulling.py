@@ -15,7 +15,7 @@ from bolide.client.inflight import InFlight
 from bolide.client.instance import Instance
 from bolide.client.received import Home, Received
 from bolide.client.subscriptions import Labelled, tag_test
-from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import Subscription
@@ -72,6 +72,7 @@ class QueuePull:
         # A filter server asks its broker in its own name: what we settled is told otherwise.
         self._commits = commits and self._filters is None
         self._needs_lock = needs_lock
+        self._at = ""
         self._on_found = on_found
         self._on_moved = on_moved
 
@@ -86,13 +87,21 @@ class QueuePull:
             try:
                 await self._pull_once()
             except (BolideError, ValueError) as problem:
-                if isinstance(problem, ConnectError | ConnectionLost):
-                    await self._instance.doubt(inflight.queue.topic)
-                if not inflight.is_dropped:
-                    log.warning(
-                        "pull failed, next in %g s queue=%s problem=%s", self._rules.pause_s, inflight.queue, problem
-                    )
-                    await asyncio.sleep(self._rules.pause_s)
+                await self._pause(problem)
+        self._instance.outages.forget(inflight.queue)
+
+    async def _pause(self, problem: BolideError | ValueError) -> None:
+        """After an error; a broker that is away is told of once, not for each of its queues."""
+        queue, instance = self._inflight.queue, self._instance
+        if isinstance(problem, ConnectError | ConnectionLost):
+            await instance.doubt(queue.topic)
+        if self._inflight.is_dropped:
+            return
+        if self._at and isinstance(problem, ConnectError | ConnectionLost | RequestTimeout):
+            instance.outages.failed(self._at, f"broker {queue.broker_name} at {self._at}", problem)
+        else:
+            instance.outages.failed(queue, f"reading {queue}", problem)
+        await asyncio.sleep(self._rules.pause_s)
 
     def _is_held_up(self) -> bool:
         inflight, rules = self._inflight, self._rules
@@ -104,13 +113,16 @@ class QueuePull:
 
     async def _pull_once(self) -> None:
         inflight = self._inflight
-        address = await self._address()
+        address = self._at = await self._address()
         await self._instance.introduce(address)
         if self._filters is not None:
             address = await self._filters.server_for(inflight.queue.topic, address)
         answer = await self._instance.request(address, self._command(), self._rules.timeout_s)
         if inflight.is_dropped:
             return
+        outages = self._instance.outages
+        if outages:
+            outages.worked(self._at)
         if answer.code == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(_FLOW_CONTROL_PAUSE_S)
             return
@@ -119,6 +131,8 @@ class QueuePull:
             return
         if answer.code not in _GOES_ON:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        if outages:
+            outages.worked(inflight.queue)
         header = PullMessageAnswer.decode(answer.fields)
         inflight.broker_id = header.suggested_broker_id
         is_found = answer.code == ResponseCode.SUCCESS

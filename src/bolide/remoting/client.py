@@ -122,6 +122,12 @@ class Client:
         """The connection to an address, made if there is none."""
         return self._session(address) or await self._connected(address, timeout_s)
 
+    def hasten(self, address: str) -> None:
+        """Somebody waits for this address: its rest is over."""
+        line = self._lines.get(address)
+        if line is not None:
+            line.rests_until_s = 0.0
+
     async def request(self, address: str, command: Command, timeout_s: float) -> Command:
         """Ask and wait for the answer; the time to connect counts too. Sets the command's opaque."""
         deadline_s = self._clock.monotonic_s() + timeout_s
