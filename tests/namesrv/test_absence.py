@@ -7,6 +7,7 @@ import pytest
 from bolide.namesrv.absence import Departures, explain
 from bolide.namesrv.entries import Departure
 from bolide.namesrv.routes import RouteTables
+from bolide.namesrv.shares import topic_size
 from tests.namesrv.brokers import RW, TOPICS, announce
 
 HERE = "10.0.0.9:9876"
@@ -114,7 +115,7 @@ def departed(name: str, topic_count: int = 1) -> Departure:
 
 
 def test_the_memory_of_departures_is_bounded_in_names_and_in_topics() -> None:
-    departures = Departures(names_max=3, topics_max=20)
+    departures = Departures(names_max=3, size_max=20 * topic_size("x" * 6))
     for name in "abcde":
         departures.remember(departed(name))
     assert len(departures) == 3

@@ -228,8 +228,8 @@ def test_a_stream_does_not_unfold_without_limit(monkeypatch: pytest.MonkeyPatch)
             decode_registration(bomb, True, V5)
 
 
-def test_the_limit_of_unfolding_is_64_mebibytes() -> None:
-    assert registration.UNFOLDED_SIZE_MAX == 64 << 20
+def test_the_limit_of_unfolding_is_32_mebibytes() -> None:
+    assert registration.UNFOLDED_SIZE_MAX == 32 << 20
 
 
 def test_the_shortest_topics_are_read() -> None:

@@ -172,6 +172,11 @@ class Instance:
             if not any(name in other.addresses for other in self._routes.values()):
                 self._brokers.pop(name, None)
         log.debug("route changed topic=%s queues=%d", route.topic, len(route.publish))
+        if route.left_out:
+            names = ", ".join(name[:80] for name in route.left_out[:3])
+            log.warning(
+                "brokers left out of a route topic=%s: %s claim more queues than there can be", route.topic, names
+            )
         for member in (*self.producers.values(), *self.consumers.values()):
             member.route_changed(route.topic)
 

@@ -3,16 +3,23 @@
 Who sends needs a writable queue with a master behind it; who reads needs a readable queue and anybody behind it. Both
 lists are sorted by broker name and number, because every client must count them alike: a hash that chooses a queue and
 an allocation that shares them rely on the place in the list.
+
+A name server repeats what somebody told it. A broker that claims more queues than one can have is left out, and a route
+with more of them than a client could hold is refused: nobody makes this process make objects by the million.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
+from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.bodies import QueueRoute, TopicRoute
 
 MASTER_ID = 0
+QUEUES_MAX = 4 * QUEUE_COUNT_MAX  # of one topic, in all brokers
 _READ, _WRITE = 4, 2
+_COUNT_DIGITS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +34,25 @@ class Route:
     subscribe: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, str]]
     filter_servers: Mapping[str, list[str]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()  # brokers that claim more queues than one can have
 
 
 def route_of(topic: str, answer: TopicRoute) -> Route:
-    """The route in a name server's answer."""
+    """The route in a name server's answer; raises ClientError for one that no client could hold."""
     addresses = {broker.broker_name: dict(broker.broker_addrs) for broker in answer.broker_datas}
-    rows = sorted(answer.queue_datas, key=lambda row: row.broker_name)
+    told = sorted(answer.queue_datas, key=lambda row: row.broker_name)
+    rows = [row for row in told if max(row.read_queue_nums, row.write_queue_nums) <= QUEUE_COUNT_MAX]
+    left_out = tuple(row.broker_name for row in told if row not in rows) if len(rows) < len(told) else ()
+    if left_out and not rows:
+        text = f"topic {topic} has no queue that can be used: {left_out[0]} claims more than {QUEUE_COUNT_MAX} of them"
+        raise ClientError(f"{text}; see with `bolide topic show {topic}` who registered it")
     if answer.order_topic_conf:
         publish = _ordered_queues(topic, answer.order_topic_conf)
     else:
         writable = (row for row in rows if row.perm & _WRITE and MASTER_ID in addresses.get(row.broker_name, {}))
         publish = _queues(topic, {row.broker_name: row.write_queue_nums for row in writable})
     readable = {row.broker_name: row.read_queue_nums for row in rows if row.perm & _READ}
-    return Route(topic, publish, _queues(topic, readable), addresses, dict(answer.filter_server_table))
+    return Route(topic, publish, _queues(topic, readable), addresses, dict(answer.filter_server_table), left_out)
 
 
 def route_to_create(topic: str, default: TopicRoute, queue_count: int) -> Route:
@@ -53,6 +66,12 @@ def _narrowed(row: QueueRoute, count: int) -> QueueRoute:
 
 
 def _queues(topic: str, counts: Mapping[str, int]) -> tuple[MessageQueue, ...]:
+    total = sum(max(count, 0) for count in counts.values())
+    if total > QUEUES_MAX:
+        text = (
+            f"topic {topic} has {total} queues in {len(counts)} brokers, says the name server; {QUEUES_MAX} can be used"
+        )
+        raise ClientError(f"{text}; see with `bolide topic show {topic}` who registered it")
     return tuple(MessageQueue(topic, name, number) for name, count in counts.items() for number in range(count))
 
 
@@ -61,6 +80,7 @@ def _ordered_queues(topic: str, text: str) -> tuple[MessageQueue, ...]:
     counts = {}
     for part in text.split(";"):
         name, _, count = part.partition(":")
-        if name.strip() and count.strip().isdecimal():
-            counts[name.strip()] = int(count)
+        count = count.strip()
+        if name.strip() and count.isascii() and count.isdecimal() and len(count) < _COUNT_DIGITS_MAX:
+            counts[name.strip()] = min(int(count), QUEUE_COUNT_MAX)
     return _queues(topic, counts)

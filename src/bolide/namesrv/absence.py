@@ -10,9 +10,10 @@ import shlex
 from bolide.model.topics import AUTO_CREATE_TOPIC
 from bolide.namesrv.entries import Cause, Departure
 from bolide.namesrv.routes import RouteTables
+from bolide.namesrv.shares import topic_size
 
 NAMES_MAX = 64
-TOPICS_MAX = 200_000
+SIZE_MAX = 16 * 1024 * 1024  # as `shares.py` reckons
 TOLD_FOR_MS = 3_600_000
 _SHOWN_NAMES_MAX = 3
 _SHOWN_TOPIC_LENGTH_MAX = 255
@@ -21,10 +22,10 @@ _SHOWN_TOPIC_LENGTH_MAX = 255
 class Departures:
     """The brokers that left and have not come back, the latest last."""
 
-    def __init__(self, names_max: int = NAMES_MAX, topics_max: int = TOPICS_MAX) -> None:
+    def __init__(self, names_max: int = NAMES_MAX, size_max: int = SIZE_MAX) -> None:
         self._names_max = names_max
-        self._topics_max = topics_max
-        self._topic_count = 0
+        self._size_max = size_max
+        self._size = 0
         self._by_name: dict[str, Departure] = {}
 
     def __len__(self) -> int:
@@ -34,15 +35,15 @@ class Departures:
         """Keep a departure that took its broker name with it; one that left others of its name is no loss of topics."""
         self.forget(departure.name)
         self._by_name[departure.name] = departure
-        self._topic_count += len(departure.rows)
-        while self._by_name and (len(self._by_name) > self._names_max or self._topic_count > self._topics_max):
+        self._size += _size_of(departure)
+        while self._by_name and (len(self._by_name) > self._names_max or self._size > self._size_max):
             self.forget(next(iter(self._by_name)))
 
     def forget(self, name: str) -> None:
         """The broker is back."""
         departure = self._by_name.pop(name, None)
         if departure is not None:
-            self._topic_count -= len(departure.rows)
+            self._size -= _size_of(departure)
 
     def with_topic(self, topic: str) -> Departure | None:
         """The latest broker to leave that had the topic."""
@@ -58,6 +59,10 @@ class Departures:
             for departure in self._by_name.values()
             if now_ms - departure.at_ms < TOLD_FOR_MS
         ]
+
+
+def _size_of(departure: Departure) -> int:
+    return sum(map(topic_size, departure.rows))
 
 
 def explain(topic: str, tables: RouteTables, departures: Departures, here: str, now_ms: int) -> str:

@@ -11,6 +11,7 @@ from itertools import islice
 
 import msgspec
 
+from bolide.namesrv.shares import topic_size
 from bolide.protocol.bodies.routes import DataVersion
 
 MASTER_ID = 0
@@ -90,6 +91,10 @@ class Announcement:
     def key(self) -> LiveKey:
         return self.cluster, self.address
 
+    @property
+    def mappings_size(self) -> int:
+        return sum(map(len, map(bytes, self.mappings.values())))
+
 
 @dataclass(frozen=True, slots=True)
 class MinIdNotice:
@@ -151,6 +156,8 @@ class Plan:
         self.is_ignored = False
         self.takes_mappings = False
         self.wipes_write = False
+        self.added_count = 0
+        self.added_size = 0  # as `shares.py` reckons
         self._rows: Mapping[str, QueueRow] = {}
         self._writes_all = False
         self._left: Iterator[tuple[str, QueueRow]] = iter(())
@@ -172,6 +179,9 @@ class Plan:
             if known is not None and not self._writes_all:
                 continue
             wanted = row.without_write() if self.wipes_write else row
+            if known is None:
+                self.added_count += 1
+                self.added_size += topic_size(topic)
             if wanted != known:
                 self.changed[topic] = wanted
         self._left_count -= count

@@ -68,7 +68,7 @@ class KvConfig:
         entries = [(space, key, value) for space, keys in self._table.items() for key, value in keys.items()]
         log.info("kv configuration namespaces=%d keys=%d", len(self._table), len(entries))
         for space, key, value in entries[:_SHOWN_MAX]:
-            log.info("kv entry namespace=%r key=%r value=%r", space, key, value)
+            log.info("kv entry namespace=%.200r key=%.200r value=%.200r", space, key, value)
         if len(entries) > _SHOWN_MAX:
             log.info("kv entries not shown count=%d", len(entries) - _SHOWN_MAX)
 

@@ -55,7 +55,7 @@ class Operations:
     def put(self, request: Request) -> Awaitable[Command]:
         """100: keep a value."""
         header = PutKvRequest.decode(request.command.fields)
-        log.info("kv put namespace=%r key=%r value=%.200r", header.namespace, header.key, header.value)
+        log.info("kv put namespace=%.200r key=%.200r value=%.200r", header.namespace, header.key, header.value)
         return self._change_kv(
             request, header.namespace, header.key, lambda: self._kv.put(header.namespace, header.key, header.value)
         )
@@ -63,7 +63,7 @@ class Operations:
     def delete(self, request: Request) -> Awaitable[Command]:
         """102: forget a value."""
         header = DeleteKvRequest.decode(request.command.fields)
-        log.info("kv delete namespace=%r key=%r", header.namespace, header.key)
+        log.info("kv delete namespace=%.200r key=%.200r", header.namespace, header.key)
         return self._change_kv(
             request, header.namespace, header.key, lambda: self._kv.delete(header.namespace, header.key)
         )
@@ -118,8 +118,10 @@ class Operations:
         self._waiting_count += 1
         done = asyncio.get_running_loop().run_in_executor(self._aside, act)
 
-        def settle(_: object) -> None:
+        def settle(done: asyncio.Future[None]) -> None:
             self._waiting_count -= 1
+            if not done.cancelled():
+                done.exception()  # seen, even if whoever asked hung up and will not look
             draw_consequences()
 
         done.add_done_callback(settle)

@@ -7,6 +7,7 @@ turn: it changes the tables at once, and the plan under way is made anew.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -16,15 +17,27 @@ import msgspec
 from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import Refusal
+from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.namesrv.absence import Departures
 from bolide.namesrv.config import CurrentConfig
-from bolide.namesrv.entries import HEARTBEAT_TIMEOUT_MS, Announcement, Cause, Departure, Enrolled, MinIdNotice, QueueRow
+from bolide.namesrv.entries import (
+    HEARTBEAT_TIMEOUT_MS,
+    Announcement,
+    Cause,
+    Departure,
+    Enrolled,
+    MinIdNotice,
+    Plan,
+    QueueRow,
+)
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
+from bolide.namesrv.memory import give_back
 from bolide.namesrv.routes import RouteTables
+from bolide.namesrv.shares import BROKER_SIZE, BROKERS_BY_CONNECTION_MAX, TOPICS_MAX, make_room, peer_of
 from bolide.namesrv.turns import Turns
 from bolide.protocol.bodies.registration import decode_registration
 from bolide.protocol.bodies.routes import DataVersion, KVTable, QueueRoute, TopicRoute
-from bolide.protocol.bodies.topics import TopicConfig
+from bolide.protocol.bodies.topics import TopicConfig, TopicTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.registration import (
@@ -52,10 +65,16 @@ VERSION_SIZE_MAX = 4 * 1024
 TOPIC_SIZE_MAX = 64 * 1024
 TOPICS_A_SLICE = 500
 NAME_LENGTH_MAX = 255
+FILTER_SERVERS_MAX = 256
+# What only fastjson takes is read in Python, a second for each megabyte; ten thousand topics are one.
+ODD_BODY_SIZE_MAX = 2 * 1024 * 1024
+HEARTBEAT_TIMEOUT_MS_MAX = 86_400_000
 _PLANS_MAX = 5
+_TRIM_AFTER_S = 1.0
 _ZONE_NAME = "__ZONE_NAME"
 _FILTER_LIST_VERSION = 37  # brokers before 3.0.11 send no filter servers, which is not the same as none
 INT32_MAX = 0x7FFF_FFFF
+INT64_MAX = (1 << 63) - 1
 _SKIPPING = msgspec.json.Decoder(msgspec.Raw)
 log = logging.getLogger(__name__)
 
@@ -82,6 +101,7 @@ class Registrations:
         self._clock = clock
         self._aside = aside
         self._notify = notify
+        self._is_trim_due = False
         self.turns = Turns()
 
     def handlers(self) -> dict[int, Callable[[Request], Answer]]:
@@ -112,15 +132,14 @@ class Registrations:
     def _register_small(self, request: Request, header: RegisterBrokerRequest) -> Command:
         announcement = announced(request, header)
         _check_present(request)
-        drops_missing = self._current.config.drops_missing_topics
-        enrolled = self._tables.register(announcement, self._now_ms(), drops_missing=drops_missing)
-        return self._enrolled(request, announcement, enrolled)
+        plan = self._planned(announcement)
+        plan.compare(len(announcement.topics))
+        return self._apply(request, plan)
 
     async def _register_large(self, request: Request, header: RegisterBrokerRequest) -> Command:
         loop = asyncio.get_running_loop()
         announcement = await loop.run_in_executor(self._aside, announced, request, header)
-        drops_missing = self._current.config.drops_missing_topics
-        plan = self._tables.plan(announcement, drops_missing=drops_missing)
+        plan = self._planned(announcement)
         for _ in range(_PLANS_MAX):
             is_left = True
             while is_left:
@@ -128,11 +147,50 @@ class Registrations:
                 await asyncio.sleep(0)
             if plan.revision == self._tables.revision:
                 break
-            plan = self._tables.plan(announcement, drops_missing=drops_missing)
+            plan = self._planned(announcement)
         else:
             plan.compare(len(announcement.topics))  # brokers leave faster than we compare: better late than never
         _check_present(request)
+        return self._apply(request, plan)
+
+    def _planned(self, announcement: Announcement) -> Plan:
+        return self._tables.plan(announcement, drops_missing=self._current.config.drops_missing_topics)
+
+    def _apply(self, request: Request, plan: Plan) -> Command:
+        """Carry out a compared plan, if there is room for what it adds."""
+        announcement = plan.announcement
+        if self._made_room(request.session, plan):
+            plan = self._planned(announcement)
+            plan.compare(len(announcement.topics))
         return self._enrolled(request, announcement, self._tables.apply(plan, self._now_ms()))
+
+    def _made_room(self, session: Session, plan: Plan) -> bool:
+        """Whether others had to leave; raises Refusal when it is this one that has too much."""
+        tables, announcement, size_max = self._tables, plan.announcement, self._current.config.registrations_size_max
+        topic_count = plan.added_count + len(tables.queues.get(announcement.name, ()))
+        if plan.added_count and topic_count > TOPICS_MAX:
+            text = (
+                f"broker {announcement.name!r} would have {topic_count} topics here; a broker has at most {TOPICS_MAX}"
+            )
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+        is_new = announcement.key not in tables.live
+        if is_new and tables.carried_count(session) >= BROKERS_BY_CONNECTION_MAX:
+            text = f"this connection has registered {BROKERS_BY_CONNECTION_MAX} brokers, which is the most it may"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+        added = plan.added_size + announcement.mappings_size + is_new * BROKER_SIZE
+        if not added or tables.size + added <= size_max // 2:
+            return False
+        sizes: dict[str, int] = {}
+        for connection, size in tables.holdings().items():
+            peer = peer_of(connection.peer if isinstance(connection, Session) else "")
+            sizes[peer] = sizes.get(peer, 0) + size
+        leaving = set(make_room(sizes, peer_of(session.peer), added, size_max))
+        for connection in list(tables.holdings()) if leaving else ():
+            if isinstance(connection, Session) and peer_of(connection.peer) in leaving:
+                log.warning("connection closed: peer=%s its brokers take more than their share", connection.peer)
+                self.disconnected(connection)
+                connection.close("its brokers take more than their share of the memory")
+        return bool(leaving)
 
     def _enrolled(self, request: Request, announcement: Announcement, enrolled: Enrolled) -> Command:
         self._log_enrolled(request, announcement, enrolled)
@@ -228,7 +286,15 @@ class Registrations:
         )
         if departure.name not in self._tables.brokers:
             self._departures.remember(departure)
+        if len(departure.rows) > TOPICS_A_SLICE and not self._is_trim_due:
+            self._is_trim_due = True  # later, when nobody holds them any more, and once for many that leave together
+            asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
         self._tell(departure.notice)
+
+    def _trim(self) -> None:
+        self._is_trim_due = False
+        with contextlib.suppress(RuntimeError):  # the server has stopped
+            self._aside.submit(give_back)
 
     def _tell(self, notice: MinIdNotice | None) -> None:
         if notice is not None and self._current.config.notifies_min_id:
@@ -239,12 +305,16 @@ class Registrations:
     def register_topic(self, request: Request) -> Answer:
         """217: one topic without the rest; told of a broker we do not know, RocketMQ too says nothing."""
         header = RegisterTopicRequest.decode(request.command.fields)
+        _check_name("topic", header.topic)
         route = TopicRoute.decode(bounded_body(request, TOPIC_SIZE_MAX))
         rows = {row.broker_name: row_of(row) for row in route.queue_datas}
+        if not all(map(_is_within_count, rows.values())):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"a topic has at most {QUEUE_COUNT_MAX} queues in one broker")
 
         def merge() -> Command:
             if not self._tables.register_topic(header.topic, rows):
-                log.warning("topic not registered topic=%r brokers=%r", header.topic, list(rows)[:10])
+                names = [name[:NAME_LENGTH_MAX] for name in list(rows)[:10]]
+                log.warning("topic not registered topic=%r brokers=%r", header.topic, names)
             return request.command.answer(ResponseCode.SUCCESS)
 
         return self.turns.take(merge)
@@ -255,7 +325,7 @@ class Registrations:
 
         def delete() -> Command:
             self._tables.delete_topic(header.topic, header.cluster_name or None)
-            log.info("topic deleted topic=%r cluster=%r", header.topic, header.cluster_name or "all")
+            log.info("topic deleted topic=%.300r cluster=%.300r", header.topic, header.cluster_name or "all")
             return request.command.answer(ResponseCode.SUCCESS)
 
         return self.turns.take(delete)
@@ -266,7 +336,7 @@ class Registrations:
 
         def wipe() -> Command:
             count = self._tables.wipe_write(name)
-            log.info("write permission wiped name=%r topics=%d", name, count)
+            log.info("write permission wiped name=%.300r topics=%d", name, count)
             answer = WipeWritePermissionAnswer(topic_count=count)
             return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
@@ -278,7 +348,7 @@ class Registrations:
 
         def add() -> Command:
             count = self._tables.add_write(name)
-            log.info("write permission added name=%r topics=%d", name, count)
+            log.info("write permission added name=%.300r topics=%d", name, count)
             answer = AddWritePermissionAnswer(topic_count=count)
             return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
@@ -302,13 +372,22 @@ def announced(request: Request, header: RegisterBrokerRequest) -> Announcement:
         ("brokerAddr", header.broker_address),
         ("clusterName", header.cluster_name),
         ("haServerAddr", header.ha_address or "-"),
+        (_ZONE_NAME, command.fields.get(_ZONE_NAME) or "-"),
     ):
         _check_name(key, name)
+    if not 0 <= header.broker_id <= INT64_MAX:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"brokerId must be 0 to {INT64_MAX}, not {header.broker_id}")
     if header.body_crc32 and header.body_crc32 != kernel.body_crc(command.body):
         raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match: the body is not the one that was sent")
+    size = len(command.body)
+    if size > ODD_BODY_SIZE_MAX and not command.body.startswith(b"\x78") and not is_strict_json(command.body):
+        text = f"a body of {size} bytes that is no strict JSON; it may have {ODD_BODY_SIZE_MAX}, or be compressed"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
     registration = decode_registration(command.body, header.is_compressed, command.version)
     table = registration.topics
-    has_filter_servers = command.version >= _FILTER_LIST_VERSION
+    filter_servers = registration.filter_server_list if command.version >= _FILTER_LIST_VERSION else None
+    _check_filter_servers(filter_servers or [])
+    timeout_ms = header.heartbeat_timeout_ms
     return Announcement(
         cluster=header.cluster_name,
         name=header.broker_name,
@@ -316,14 +395,49 @@ def announced(request: Request, header: RegisterBrokerRequest) -> Announcement:
         broker_id=header.broker_id,
         ha_address=header.ha_address,
         version=table.data_version,
-        topics={topic.topic_name or name: row_of(topic) for name, topic in table.topic_config_table.items()},
+        topics=_topics_of(table, header.broker_name),
         connection=request.session,
-        filter_servers=registration.filter_server_list if has_filter_servers else None,
+        filter_servers=filter_servers,
         acting_master=header.is_acting_master_enabled,
         zone=command.fields.get(_ZONE_NAME) or None,
-        timeout_ms=HEARTBEAT_TIMEOUT_MS if header.heartbeat_timeout_ms is None else header.heartbeat_timeout_ms,
+        timeout_ms=HEARTBEAT_TIMEOUT_MS if timeout_ms is None else min(timeout_ms, HEARTBEAT_TIMEOUT_MS_MAX),
         mappings=table.topic_queue_mapping_info_map or {},
     )
+
+
+def _topics_of(table: TopicTable, broker_name: str) -> dict[str, QueueRow]:
+    """The topics a broker has. One with more queues than anybody could use costs itself, and not the whole broker."""
+    told = table.topic_config_table
+    if len(told) > TOPICS_MAX:
+        text = f"broker {broker_name!r} has {len(told)} topics; a broker has at most {TOPICS_MAX} here"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+    topics: dict[str, QueueRow] = {}
+    for name, topic in told.items():
+        name = topic.topic_name or name
+        if not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+            _check_name("topicName", name)
+        topics[name] = row_of(topic)
+    beyond = [name for name, row in topics.items() if not _is_within_count(row)]
+    if beyond:
+        log.warning(
+            "topics left out: more than %d queues broker=%s count=%d first=%s",
+            *(QUEUE_COUNT_MAX, broker_name, len(beyond), beyond[0]),
+        )
+    for name in beyond:
+        del topics[name]
+    return topics
+
+
+def _is_within_count(row: QueueRow) -> bool:
+    return row.read_count <= QUEUE_COUNT_MAX and row.write_count <= QUEUE_COUNT_MAX
+
+
+def _check_filter_servers(addresses: list[str]) -> None:
+    if len(addresses) > FILTER_SERVERS_MAX:
+        text = f"{len(addresses)} filter servers; a broker has at most {FILTER_SERVERS_MAX}"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+    for address in addresses:
+        _check_name("filterServerList", address)
 
 
 def _check_name(key: str, name: str) -> None:
@@ -351,6 +465,6 @@ def is_strict_json(body: bytes) -> bool:
         return False
     try:
         _SKIPPING.decode(body or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True

@@ -33,6 +33,7 @@ from bolide.namesrv.entries import (
     Plan,
     QueueRow,
 )
+from bolide.namesrv.shares import BROKER_SIZE, UNTOLD_TOPICS_MAX, topic_size
 from bolide.protocol.bodies.routes import DataVersion
 from bolide.protocol.codes import ResponseCode
 
@@ -59,6 +60,9 @@ class RouteTables:
         self.filter_servers: dict[LiveKey, list[str]] = {}
         self.mappings: dict[str, dict[str, msgspec.Raw]] = {}
         self.revision = 0
+        self.sizes: dict[str, int] = {}  # broker name → what its topics and mappings take (`shares.py`)
+        self.topics_size = 0  # of all of them
+        self._told_counts: dict[str, int] = {}  # broker name → topics it named itself
         self._carried: dict[Hashable, set[LiveKey]] = {}  # connection → whom it registered
         self._forget = forget
 
@@ -131,6 +135,7 @@ class RouteTables:
         self._remove_rows(announcement.name, plan.gone)
         if plan.takes_mappings:
             self._write_mappings(announcement)
+            self._told_counts[announcement.name] = len(announcement.topics)
         is_new = self._hear(announcement, now_ms)
         self._keep_filter_servers(broker, announcement)
         master_address, ha_address = self._master_of(broker, announcement)
@@ -202,8 +207,32 @@ class RouteTables:
     def _write_mappings(self, announcement: Announcement) -> None:
         for topic, mapping in announcement.mappings.items():
             if topic in self.topics:
-                self.mappings.setdefault(topic, {})[announcement.name] = mapping
+                by_name = self.mappings.setdefault(topic, {})
+                self._resize(announcement.name, _size_of(mapping) - _size_of(by_name.get(announcement.name)))
+                by_name[announcement.name] = mapping
         self._forget(announcement.mappings)
+
+    def _resize(self, name: str, change: int) -> None:
+        self.sizes[name] = self.sizes.get(name, 0) + change
+        self.topics_size += change
+
+    def carried_count(self, connection: Hashable) -> int:
+        """How many brokers a connection registered."""
+        return len(self._carried.get(connection, ()))
+
+    @property
+    def size(self) -> int:
+        """What all that is registered takes."""
+        return self.topics_size + len(self.live) * BROKER_SIZE
+
+    def holdings(self) -> dict[Hashable, int]:
+        """What each connection's brokers take. A name's topics are those of the smallest id that has it."""
+        sizes = {connection: len(keys) * BROKER_SIZE for connection, keys in self._carried.items()}
+        for name, broker in self.brokers.items():
+            live = self.live.get((broker.cluster, broker.addresses[min(broker.addresses)]))
+            if live is not None:
+                sizes[live.connection] += self.sizes.get(name, 0)
+        return sizes
 
     # Heartbeats and versions
 
@@ -286,6 +315,8 @@ class RouteTables:
                 del self.clusters[cluster]
         rows = self.queues.get(name, {})
         self._remove_rows(name, set(rows))
+        self.sizes.pop(name, None)
+        self._told_counts.pop(name, None)
         return rows
 
     # Operators' changes
@@ -309,6 +340,11 @@ class RouteTables:
         """Merge rows (by broker name) into one topic; refused as a whole when a name is unknown."""
         if not rows or not rows.keys() <= self.brokers.keys():
             return False
+        for name in rows:
+            known = self.queues.get(name, {})
+            if topic not in known and len(known) - self._told_counts.get(name, 0) >= UNTOLD_TOPICS_MAX:
+                text = f"broker {name!r} has {UNTOLD_TOPICS_MAX} topics here that it does not name itself; delete some"
+                raise Refusal(ResponseCode.SYSTEM_ERROR, text)
         for name, row in rows.items():
             if self.queues.get(name, {}).get(topic) != row:
                 self._write_rows(name, {topic: row})
@@ -322,9 +358,12 @@ class RouteTables:
             return 0
         known = self.queues.setdefault(name, {})
         alone = (name,)  # one tuple for all topics of a single broker: most of them are
+        added_size = 0
         for topic in [topic for topic in changed if topic not in known]:
             self.topics[topic] = self.topics[topic] + alone if topic in self.topics else alone
+            added_size += topic_size(topic)
         known.update(changed)
+        self._resize(name, added_size)
         self.revision += 1
         self._forget(changed)
         return len(changed)
@@ -345,18 +384,33 @@ class RouteTables:
         else:
             for topic in gone:
                 del known[topic]
+        removed_size = 0
         for topic in gone:
             names = tuple(other for other in self.topics[topic] if other != name)
+            removed_size += topic_size(topic) + self._remove_mapping(topic, name)
             if names:
                 self.topics[topic] = names
             else:
                 del self.topics[topic]
-                self.mappings.pop(topic, None)
+        self._resize(name, -removed_size)
         self.revision += 1
         self._forget(gone)
 
+    def _remove_mapping(self, topic: str, name: str) -> int:
+        by_name = self.mappings.get(topic)
+        if by_name is None:
+            return 0
+        size = _size_of(by_name.pop(name, None))
+        if not by_name:
+            del self.mappings[topic]
+        return size
+
     def _forget_broker(self, name: str) -> None:
         self._forget(self.queues.get(name, ()))
+
+
+def _size_of(mapping: msgspec.Raw | None) -> int:
+    return 0 if mapping is None else len(bytes(mapping))
 
 
 def _vacate(broker: Broker, address: str, *, keep: int | None) -> bool:

@@ -74,6 +74,8 @@ async def _carry_out(act: Act, answer: asyncio.Future[Command]) -> None:
     if answer.done():
         return
     if isinstance(outcome, BaseException):
+        if isinstance(outcome, Refusal):
+            outcome.__traceback__ = outcome.__context__ = None  # they would keep what was read of a large registration
         answer.set_exception(outcome)
         answer.exception()  # seen, even if he hangs up before he looks
     else:

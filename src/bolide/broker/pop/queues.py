@@ -13,6 +13,7 @@ from bolide.broker.topics import PERM_READ, Topics
 from bolide.clock import Clock
 from bolide.errors import ClientError, Refusal
 from bolide.model.queue import MessageQueue
+from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.bodies.routes import TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -22,8 +23,6 @@ from bolide.remoting.client import Client
 _KEPT_S = 30.0
 _KEPT_MAX = 10_000
 _TIMEOUT_S = 3.0
-# A topic may name any number of queues; so many are shared out.
-_QUEUES_MAX = 100_000
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +42,7 @@ class TopicQueues:
         config = self._topics.find(topic)
         own: list[MessageQueue] = []
         if config is not None and config.perm & PERM_READ:
-            own = [MessageQueue(topic, own_name, i) for i in range(min(config.read_queue_nums, _QUEUES_MAX))]
+            own = [MessageQueue(topic, own_name, i) for i in range(min(config.read_queue_nums, QUEUE_COUNT_MAX))]
         queues = own + await self._others(topic, lambda broker: broker != own_name)
         return sorted(queues) if queues or config is not None else None
 
@@ -58,7 +57,7 @@ class TopicQueues:
             MessageQueue(topic, data.broker_name, i)
             for data in route.queue_datas
             if data.perm & PERM_READ and is_other(data.broker_name)
-            for i in range(min(data.read_queue_nums, _QUEUES_MAX))
+            for i in range(min(data.read_queue_nums, QUEUE_COUNT_MAX))
         ]
         self._elsewhere.pop(topic, None)
         if len(self._elsewhere) >= _KEPT_MAX:

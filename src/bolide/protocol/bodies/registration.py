@@ -20,8 +20,11 @@ from bolide.protocol.bodies.body import read, refusal, write
 from bolide.protocol.bodies.routes import DataVersion
 from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicTable
 
-# Ten thousand topics take a megabyte unfolded; this is room for half a million, and little even for a small machine.
-UNFOLDED_SIZE_MAX = 64 * 1024 * 1024
+# Ten thousand topics take a megabyte unfolded; this is room for a hundred thousand with attributes.
+UNFOLDED_SIZE_MAX = 32 * 1024 * 1024
+# Topics, and as many mappings; what is read of a stranger takes ten times its text, so they are counted before.
+PARTS_MAX = 200_000
+_OBJECTS_MAX = 4 * PARTS_MAX  # a topic of JSON is one object and has one for its attributes
 # A length and the shortest topic; a mapping takes more. Empty parts are zeros, which fold to a thousandth.
 _PART_SIZE_MIN = 4 + len("a 1 1 6 X")
 _COMPRESSION_LEVEL = 9
@@ -37,6 +40,8 @@ def decode_registration(body: bytes, compressed: bool, version: int) -> Registra
     """
     if not body:
         return Registration()
+    if body.count(b"{") > _OBJECTS_MAX:
+        raise refusal(Registration, f"it has more than {_OBJECTS_MAX} objects")
     if version < _WHOLE_BODY_VERSION:
         return Registration(topic_config_serialize_wrapper=TopicTable.decode(body))
     if not compressed and not body.startswith(_ZLIB_START):
@@ -114,6 +119,8 @@ class _Parts:
         count = int.from_bytes(self._text[self._at : start], "big")
         if start + _PART_SIZE_MIN * count > len(self._text):
             raise ValueError(f"at byte {self._at}: {count} parts, but {len(self._text) - self._at} bytes are left")
+        if count > PARTS_MAX:
+            raise ValueError(f"at byte {self._at}: {count} parts, of at most {PARTS_MAX}")
         self._at = start
         return count
 
