@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.locks import Locks
+from bolide.broker.locks import FILE_NAME, LIFE_S, Locks
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import LockAnswer, LockRequest, QueueName, UnlockRequest
 from bolide.testing import VirtualClock, run
 from tests.broker.meeting import Guest, meeting
+from tests.broker.tables import tables
 
 Q0, Q1 = QueueKey("T", 0), QueueKey("T", 1)
 
@@ -166,5 +167,78 @@ def test_expired_locks_of_dead_groups_are_swept() -> None:
         await asyncio.sleep(61)  # virtual
         locks.lock("alive", "c1", [Q0])
         assert list(locks.table) == ["alive"]
+
+    run(scenario())
+
+
+# After the broker died
+
+
+async def held_before(root: Path, clock: VirtualClock) -> None:
+    """A life in which c1 held queue 0 and c2 queue 1 of T, and in the end neither was let go."""
+    async with tables(root, clock) as kept:
+        locks = Locks(clock, LIFE_S, root, kept.keeper)
+        assert locks.lock("g", "c1", [Q0]) == [Q0]
+        assert locks.lock("g", "c2", [Q1]) == [Q1]
+        assert not locks.is_kept
+        await locks.kept()
+        assert locks.is_kept
+
+
+def test_after_a_start_a_queue_is_still_its_holders_whoever_asks_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock()
+        await held_before(tmp_path, clock)
+        async with tables(tmp_path, clock) as kept:
+            locks = Locks(clock, LIFE_S, tmp_path, kept.keeper)
+            assert locks.lock("g", "c2", [Q0, Q1]) == [Q1]
+            await asyncio.sleep(20)  # virtual
+            assert locks.lock("g", "c1", [Q0, Q1]) == [Q0]
+            await asyncio.sleep(LIFE_S - 19)  # virtual
+            assert locks.lock("g", "c1", [Q0, Q1]) == [Q0, Q1]  # c2 has not come for a life
+
+    run(scenario())
+
+
+def test_a_lock_that_was_given_back_or_grew_old_is_nobodys_after_a_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock()
+        await held_before(tmp_path, clock)
+        async with tables(tmp_path, clock) as kept:
+            Locks(clock, LIFE_S, tmp_path, kept.keeper).unlock("g", "c1", [Q0])
+            await kept.keeper.saved()
+        async with tables(tmp_path, clock) as kept:
+            assert Locks(clock, LIFE_S, tmp_path, kept.keeper).lock("g", "c3", [Q0, Q1]) == [Q0]
+        await asyncio.sleep(LIFE_S + 1)  # virtual
+        async with tables(tmp_path, clock) as kept:
+            assert Locks(clock, LIFE_S, tmp_path, kept.keeper).lock("g", "c3", [Q0, Q1]) == [Q0, Q1]
+
+    run(scenario())
+
+
+def test_a_file_of_locks_stays_young_while_somebody_renews_and_ends_with_the_last(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = VirtualClock()
+        async with tables(tmp_path, clock) as kept, asyncio.TaskGroup() as group:
+            locks = Locks(clock, LIFE_S, tmp_path, kept.keeper)
+            saving = group.create_task(locks.save_forever(), name="saving")
+            for _ in range(20):
+                locks.lock("g", "c1", [Q0])
+                await asyncio.sleep(20)  # virtual
+            assert Locks(clock, LIFE_S, tmp_path).holder("g", Q0) == "c1"
+            await asyncio.sleep(3 * LIFE_S)  # virtual
+            assert Locks(clock, LIFE_S, tmp_path).table == {}
+            written = (tmp_path / FILE_NAME).stat().st_mtime_ns
+            await asyncio.sleep(10 * LIFE_S)  # virtual
+            assert (tmp_path / FILE_NAME).stat().st_mtime_ns == written  # and nothing more is written for nobody
+            saving.cancel()
+
+    run(scenario())
+
+
+def test_a_broken_file_of_locks_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        (tmp_path / FILE_NAME).write_text('{"holders":{"g":7}}')
+        assert Locks(VirtualClock(), LIFE_S, tmp_path).table == {}
 
     run(scenario())

@@ -99,7 +99,7 @@ class Broker:
         self.members.on_empty.append(self.filters.left)
         sieve_time = SieveTime(clock)
         self.filter_servers = FilterServers(self.current, clock)
-        self.locks = Locks(clock, config.lock_life_ms / 1000)
+        self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, keeper)
         self.parked = ParkedPulls(self.current, clock)
         self.registration: Registration | None = None  # while name servers are told
         self.delays = Delays(config.directory, store, self.stats, keeper, clock)
@@ -243,6 +243,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
             broker.transactions.save()
             broker.offsets.save()
             broker.filters.save()
+            broker.locks.save()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
                     await broker.delays.stop()
@@ -275,6 +276,7 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
         "broker.pop.revivals": broker.pop.revive_forever,
         "broker.pop.orders": broker.pop.release_forever,
         "broker.transactions": broker.transactions.run_forever,
+        "broker.locks": broker.locks.save_forever,
         "broker.filters": broker.filters.save_forever,
         "broker.filter_servers": broker.filter_servers.scan_forever,
         "broker.offsets": partial(broker.offsets.save_forever, lambda: _save_every_s(broker)),

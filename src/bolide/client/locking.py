@@ -18,6 +18,7 @@ from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 
 RENEWAL_INTERVAL_S = 20.0
+RETRY_INTERVAL_S = 1.0
 LOCK_LIFE_S = 30.0
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class QueueLocks:
     def __init__(self, instance: Instance, group: str) -> None:
         self._instance = instance
         self._group = group
+        self.is_answered = True  # by all brokers, when they were last asked to renew
 
     async def ask(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
         """Which of the queues are ours now, and which are another's; one request for each broker."""
@@ -65,6 +67,7 @@ class QueueLocks:
         """
         asked_s = self._instance.clock.monotonic_s()
         granted, refused = await self.ask([inflight.queue for inflight in owned])
+        self.is_answered = all(inflight.queue in granted or inflight.queue in refused for inflight in owned)
         regained = []
         for inflight in owned:
             if inflight.queue in granted:
@@ -92,8 +95,12 @@ def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
 async def renew_forever(
     locks: QueueLocks, owned: dict[MessageQueue, InFlight], go_on: Callable[[InFlight], Awaitable[None]]
 ) -> None:
-    """Keep what we own locked; `go_on` is called with each queue that is ours again."""
+    """Keep what we own locked; `go_on` is called with each queue that is ours again.
+
+    A broker that does not answer is asked again soon: it may be back any moment, and a lock that could not be renewed
+    is to be given up when its time is over, and not a round later.
+    """
     while True:
-        await asyncio.sleep(RENEWAL_INTERVAL_S)
+        await asyncio.sleep(RENEWAL_INTERVAL_S if locks.is_answered else RETRY_INTERVAL_S)
         for inflight in await locks.renew(list(owned.values())):
             await go_on(inflight)

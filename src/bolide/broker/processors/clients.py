@@ -196,7 +196,7 @@ class Clients:
         """41: a member of an ordered group wants queues for itself; the answer names those it has."""
         return _with_body(request, LockRequest, lambda wanted: self._locked(request.command, wanted))
 
-    def _locked(self, command: Command, wanted: LockRequest) -> Command:
+    def _locked(self, command: Command, wanted: LockRequest) -> Command | Awaitable[Command]:
         if self._groups.find(wanted.consumer_group) is None:
             remark = f"subscription group {wanted.consumer_group!r} is not here; create it or check the spelling"
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -204,7 +204,13 @@ class Clients:
         names = {QueueKey(name.topic, name.queue_id): name for name in wanted.mq_set if self._is_here(name)}
         held = self._locks.lock(wanted.consumer_group, wanted.client_id, names)
         body = LockAnswer(lock_ok_mq_set=[names[queue] for queue in held]).encode()
-        return command.answer(ResponseCode.SUCCESS, body=body)
+        answer = command.answer(ResponseCode.SUCCESS, body=body)
+        return answer if self._locks.is_kept else self._when_kept(answer)
+
+    async def _when_kept(self, answer: Command) -> Command:
+        """A holder is told when a start would know of it too: who was told has begun to work."""
+        await self._locks.kept()
+        return answer
 
     def _is_here(self, name: QueueName) -> bool:
         topic = self._topics.find(name.topic)
@@ -220,15 +226,18 @@ class Clients:
         return command.answer(ResponseCode.SUCCESS)
 
 
-def _with_body(request: Request, kind: type[B], answer: Callable[[B], Command]) -> Command | Awaitable[Command]:
+def _with_body(
+    request: Request, kind: type[B], answer: Callable[[B], Command | Awaitable[Command]]
+) -> Command | Awaitable[Command]:
     body = bounded_body(request, BODY_SIZE_MAX)
     if len(body) <= _AT_ONCE_SIZE_MAX:
         return answer(kind.decode(body))
     return _with_large_body(body, kind, answer)
 
 
-async def _with_large_body(body: bytes, kind: type[B], answer: Callable[[B], Command]) -> Command:
-    return answer(await asyncio.get_running_loop().run_in_executor(None, kind.decode, body))
+async def _with_large_body(body: bytes, kind: type[B], answer: Callable[[B], Command | Awaitable[Command]]) -> Command:
+    answered = answer(await asyncio.get_running_loop().run_in_executor(None, kind.decode, body))
+    return answered if isinstance(answered, Command) else await answered
 
 
 def _connections(members: dict[Session, Member]) -> list[Connection]:
