@@ -452,7 +452,8 @@ async def test_a_broker_that_may_not_be_read_gives_nothing(tmp_path) -> None:
 
 @virtual_time
 async def test_with_too_much_out_nothing_more_is_given_until_some_is_settled(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bolide.broker.pop.revivals.OUT_OF_GROUP_MAX", 2)
+    monkeypatch.setattr("bolide.broker.pop.shares.FEW", 0)
+    monkeypatch.setattr("bolide.broker.pop.shares.OUT_MAX", 4)
     clock = VirtualClock()
     async with popping(tmp_path, clock) as rig:
         rig.put(*[b"x"] * 5)
@@ -462,6 +463,38 @@ async def test_with_too_much_out_nothing_more_is_given_until_some_is_settled(tmp
         assert popper.answer.code == ResponseCode.POLLING_FULL
         await popper.ack(first[0])
         assert len(await popper.pop()) == 3
+        popper.peer.leave()
+
+
+@virtual_time
+async def test_groups_that_acknowledge_nothing_leave_room_for_others_also_after_a_start(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("bolide.broker.pop.shares.FEW", 2)
+    monkeypatch.setattr("bolide.broker.pop.shares.OUT_MAX", 120)
+    clock = VirtualClock()
+    three_days_ms = 3 * 86_400_000
+    async with popping(tmp_path, clock, queue_count=1) as rig:
+        rig.put(*[b"x"] * 150)
+        popper = await Popper.connect(rig)
+        taken = {}
+        for group in ("hostile-1", "hostile-2", "hostile-3"):
+            asked = {"message_count_max": 1, "invisible_ms": three_days_ms, "consumer_group": group}
+            taken[group] = 0
+            while await popper.pop(**asked):
+                taken[group] += 1
+            assert popper.answer.code == ResponseCode.POLLING_FULL
+        # A half; then two thirds for all of one address; then the few that anybody may have.
+        assert taken == {"hostile-1": 60, "hostile-2": 20, "hostile-3": 2}
+        for popped in await popper.pop(message_count_max=32):
+            assert await popper.ack(popped) == 0
+        rig.is_killed = True
+        popper.peer.leave()
+    async with popping(tmp_path, clock, queue_count=1) as rig:
+        popper = await Popper.connect(rig)
+        assert rig.room.revivals.out_count == 82
+        assert await popper.pop(consumer_group="hostile-1", message_count_max=1) == []
+        for _ in range(4):
+            (popped,) = await popper.pop(message_count_max=1)
+            assert await popper.ack(popped) == 0
         popper.peer.leave()
 
 

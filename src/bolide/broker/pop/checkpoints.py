@@ -89,6 +89,7 @@ class Checkpoint:
         "is_suspended",
         "key",
         "left",
+        "origin",
         "revive_offset",
         "revive_queue_id",
     )
@@ -102,8 +103,11 @@ class Checkpoint:
         revive_offset: int = _NO_OFFSET,
         *,
         is_suspended: bool = False,
+        origin: str = "",
     ) -> None:
+        """`origin` is the address the messages were popped from, empty where nobody knows it."""
         self.key = key
+        self.origin = origin
         self.distances = distances
         self.invisible_ms = invisible_ms
         self.revive_queue_id = revive_queue_id

@@ -36,6 +36,7 @@ from bolide.broker.pop.checkpoints import (
 )
 from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
 from bolide.broker.pop.retries import retry_draft
+from bolide.broker.pop.shares import Shares
 from bolide.broker.topics import Topics, revive_topic
 from bolide.clock import Clock
 from bolide.errors import Refusal
@@ -46,9 +47,6 @@ from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 
-OUT_MAX = 200_000
-# One group whose every message fails must not keep the others from popping.
-OUT_OF_GROUP_MAX = OUT_MAX // 2
 _SLICE_COUNT = 64  # records read or messages revived before others have a turn
 _READ_COUNT = 32
 _FAILURE_PAUSE_FIRST_MS = 10_000
@@ -92,7 +90,7 @@ class Revivals:
         self._due: list[tuple[int, int, Checkpoint]] = []
         self._number = 0
         self._groups_out: dict[str, _GroupOut] = {}
-        self.out_count = 0  # checkpoints that are not settled
+        self._shares = Shares()
         self._next_queue_id = 0
 
     # What the processors call; each returns the end of the log that must be durable
@@ -102,10 +100,14 @@ class Revivals:
         self._next_queue_id = (self._next_queue_id + 1) % self._queue_count
         return self._next_queue_id
 
-    def has_room(self, group: str) -> bool:
-        """Whether the group may have more messages out."""
-        out = self._groups_out.get(group)
-        return self.out_count < OUT_MAX and (out is None or out.count < OUT_OF_GROUP_MAX)
+    @property
+    def out_count(self) -> int:
+        """Checkpoints that are not settled."""
+        return self._shares.total
+
+    def has_room(self, group: str, origin: str = "") -> bool:
+        """Whether the group may have more messages out, popped from an address."""
+        return self._shares.has_room(group, origin)
 
     def free_time(self, revive_queue_id: int, starts: Iterable[tuple[Lane, int]], now_ms: int) -> int:
         """A time for a pop that starts there: now, or the next at which it has a name of its own."""
@@ -152,13 +154,15 @@ class Revivals:
                 f"the message at {offset} of {key.lane.topic} is not out any more: it was acknowledged or came back"
             )
             raise Refusal(ResponseCode.NO_MESSAGE, remark)
-        if self.out_count >= 2 * OUT_MAX:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{self.out_count} checkpoints are out, the limit is {2 * OUT_MAX}")
+        if old.left & (old.left - 1) and not self.has_room(key.lane.group, old.origin):
+            # Of a checkpoint with several messages this makes one more.
+            remark = f"too many messages of {key.lane.group} are out and not acknowledged"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
         now_ms = self._clock.now_ms()
         lane = old.key.lane
         popped_ms = self.free_time(revive_queue_id, [(lane, offset)], now_ms)
         new_key = CheckpointKey(lane, offset, popped_ms)
-        new = Checkpoint(new_key, (0,), invisible_ms, revive_queue_id, is_suspended=is_suspended)
+        new = Checkpoint(new_key, (0,), invisible_ms, revive_queue_id, is_suspended=is_suspended, origin=old.origin)
         drafts = [self._log.checkpoint(new, now_ms), self._log.ack(old, offset, now_ms)]
         appended = self._store.append(drafts)
         new.revive_offset = appended.queue_offsets[0]
@@ -175,7 +179,7 @@ class Revivals:
         key = checkpoint.key
         group = self._groups_out.setdefault(key.lane.group, _GroupOut())
         group.count += 1
-        self.out_count += 1
+        self._shares.add(key.lane.group, checkpoint.origin)
         lane = group.lanes.setdefault(key.lane, key.lane)
         checkpoint.key = key = CheckpointKey(lane, key.start_offset, key.popped_ms)
         self._out.setdefault(checkpoint.revive_queue_id, {})[key] = checkpoint
@@ -197,8 +201,8 @@ class Revivals:
     def _drop(self, checkpoint: Checkpoint) -> None:
         checkpoint.left = 0
         del self._out[checkpoint.revive_queue_id][checkpoint.key]
-        self.out_count -= 1
         name = checkpoint.key.lane.group
+        self._shares.remove(name, checkpoint.origin)
         group = self._groups_out[name]
         group.count -= 1
         if not group.count:

@@ -149,9 +149,8 @@ class Pops:
         _check_amounts(header)
         config = self._access.check_lane(lane)
         wanted = self._wanted(header)
-        if not header.is_ordered and not self._revivals.has_room(lane.group):
-            remark = f"too many messages of {lane.group} are out and not acknowledged"
-            raise Refusal(ResponseCode.POLLING_FULL, remark)
+        if not header.is_ordered and not self._revivals.has_room(lane.group, request.session.origin):
+            return self._full(request, header)
         harvest = self._gather(header, config, lane, wanted)
         if harvest.taken:
             reply = self._give(request, header, harvest)
@@ -159,6 +158,14 @@ class Pops:
                 self._parked.wake(lane)
             return reply
         return self._wait(request, header, lane, deadline_ms, harvest)
+
+    def _full(self, request: Request, header: PopMessageRequest) -> Command:
+        """209, after which a client asks again in a while. It wants the fields of an answer with it, as Java's does."""
+        remark = f"too many messages of {header.consumer_group} are out and not acknowledged; acknowledge some"
+        answer = PopMessageAnswer(
+            popped_ms=self._clock.now_ms(), invisible_ms=header.invisible_ms, revive_queue_id=0, remaining_count=0
+        )
+        return request.command.answer(ResponseCode.POLLING_FULL, remark=remark, fields=answer.encode())
 
     def _wanted(self, header: PopMessageRequest) -> Wanted:
         """What the pop asks for; RocketMQ does not ask enablePropertyFilter here."""
@@ -208,7 +215,7 @@ class Pops:
             revive_queue_id, popped_ms, end = ORDERLY_REVIVE_QUEUE, self._clock.now_ms(), 0
         else:
             revive_queue_id = self._revivals.choose_queue()
-            popped_ms, end = self._check_out(harvest.taken, revive_queue_id, header.invisible_ms)
+            popped_ms, end = self._check_out(request, harvest.taken, revive_queue_id, header.invisible_ms)
         starts: dict[PoppedQueue, int] = {}
         offsets: dict[PoppedQueue, list[int]] = {}
         counts: dict[OrderedItem, int] = {}
@@ -233,7 +240,9 @@ class Pops:
         reply = request.command.answer(ResponseCode.SUCCESS, remark=_FOUND, fields=answer.encode(), body=body)
         return when_durable(self._store, request, end, reply)
 
-    def _check_out(self, taken: Iterable[Taken], revive_queue_id: int, invisible_ms: int) -> tuple[int, int]:
+    def _check_out(
+        self, request: Request, taken: Iterable[Taken], revive_queue_id: int, invisible_ms: int
+    ) -> tuple[int, int]:
         """Store the checkpoints, then move the group on; returns the time of the pop and the end of the log."""
         taken = list(taken)
         starts = [(each.lane, each.start_offset) for each in taken]
@@ -244,6 +253,7 @@ class Pops:
                 tuple(offset - each.start_offset for offset in each.offsets),
                 invisible_ms,
                 revive_queue_id,
+                origin=request.session.origin,
             )
             for each in taken
         ]
