@@ -8,7 +8,6 @@ compiled = [
         f"bolide.kernel.{name}",
         [f"src/bolide/kernel/{name}.pyx"],
         extra_compile_args=["-O3"],
-        optional=True,  # a missing compiler is no reason to have no broker
     )
     for name in (
         "compiled",
@@ -23,4 +22,7 @@ compiled = [
         "compiled_waits",
     )
 ]
-setup(ext_modules=cythonize(compiled, compiler_directives={"language_level": 3}))
+extensions = cythonize(compiled, compiler_directives={"language_level": 3})
+for extension in extensions:
+    extension.optional = True  # a missing compiler is no reason to have no broker, and cythonize forgets it
+setup(ext_modules=extensions)

@@ -40,7 +40,15 @@ if TYPE_CHECKING:
     from bolide.client.received import Received
     from bolide.client.starting import StartFrom
     from bolide.client.subscriptions import ClassFilter, Sql
-    from bolide.errors import ClientError, ReplyTimeout
+    from bolide.errors import (
+        ClientError,
+        ConfigError,
+        ConnectError,
+        ConnectionLost,
+        ProtocolError,
+        ReplyTimeout,
+        RequestTimeout,
+    )
     from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
     from bolide.model.message import Message, StoredMessage
     from bolide.model.queue import MessageQueue
@@ -50,7 +58,10 @@ _HOMES = {
     "Admin": "bolide.admin.blocking",
     "ClassFilter": "bolide.client.subscriptions",
     "ClientError": "bolide.errors",
+    "ConfigError": "bolide.errors",
     "ConnectConfig": "bolide.remoting.config",
+    "ConnectError": "bolide.errors",
+    "ConnectionLost": "bolide.errors",
     "ConsumeHook": "bolide.client.listener",
     "Consumer": "bolide.client.blocking",
     "Credentials": "bolide.client.config",
@@ -61,6 +72,7 @@ _HOMES = {
     "MessageQueue": "bolide.model.queue",
     "Outcome": "bolide.client.checker",
     "Producer": "bolide.client.blocking",
+    "ProtocolError": "bolide.errors",
     "PullConsumer": "bolide.client.blocking_puller",
     "PullRules": "bolide.client.pulling",
     "PullStatus": "bolide.client.puller",
@@ -68,6 +80,7 @@ _HOMES = {
     "Receipt": "bolide.client.receipt",
     "Received": "bolide.client.received",
     "ReplyTimeout": "bolide.errors",
+    "RequestTimeout": "bolide.errors",
     "STRATEGIES": "bolide.model.allocation",
     "SendHook": "bolide.client.hooks",
     "SendStatus": "bolide.client.receipt",
@@ -91,7 +104,10 @@ __all__ = [
     "BolideError",
     "ClassFilter",
     "ClientError",
+    "ConfigError",
     "ConnectConfig",
+    "ConnectError",
+    "ConnectionLost",
     "ConsumeHook",
     "Consumer",
     "Credentials",
@@ -102,6 +118,7 @@ __all__ = [
     "MessageQueue",
     "Outcome",
     "Producer",
+    "ProtocolError",
     "PullConsumer",
     "PullRules",
     "PullStatus",
@@ -109,6 +126,7 @@ __all__ = [
     "Receipt",
     "Received",
     "ReplyTimeout",
+    "RequestTimeout",
     "SendHook",
     "SendStatus",
     "Sql",

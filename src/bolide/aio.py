@@ -16,7 +16,16 @@ from bolide.client.received import Received
 from bolide.client.starting import StartFrom
 from bolide.client.subscriptions import ClassFilter, Sql
 from bolide.client.transactions import Transaction, TransactionProducer
-from bolide.errors import BolideError, ClientError, ReplyTimeout
+from bolide.errors import (
+    BolideError,
+    ClientError,
+    ConfigError,
+    ConnectError,
+    ConnectionLost,
+    ProtocolError,
+    ReplyTimeout,
+    RequestTimeout,
+)
 from bolide.model.allocation import STRATEGIES, by_machine_room, fixed, nearby
 from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue
@@ -28,7 +37,10 @@ __all__ = [
     "BolideError",
     "ClassFilter",
     "ClientError",
+    "ConfigError",
     "ConnectConfig",
+    "ConnectError",
+    "ConnectionLost",
     "ConsumeHook",
     "Consumer",
     "Credentials",
@@ -39,6 +51,7 @@ __all__ = [
     "MessageQueue",
     "Outcome",
     "Producer",
+    "ProtocolError",
     "PullConsumer",
     "PullRules",
     "PullStatus",
@@ -46,6 +59,7 @@ __all__ = [
     "Receipt",
     "Received",
     "ReplyTimeout",
+    "RequestTimeout",
     "SendHook",
     "SendStatus",
     "Sql",

@@ -10,9 +10,10 @@ _TOLD_LENGTH_MAX = 200  # of what somebody gave us, in a sentence
 
 
 class BolideError(Exception):
-    """The root of what Bolide raises on purpose."""
+    """The root of what Bolide raises on purpose. `code` is RocketMQ's, where the other side gave one."""
 
     retriable: ClassVar[bool] = False
+    code: int | None = None
 
 
 class Refusal(BolideError):

@@ -1,6 +1,7 @@
 """The client for callers without a loop, against a real broker in this process."""
 
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -71,6 +72,13 @@ def test_a_batch_is_one_queue_with_consecutive_offsets(rocket: Cluster, producer
     assert [receipt.queue_offset for receipt in receipts] == list(range(5))
     taken = read(rocket, "Batch", "batch-cg", 5)
     assert [message.msg_id for message in taken] == [receipt.msg_id for receipt in receipts]
+
+
+def test_a_body_that_does_not_get_smaller_travels_as_it_is(rocket: Cluster) -> None:
+    body = random.Random(7).randbytes((4 << 20) - 1000)  # compressed it would be larger than brokers take
+    with bolide.Producer("pg", rocket.namesrv, timeout_s=20) as producer, bolide.Admin(rocket.namesrv) as admin:
+        receipt = producer.send("Random", body)
+        assert admin.message_at(receipt.offset_id).body == body
 
 
 @pytest.mark.feature("F111")

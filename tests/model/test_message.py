@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bolide.errors import ClientError
 from bolide.model.host import Host
 from bolide.model.message import Message, OffsetId, StoredMessage, encode_offset_id, parse_offset_id
 from bolide.model.queue import PhysicalOffset, QueueKey, QueueOffset
@@ -135,3 +136,10 @@ def test_what_cannot_be_an_offset_id_is_none(text: str) -> None:
 
 def test_a_unique_id_of_the_same_length_names_no_broker() -> None:
     assert parse_offset_id("7F000001720930946E094C73DC070000") is None
+
+
+def test_a_key_in_a_list_is_one_key_and_one_that_nobody_could_find_is_refused() -> None:
+    assert Message("T", b"x", keys=["a", "b"]).keys == ["a", "b"]
+    assert Message("T", b"x", keys="a b").keys == ["a", "b"]
+    with pytest.raises(ClientError, match="'order 7' has a space in it"):
+        Message("T", b"x", keys=["order 7"])

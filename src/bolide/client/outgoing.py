@@ -132,8 +132,9 @@ def send_command(message: Message, rules: SendRules, born_ms: int) -> Command:
     """A send of one message; the queue is filled in for each attempt (`to_queue`)."""
     body, sys_flag = message.body, rules.sys_flag
     if len(body) >= rules.compress_over:
-        body = compress(body, rules.compression)
-        sys_flag = with_compression(sys_flag, rules.compression)
+        packed = compress(body, rules.compression)
+        if len(packed) < len(body):  # what was packed before only grows
+            body, sys_flag = packed, with_compression(sys_flag, rules.compression)
     fields = _fields(message.topic, rules, born_ms)
     fields |= {"f": str(sys_flag), "h": str(message.flag), "i": join_properties(message.properties), "m": "false"}
     return Command(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body)

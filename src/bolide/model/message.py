@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bolide.errors import ClientError
 from bolide.model import properties as names
 from bolide.model.host import IPV4_SIZE, IPV6_SIZE, PORT_MAX, Host, unpack_ip
 from bolide.model.queue import PhysicalOffset, QueueKey, QueueOffset
@@ -74,9 +75,10 @@ class Message(_Labels):
     ) -> None:
         """What is given by its own argument wins over the same thing in `properties`.
 
-        One text as `keys` is taken as it is; several are joined with a space, so a key with a space in it becomes two.
+        One text as `keys` is taken as it is: RocketMQ has a space between two keys. In a list each is one key, and a
+        space in it is refused, for nobody could find the message by it.
         """
-        joined_keys = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        joined_keys = keys if isinstance(keys, str) else _joined(keys)
         merged = dict(properties or {})
         if joined_keys:
             merged[names.KEYS] = joined_keys
@@ -90,6 +92,14 @@ class Message(_Labels):
         object.__setattr__(self, "body", body)
         object.__setattr__(self, "properties", merged)
         object.__setattr__(self, "flag", flag)
+
+
+def _joined(keys: Iterable[str]) -> str:
+    several = list(keys)
+    for key in several:
+        if KEY_SEPARATOR in key:
+            raise ClientError(f"key {key!r} has a space in it, which RocketMQ has between two keys: write it without")
+    return KEY_SEPARATOR.join(several)
 
 
 @dataclass(frozen=True, slots=True)
