@@ -19,6 +19,8 @@ class BolideError(Exception):
 class Refusal(BolideError):
     """A request that was understood and declined; `code` is a RocketMQ response code."""
 
+    code: int
+
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
         self.code = int(code)

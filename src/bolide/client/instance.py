@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import random
+import shlex
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -183,8 +184,9 @@ class Instance:
     async def _no_route(self, topic: str, *, is_for_sending: bool) -> ClientError:
         asked = ", ".join(self.namesrv.addresses)
         if not await self.namesrv.has_brokers():
+            pasted = shlex.quote(";".join(self.namesrv.addresses))
             return NoBroker(
-                f"topic {topic} has no route: no broker is registered at {asked}; `bolide broker -n {asked}` starts "
+                f"topic {topic} has no route: no broker is registered at {asked}; `bolide broker -n {pasted}` starts "
                 "one, and one that runs may have been given another name server",
                 NO_ROUTE,
             )
