@@ -1,9 +1,12 @@
 """Shared by all tests: nothing but what most of them need."""
 
+import logging
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from bolide.remoting.sparse import Sparse
 
 # How long an example takes, or its making, says more of the machine's other work than of ours.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,3 +28,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((group for group in TOGETHER if nodeid.startswith(group)), nodeid)
 
     return Together(config, log)
+
+
+@pytest.fixture(autouse=True)
+def all_lines_are_said() -> None:
+    """Of lines that strangers cause some are said in a while, of all tests together; each test begins anew."""
+    for logger in logging.Logger.manager.loggerDict.values():
+        for each in getattr(logger, "filters", ()):
+            if isinstance(each, Sparse):
+                each.forget()

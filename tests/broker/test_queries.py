@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,10 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers import OffsetAnswer, QueryMessageAnswer
 from bolide.protocol.records import decode_records
+from bolide.remoting import turns as turns_module
 from bolide.remoting.owner import Request
+from bolide.remoting.shared import Shared
+from bolide.remoting.turns import Turns
 from bolide.store import index as index_module
 from bolide.store.record import Draft
 from bolide.store.store import Store
@@ -45,9 +48,11 @@ class Asking:
 
     def __init__(self, store: Store, members: Members, clock: Any) -> None:
         self.handlers = Queries(store, members, clock).handlers()
+        self.shared = Shared(turns=Turns(clock))
+        self.origin = "127.0.0.1"  # it is its own session
 
     async def ask(self, command: Command) -> Command:
-        reply = self.handlers[command.code](Request(command, None, 0.0))  # type: ignore[arg-type]
+        reply = self.handlers[command.code](Request(command, cast(Any, self), 0.0))
         if isinstance(reply, Awaitable):
             reply = await reply
         assert reply is not None
@@ -137,6 +142,7 @@ async def test_a_long_chain_lets_others_have_their_turn_and_ends_in_time(
             await asyncio.sleep(0)
 
     asking.patch.setattr(index_module, "_PAUSE_COUNT", 1)
+    asking.patch.setattr(turns_module, "TURN_S", 0.0)
     async with asyncio.TaskGroup() as tasks:
         counting = tasks.create_task(count_turns(), name="turns")
         await asyncio.sleep(0)

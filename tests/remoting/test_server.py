@@ -258,7 +258,7 @@ def test_random_bytes_at_a_live_port_neither_crash_it_nor_stay(streams: list[byt
             assert (await watcher.ask(request_of(77, b"alive"))).body == b"alive"
             await eventually(lambda: server.connection_count == 1)
             watcher.leave()
-        assert all(size <= 64 * 1024 for size in map(len, server.spare))
+        assert all(size <= 64 * 1024 for size in map(len, server.shared.spare))
 
     run_on(asyncio.new_event_loop, throw)
 

@@ -6,7 +6,9 @@ import logging
 import pytest
 
 from bolide.protocol.frames import READ_SIZE
+from bolide.remoting.server import Server
 from bolide.remoting.sparse import BURST_COUNT, Sparse
+from bolide.remoting.unfinished import Unfinished
 from bolide.testing.loop import VirtualClock
 from tests.remoting.ends import Peer, Table, request_of, served
 from tests.remoting.loops import both_loops, eventually, virtual_time
@@ -19,6 +21,11 @@ def beginning(size: int, announced: int = FRAME_SIZE_MAX - 4) -> bytes:
     return (announced.to_bytes(4, "big") + (10).to_bytes(4, "big")).ljust(size, b"x")[:size]
 
 
+def unfinished_of(server: Server) -> Unfinished:
+    assert server.shared.unfinished is not None
+    return server.shared.unfinished
+
+
 @both_loops
 async def test_a_thousand_beginnings_of_twenty_bytes_take_little_more_than_that() -> None:
     async with served(Table()) as server:
@@ -27,10 +34,10 @@ async def test_a_thousand_beginnings_of_twenty_bytes_take_little_more_than_that(
             peer.send(beginning(20))
         await eventually(lambda: len(server.sessions) == 1_000 and all(s.arrived_size == 20 for s in server.sessions))
         taken = sum(session.held_size for session in server.sessions)
-        assert taken == server.unfinished.size == 936 * 20 + 64 * READ_SIZE
+        assert taken == unfinished_of(server).size == 936 * 20 + 64 * READ_SIZE
         for peer in peers:
             peer.leave()
-        await eventually(lambda: server.unfinished.size == 0)
+        await eventually(lambda: unfinished_of(server).size == 0)
 
 
 @both_loops
@@ -44,7 +51,7 @@ async def test_when_the_room_for_unfinished_frames_is_spent_the_largest_is_hung_
         last.send(beginning(200_000))
         await large.end()
         await eventually(lambda: sum(session.arrived_size for session in server.sessions) == 200_100)
-        assert server.unfinished.size <= settings["unfinished_size_max"]
+        assert unfinished_of(server).size <= settings["unfinished_size_max"]
         for peer in (small, last):
             peer.leave()
 
@@ -83,7 +90,7 @@ async def test_a_header_beyond_its_bound_ends_the_connection_before_it_has_come(
         announced = 14 << 20
         peer.send((announced + 4).to_bytes(4, "big"), announced.to_bytes(4, "big"), bytes(READ_SIZE))
         assert await peer.end() == b""
-        assert server.unfinished.size == 0
+        assert unfinished_of(server).size == 0
 
 
 def line(text: str, at_s: float, *values: object) -> logging.LogRecord:

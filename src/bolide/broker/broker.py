@@ -341,7 +341,7 @@ async def _second_port(broker: Broker, server: Server, clock: Clock) -> AsyncIte
     async with AsyncExitStack() as stack:
         try:
             listening = replace(broker.current.config.listen, port=port)
-            await stack.enter_async_context(listen(listening, _VipOwner(broker), clock))
+            await stack.enter_async_context(listen(listening, _VipOwner(broker), clock, server.shared))
         except ConfigError as problem:
             log.warning("no VIP port: %s; clients that use it (before 4.5, or vipChannelEnabled) cannot send", problem)
         yield

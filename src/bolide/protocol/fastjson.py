@@ -19,7 +19,7 @@ become U+FFFD, as in Java.
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # The deepest body of RocketMQ nests nine levels. Reading takes three Python frames a level, so that this leaves most
 # of the interpreter's thousand to the caller, and whoever walks the result is as safe.
@@ -52,21 +52,23 @@ _INTEGER = re.compile(r"-?[0-9]{1,10}")
 _Container = dict[str, object] | list[object]
 
 
-def loads(text: bytes | str, *, as_tree: bool = False) -> object:
+def loads(text: bytes | str, *, as_tree: bool = False, breathe: Callable[[], None] | None = None) -> object:
     """Read one value; raises ValueError with the position and what was found there.
 
     A reference to what holds it (`$`, `..`, `@`) gives a value that holds itself; with as_tree it is an error.
+    `breathe` is called after each member and each escape, by whoever has better to do than to read to the end.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    return _Reader(text, as_tree).read()
+    return _Reader(text, as_tree, breathe).read()
 
 
 class _Reader:
     """One pass over one text. A container is put into its holder before it is filled, so that paths lead through it."""
 
-    def __init__(self, text: str, as_tree: bool) -> None:
+    def __init__(self, text: str, as_tree: bool, breathe: Callable[[], None] | None = None) -> None:
         self._text = text
+        self._breathe = breathe
         self._at = 0
         self._as_tree = as_tree
         self._root: list[object] = [None]
@@ -144,6 +146,8 @@ class _Reader:
         return True
 
     def _separate(self, closing: str) -> None:
+        if self._breathe is not None:
+            self._breathe()
         self._skip(_BLANK)
         if self._next() not in (",", closing):
             raise self._problem(f"',' or '{closing}'")
@@ -194,6 +198,8 @@ class _Reader:
         return _join_surrogates(text) if has_escaped_unicode else text
 
     def _escaped(self) -> str:
+        if self._breathe is not None:
+            self._breathe()
         letter = self._next()
         if letter in _HEX:
             digits = _HEX[letter].match(self._text, self._at + 1)

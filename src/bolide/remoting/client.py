@@ -25,6 +25,7 @@ from bolide.remoting.config import ConnectConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
 from bolide.remoting.session import Reply, Request, Session
+from bolide.remoting.shared import Shared
 from bolide.remoting.tls import connecting_context
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Client:
         self._context = connecting_context(config)
         self._lines: dict[str, _Line] = {}
         self._forgetting_due_s = 0.0
-        self._spare: list[memoryview] = []
+        self._shared = Shared()
         self._guests = Guests()
         self._stack = AsyncExitStack()
         self._is_open = False
@@ -202,7 +203,7 @@ class Client:
     async def _keep(self, address: str, target: tuple[str, int], line: _Line) -> None:
         """Make the connection and be there until it ends."""
         opening, line.failure = line.opening, "closed"
-        session = Session(self._owner, self._config, self._clock, is_tls=self._config.is_tls, spare=self._spare)
+        session = Session(self._owner, self._config, self._clock, is_tls=self._config.is_tls, shared=self._shared)
         try:
             await session.run(lambda: self._attach(session, target, line))
             # Accepting and hanging up without a word is a failure too: a port without its server behind it.

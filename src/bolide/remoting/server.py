@@ -23,9 +23,9 @@ from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
 from bolide.remoting.opening import Opening, read_opening
 from bolide.remoting.session import Owner, Session
+from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
 from bolide.remoting.tls import Certificates
-from bolide.remoting.unfinished import Unfinished
 
 log = logging.getLogger(__name__)
 log.addFilter(Sparse())
@@ -48,13 +48,18 @@ class Server:
     """A port that is served; made by `listen`."""
 
     def __init__(
-        self, config: ListenConfig, owner: Owner, clock: Clock, guests: Guests, listeners: list[socket.socket]
+        self,
+        config: ListenConfig,
+        owner: Owner,
+        clock: Clock,
+        guests: Guests,
+        listeners: list[socket.socket],
+        shared: Shared,
     ) -> None:
         self.config = config
         self.owner = owner
         self.clock = clock
-        self.spare: list[memoryview] = []
-        self.unfinished = Unfinished(config, clock)
+        self.shared = shared
         self.certificates = Certificates(config, clock)
         self.addresses = [join_address(listener.getsockname()) for listener in listeners]
         self.port: int = listeners[0].getsockname()[1]
@@ -183,13 +188,7 @@ class _Connection:
         if opening.is_tls and context is None:
             raise ProtocolError("a TLS handshake, and there is no certificate")
         session = self.session = Session(
-            server.owner,
-            config,
-            server.clock,
-            is_tls=opening.is_tls,
-            ends=opening.ends,
-            spare=server.spare,
-            unfinished=server.unfinished,
+            server.owner, config, server.clock, is_tls=opening.is_tls, ends=opening.ends, shared=server.shared
         )
         limits = {"ssl_handshake_timeout": config.tls_handshake_limit_s} if context else {}
         attach = partial(
@@ -218,12 +217,17 @@ class _Connection:
 
 
 @asynccontextmanager
-async def listen(config: ListenConfig, owner: Owner, clock: Clock) -> AsyncIterator[Server]:
-    """Serve a port as long as the block lasts; leaving it lets running answers finish within `stop_limit_s`."""
+async def listen(
+    config: ListenConfig, owner: Owner, clock: Clock, shared: Shared | None = None
+) -> AsyncIterator[Server]:
+    """Serve a port as long as the block lasts; leaving it lets running answers finish within `stop_limit_s`.
+
+    `shared` is another port's, where one process has several.
+    """
     async with Guests() as guests:
         listeners = await _bind(config)
         try:
-            server = Server(config, owner, clock, guests, listeners)
+            server = Server(config, owner, clock, guests, listeners, shared or Shared.of_server(config, clock))
         except BaseException:
             for listener in listeners:
                 listener.close()

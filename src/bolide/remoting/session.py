@@ -33,8 +33,8 @@ from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import untaken_size
 from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
+from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
-from bolide.remoting.unfinished import Unfinished
 
 __all__ = ["Owner", "Reply", "Request", "Session"]
 
@@ -56,8 +56,7 @@ class Session(asyncio.BufferedProtocol):
         *,
         is_tls: bool = False,
         ends: tuple[str, str] | None = None,
-        spare: list[memoryview] | None = None,
-        unfinished: Unfinished | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self.is_tls = is_tls
         self.peer, self.local = ends or ("", "")
@@ -69,8 +68,9 @@ class Session(asyncio.BufferedProtocol):
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(config.frame_size_max, config.read_size, spare, config.header_size_max)
-        self._unfinished, self._unfinished_size = unfinished, 0  # what it was told last
+        self.shared = shared or Shared()
+        self._reader = FrameReader(config.frame_size_max, config.read_size, self.shared.spare, config.header_size_max)
+        self._unfinished_size = 0  # as it was told last
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._why = ""
@@ -302,9 +302,9 @@ class Session(asyncio.BufferedProtocol):
             self._reader.close()
         else:
             self._reader.settle()
-            if self._unfinished is not None and self._reader.capacity != self._unfinished_size:
+            if self._reader.capacity != self._unfinished_size and self.shared.unfinished is not None:
                 self._unfinished_size = self._reader.capacity
-                self._unfinished.hold(self, self._unfinished_size)
+                self.shared.unfinished.hold(self, self._unfinished_size)
         self.flush()
         if problem := problem or self._reader.problem:
             self._refuse(problem)
@@ -349,8 +349,8 @@ class Session(asyncio.BufferedProtocol):
         self._outgoing, self._outgoing_size = [], 0
         if self._kept is None:
             self._reader.close()
-        if self._unfinished is not None:
-            self._unfinished.left(self)
+        if self.shared.unfinished is not None:
+            self.shared.unfinished.left(self)
         if not self._gone.done():
             self._gone.set_result(None)
 

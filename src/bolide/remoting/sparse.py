@@ -21,6 +21,10 @@ class Sparse(logging.Filter):
         super().__init__()
         self._kinds: dict[str, tuple[float, float, int]] = {}  # when, how many may come then, how many were left out
 
+    def forget(self) -> None:
+        """Begin anew, as if nothing had been said."""
+        self._kinds.clear()
+
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno <= logging.DEBUG:
             return True

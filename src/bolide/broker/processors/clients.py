@@ -1,10 +1,9 @@
 """Requests of and about connected clients: heartbeats, members of groups, queue locks.
 
-Bodies are bounded, and a large one is read in a thread: the C++ client's spelling needs the mild reader, which takes a
-tenth of a second for a few hundred kilobytes.
+Bodies are bounded, and a large one is read in a thread and in turns (`turns.py`): the C++ client's spelling needs the
+mild reader, which takes a tenth of a second for a few hundred kilobytes.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -36,6 +35,7 @@ from bolide.protocol.bodies import (
     SubscriptionConflict,
     UnlockRequest,
 )
+from bolide.protocol.bodies.body import decode_breathing
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import GetConsumerListRequest, HeartbeatAnswer, UnregisterClientRequest
@@ -46,6 +46,7 @@ from bolide.protocol.headers.groups import (
 )
 from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.session import Request, Session
+from bolide.remoting.turns import place_of
 
 BODY_SIZE_MAX = 1 << 20
 _AT_ONCE_SIZE_MAX = 32 * 1024
@@ -232,11 +233,16 @@ def _with_body(
     body = bounded_body(request, BODY_SIZE_MAX)
     if len(body) <= _AT_ONCE_SIZE_MAX:
         return answer(kind.decode(body))
-    return _with_large_body(body, kind, answer)
+    return _with_large_body(request, kind, answer)
 
 
-async def _with_large_body(body: bytes, kind: type[B], answer: Callable[[B], Command | Awaitable[Command]]) -> Command:
-    answered = answer(await asyncio.get_running_loop().run_in_executor(None, kind.decode, body))
+async def _with_large_body(
+    request: Request, kind: type[B], answer: Callable[[B], Command | Awaitable[Command]]
+) -> Command:
+    with place_of(request.session) as place:
+        body, breathe = request.command.body, place.breather()
+        read = await place.in_thread(lambda: decode_breathing(kind, body, breathe))
+    answered = answer(read)
     return answered if isinstance(answered, Command) else await answered
 
 

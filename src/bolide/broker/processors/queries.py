@@ -1,11 +1,10 @@
 """Questions about messages that name them otherwise than by a group's progress: by key, by id, by time, by queue.
 
 Offsets and ids are looked up at once. A search by key follows a chain through the index, which is as long as the
-messages that share its hash are many: it pauses every few thousand entries for others on the loop, and ends after some
+messages that share its hash are many: it waits for its turn between a few records (`turns.py`), and ends after some
 seconds with what it has found. An answer is kept below what a frame may hold, the newest messages first.
 """
 
-import asyncio
 import logging
 import struct
 
@@ -34,6 +33,7 @@ from bolide.protocol.headers import (
 )
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Request
+from bolide.remoting.turns import Place, place_of
 from bolide.store.record import decode, store_ms_of
 from bolide.store.store import Store
 
@@ -41,7 +41,7 @@ UNIQUE_KEY_COUNT_MAX = 32
 ANSWER_SIZE_MAX = 15 << 20
 QUERY_LIMIT_S = 3.0
 ENTRY_COUNT_MAX = 1_000
-_PAUSE_COUNT = 8  # records decoded before others have their turn
+_PAUSE_COUNT = 4  # records decoded between looks at the clock
 _ENTRY = struct.Struct(">qiq")
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,8 @@ class Queries:
         command = request.command
         asked = QueryMessageRequest.decode(command.fields)
         count_max = UNIQUE_KEY_COUNT_MAX if asked.is_unique_key else asked.message_count_max
-        records = await self._search(asked, min(count_max, self._store.config.query_count_max))
+        with place_of(request.session) as place:
+            records = await self._search(asked, min(count_max, self._store.config.query_count_max), place)
         files = self._store.dispatch.index.files
         newest = files[-1].header() if files else None
         fields = QueryMessageAnswer(
@@ -82,8 +83,9 @@ class Queries:
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark=remark, fields=fields)
         return command.answer(ResponseCode.SUCCESS, fields=fields, body=b"".join(records))
 
-    async def _search(self, asked: QueryMessageRequest, count_max: int) -> list[memoryview]:
+    async def _search(self, asked: QueryMessageRequest, count_max: int, place: Place) -> list[memoryview]:
         """The newest that match, in the order of the log."""
+        await place.turn()
         deadline_s = self._clock.monotonic_s() + QUERY_LIMIT_S
         found: dict[int, memoryview] = {}
         size = 0
@@ -92,7 +94,7 @@ class Queries:
             if len(found) >= count_max:
                 break
             if physical_offset is None or number % _PAUSE_COUNT == 0:
-                await asyncio.sleep(0)
+                await place.turn()
                 if self._clock.monotonic_s() > deadline_s:
                     log.warning("query cut short topic=%s key=%s found=%d", asked.topic, asked.key, len(found))
                     break
@@ -155,8 +157,13 @@ class Queries:
         fields = GetEarliestStoreTimeAnswer(timestamp_ms=stored_ms).encode()
         return request.command.answer(ResponseCode.SUCCESS, fields=fields)
 
-    def entries(self, request: Request) -> Command:
+    async def entries(self, request: Request) -> Command:
         """321: entries of a queue, and whether a group would get their messages."""
+        with place_of(request.session) as place:
+            await place.turn()
+            return self._entries(request)
+
+    def _entries(self, request: Request) -> Command:
         asked = QueryConsumeQueueRequest.decode(request.command.fields)
         name = asked.topic or ""
         queue = self._store.queue(QueueKey(name, asked.queue_id))

@@ -66,6 +66,14 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
             raise refusal(cls, problem) from None
 
 
+def decode_breathing(kind: type[B], data: bytes, breathe: Callable[[], None]) -> B:
+    """`decode` for large bodies; the mild reader calls `breathe` (see `fastjson.loads`)."""
+    try:
+        return cast(B, _read(kind, data, breathe))
+    except ValueError as problem:
+        raise refusal(kind, problem) from None
+
+
 def encode_list(bodies: list[B]) -> bytes:
     """Some answers are a bare array of bodies: users and policies of access control."""
     return write(bodies)
@@ -92,14 +100,14 @@ def read(kind: type[T], data: bytes) -> T:
     return cast(T, _read(kind, data))
 
 
-def _read(kind: Any, data: bytes) -> Any:
+def _read(kind: Any, data: bytes, breathe: Callable[[], None] | None = None) -> Any:
     # A reference is sound JSON, but the strict reader would take it for an object with nothing known in it.
     if b'"$ref"' not in data:
         try:
             return _decoder(kind, strict=True).decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-    document = fit(fastjson.loads(data, as_tree=True), _type_of(kind))
+    document = fit(fastjson.loads(data, as_tree=True, breathe=breathe), _type_of(kind))
     try:
         return _decoder(kind, strict=False).decode(write(document))
     except (msgspec.DecodeError, OverflowError) as problem:

@@ -1,0 +1,27 @@
+"""What all connections of a server share: buffers to read into, room for unfinished frames, turns for long work.
+
+A server with a second port shares it there too, so that the bounds are those of the process. Who connects shares his
+buffers among his own connections, and bounds nothing: he chose whom to ask.
+"""
+
+from typing import Self
+
+from bolide.clock import Clock
+from bolide.remoting.config import ListenConfig
+from bolide.remoting.turns import Turns
+from bolide.remoting.unfinished import Unfinished
+
+
+class Shared:
+    """Given to each session; `of_server` has the bounds too."""
+
+    __slots__ = ("spare", "turns", "unfinished")
+
+    def __init__(self, unfinished: Unfinished | None = None, turns: Turns | None = None) -> None:
+        self.spare: list[memoryview] = []
+        self.unfinished = unfinished
+        self.turns = turns
+
+    @classmethod
+    def of_server(cls, config: ListenConfig, clock: Clock) -> Self:
+        return cls(Unfinished(config, clock), Turns(clock))

@@ -1,0 +1,186 @@
+"""Work that takes long, done in small pieces: who may go on next, and how much of the loop all of it may have.
+
+A search through a long chain, a filter to compile or a body that only the slow reader can read takes as much time as
+its sender likes, and everybody on the loop waits meanwhile. So such work has one queue. Who works asks for a turn
+between its pieces: it goes on for a millisecond at a time, the addresses after each other, within an address its
+connections, within a connection its requests. After each turn the queue rests four times as long as that took, so all
+of this work together has a fifth of the loop, however many ask; a piece that took longer is rested for too.
+
+The places in the queue are a budget (`budget.py`): who has the most gives way when they are taken. Whoever is turned
+away is told that we are busy, which clients take for a reason to come back.
+
+Work in a thread takes part as well (`Place.breathe`): it runs in its turns only, so that the loop never waits for the
+interpreter longer than a turn lasts.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from bolide.clock import Clock
+from bolide.errors import Refusal
+from bolide.protocol.codes import ResponseCode
+from bolide.remoting.budget import Budget, Holder
+
+if TYPE_CHECKING:
+    from bolide.remoting.session import Session
+
+TURN_S = 0.001
+REST_RATIO = 4
+PLACES_MAX = 1_024
+PLACES_BY_CONNECTION_MAX = 64
+_STEPS_BETWEEN = 16  # looks at the clock
+
+T = TypeVar("T")
+
+
+def place_of(session: "Session") -> "Place":
+    """A place for a request of this connection; raises Refusal if it has its share already."""
+    assert session.shared.turns is not None, "who serves strangers bounds what they may have"
+    return session.shared.turns.place(session)
+
+
+class Place:
+    """One request's place in the queue, for as long as the `with` block lasts."""
+
+    def __init__(self, turns: "Turns", holder: Holder) -> None:
+        self.holder = holder
+        self._turns = turns
+        self._step_count = 0
+        self.granted: asyncio.Future[None] | None = None  # while it waits
+        self.is_turned_away = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._turns.leave(self)
+
+    async def turn(self) -> None:
+        """Go on at once while this turn lasts, else in the next; raises Refusal if the place was taken away."""
+        await self._turns.turn(self)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run work in a thread; it calls `breathe` as often as it can."""
+        await self.turn()
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def breather(self) -> Callable[[], None]:
+        """What work in a thread calls between its pieces: it waits there until the next turn."""
+        return partial(self._breathe, asyncio.get_running_loop())
+
+    def _breathe(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._step_count += 1
+        if self._step_count % _STEPS_BETWEEN == 0 and self._turns.is_over():
+            asyncio.run_coroutine_threadsafe(self.turn(), loop).result()
+
+
+class Turns:
+    """The queue of a server."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._places: Budget[Holder] = Budget(PLACES_MAX, PLACES_BY_CONNECTION_MAX, self._give_way)
+        self._waiting: dict[str, dict[Holder, deque[Place]]] = {}  # by address, by connection
+        self._working: Place | None = None
+        self._began_s = 0.0
+        self._rests_until_s = 0.0
+        self._timer: asyncio.Handle | None = None
+
+    @property
+    def count(self) -> int:
+        return self._places.total
+
+    def place(self, holder: Holder) -> Place:
+        """A place for a request of this connection; raises Refusal if it has its share already."""
+        if not self._places.take(holder):
+            raise self._refusal()
+        return Place(self, holder)
+
+    def is_over(self) -> bool:
+        """Whether who works now has had his turn."""
+        return self._clock.monotonic_s() >= self._began_s + TURN_S
+
+    async def turn(self, place: Place) -> None:
+        has_worked = self._working is place
+        if has_worked:
+            if not self.is_over():
+                return
+            self._end_turn()
+        if has_worked or self._working is not None or self._waiting or self._clock.monotonic_s() < self._rests_until_s:
+            place.granted = asyncio.get_running_loop().create_future()
+            by_connection = self._waiting.setdefault(place.holder.origin, {})
+            by_connection.setdefault(place.holder, deque()).append(place)
+            self._go_on()
+            await place.granted
+            place.granted = None
+        if place.is_turned_away:
+            raise self._refusal()
+        self._working = place
+        self._began_s = self._clock.monotonic_s()
+
+    def leave(self, place: Place) -> None:
+        if not place.is_turned_away:
+            self._places.give_back(place.holder)
+        if self._working is place:
+            self._end_turn()
+        elif place.granted is not None:
+            self._remove(place)
+
+    def _end_turn(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._working = None
+        self._rests_until_s = now_s + REST_RATIO * (now_s - self._began_s)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._timer is None and self._waiting and self._working is None:
+            rest_s = max(self._rests_until_s - self._clock.monotonic_s(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(rest_s, self._grant)
+
+    def _grant(self) -> None:
+        """Give the turn to the next: the first address and connection go behind the others of their kind."""
+        self._timer = None
+        if not self._waiting or self._working is not None:
+            return
+        origin, by_connection = next(iter(self._waiting.items()))
+        holder, places = next(iter(by_connection.items()))
+        place = places.popleft()
+        del by_connection[holder], self._waiting[origin]
+        if places:
+            by_connection[holder] = places
+        if by_connection:
+            self._waiting[origin] = by_connection
+        self._working = place
+        self._began_s = self._clock.monotonic_s()
+        if place.granted is not None and not place.granted.done():
+            place.granted.set_result(None)
+
+    def _remove(self, place: Place) -> None:
+        by_connection = self._waiting.get(place.holder.origin, {})
+        places = by_connection.get(place.holder)
+        if places is not None and place in places:
+            places.remove(place)
+            if not places:
+                del by_connection[place.holder]
+            if not by_connection:
+                del self._waiting[place.holder.origin]
+
+    def _give_way(self, holder: Holder, count: int) -> None:
+        """The newest that wait are turned away; if fewer do, the rest is working and goes on uncounted."""
+        places = list(self._waiting.get(holder.origin, {}).get(holder, ()))[-count:]
+        for place in places:
+            place.is_turned_away = True
+            self._remove(place)
+            if place.granted is not None and not place.granted.done():
+                place.granted.set_result(None)
+        self._places.give_back(holder, len(places))
+
+    def _refusal(self) -> Refusal:
+        remark = f"{self.count} requests that take long wait already; try again later"
+        return Refusal(ResponseCode.SYSTEM_BUSY, remark)

@@ -1,0 +1,160 @@
+"""Turns: long work goes round the connections, has a bounded share of the loop, and a bounded queue."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from bolide.clock import SystemClock
+from bolide.errors import Refusal
+from bolide.protocol.codes import ResponseCode
+from bolide.remoting import turns as turns_module
+from bolide.remoting.turns import TURN_S, Turns
+from bolide.testing import VirtualClock
+from tests.remoting.loops import both_loops, eventually, virtual_time
+
+
+@dataclass(eq=False)
+class Guest:
+    name: str = ""
+    origin: str = "10.0.0.1"
+
+
+class WorkClock(VirtualClock):
+    """Virtual time in which work takes what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worked_s = 0.0
+        self.done: list[str] = []
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.worked_s
+
+    async def work(self, turns: Turns, guest: Guest, piece_count: int, piece_s: float = TURN_S) -> None:
+        with turns.place(guest) as place:
+            for _ in range(piece_count):
+                await place.turn()
+                self.worked_s += piece_s
+                self.done.append(guest.name)
+
+
+@virtual_time
+async def test_work_alone_begins_at_once() -> None:
+    clock = WorkClock()
+    turns = Turns(clock)
+    began_s = asyncio.get_running_loop().time()
+    await clock.work(turns, Guest("a"), 1)
+    assert asyncio.get_running_loop().time() == began_s
+    assert turns.count == 0
+
+
+@virtual_time
+async def test_turns_go_round_the_connections_whatever_each_has() -> None:
+    clock = WorkClock()
+    turns = Turns(clock)
+    many, one = Guest("many"), Guest("one")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(50):
+            group.create_task(clock.work(turns, many, 4))
+        await asyncio.sleep(0)
+        group.create_task(clock.work(turns, one, 4))
+    last = max(at for at, name in enumerate(clock.done) if name == "one")
+    assert len(clock.done) == 204
+    assert last <= 10
+
+
+@virtual_time
+async def test_an_address_with_many_connections_has_no_more_turns_than_one_with_one() -> None:
+    clock = WorkClock()
+    turns = Turns(clock)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(20):
+            group.create_task(clock.work(turns, Guest("crowd"), 4))
+        await asyncio.sleep(0)
+        group.create_task(clock.work(turns, Guest("alone", "10.0.0.2"), 4))
+    assert max(at for at, name in enumerate(clock.done) if name == "alone") <= 10
+
+
+@virtual_time
+async def test_all_of_it_together_has_a_fifth_of_the_time() -> None:
+    clock = WorkClock()
+    turns = Turns(clock)
+    began_s = clock.monotonic_s()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(clock.work(turns, Guest(), 10))
+    assert 100 * TURN_S * 4.5 <= clock.monotonic_s() - began_s <= 100 * TURN_S * 6
+
+
+@virtual_time
+async def test_beyond_its_share_a_connection_is_told_that_we_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "PLACES_BY_CONNECTION_MAX", 2)
+    turns, guest = Turns(WorkClock()), Guest()
+    with turns.place(guest), turns.place(guest), pytest.raises(Refusal) as refused:
+        turns.place(guest)
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    assert turns.count == 0
+
+
+@virtual_time
+async def test_when_all_places_are_taken_the_newest_of_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "PLACES_MAX", 8)
+    monkeypatch.setattr(turns_module, "PLACES_BY_CONNECTION_MAX", 8)
+    clock = WorkClock()
+    turns, many, one = Turns(clock), Guest("many"), Guest("one")
+    tasks = [asyncio.ensure_future(clock.work(turns, many, 4)) for _ in range(8)]
+    await asyncio.sleep(0)
+    await clock.work(turns, one, 4)
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = [end for end in ends if isinstance(end, Refusal)]
+    assert refused
+    assert ends[0] is None
+    assert isinstance(ends[-1], Refusal)
+    assert turns.count == 0
+
+
+@virtual_time
+async def test_one_that_is_cancelled_while_it_waits_or_works_leaves_its_place() -> None:
+    clock = WorkClock()
+    turns = Turns(clock)
+    working, waiting, last = (asyncio.ensure_future(clock.work(turns, Guest(), 100)) for _ in range(3))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    working.cancel()
+    await last
+    assert turns.count == 0
+    assert clock.done.count("") >= 100
+
+
+@both_loops
+async def test_work_in_a_thread_runs_in_turns_too() -> None:
+    turns, other = Turns(SystemClock()), Guest("other")
+    steps: list[int] = []
+    seen: list[int] = []
+
+    async def read(number: int) -> None:
+        with turns.place(Guest()) as place:
+            breathe = place.breather()
+
+            def work() -> None:
+                for _ in range(20_000):
+                    steps.append(number)
+                    breathe()
+
+            await place.in_thread(work)
+
+    async def look() -> None:
+        with turns.place(other) as place:
+            while len(steps) < 40_000:
+                await place.turn()
+                seen.append(len(steps))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(2):
+            group.create_task(read(number))
+        group.create_task(look())
+    assert {*steps[:39_000]} == {0, 1}
+    assert len(set(seen)) > 2
+    await eventually(lambda: turns.count == 0)
