@@ -50,10 +50,11 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         self.group = core.group
         self._clock = clock or SystemClock()
         self._direct = DirectSends(core, self._clock)
-        self._submissions = Submissions(self._background)
+        self._submissions = Submissions(self._background, core)
 
     def close(self) -> None:
         """Leave the group. Messages under way get their answer first, within the time limit of a send."""
+        self._submissions.close()
         self._direct.close()
         super().close()
 
@@ -113,7 +114,7 @@ class Producer(Blocking[asynchronous_producer.Producer]):
 
     def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
-        self._background.run(self._submissions.flush(self._core))
+        self._background.run(self._submissions.flush())
 
     def send_oneway(self, topic: str | Message, body: bytes = b"", **options: Unpack[MessageOptions]) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses.

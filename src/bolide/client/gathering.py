@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from bolide import kernel
+from bolide.client import leftovers
 from bolide.client.detours import Again, Detours
 from bolide.client.instance import Instance
 from bolide.client.longway import LongWay
@@ -264,6 +265,7 @@ class Gathering:
         self.rules = rules
         self.linger_s = linger_ms / 1000
         self.held_count = 0
+        self._dropped_count = 0  # left without an answer when their tasks were ended
         self._instance = instance
         self._ids = ids
         self._clock = clock
@@ -466,9 +468,14 @@ class Gathering:
 
     def drop(self, futures: Sequence[asyncio.Future[Receipt]], weight: int) -> None:
         """None is left without an answer, whatever happened."""
-        for future in futures:
-            future.cancel()
+        self._dropped_count += sum([future.cancel() for future in futures])
         self.release(weight)
+
+    def end(self) -> None:
+        """The program ends, and nobody closed the producer: say what has no answer."""
+        count = self.held_count + self._dropped_count
+        if count:
+            leftovers.say(self.rules.group, count, count)
 
 
 def _queue_of(queue: MessageQueue, queue_id: int) -> MessageQueue:

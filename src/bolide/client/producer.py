@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Self, Unpack
 
-from bolide.client import this_process
+from bolide.client import leftovers, this_process
 from bolide.client.attempts import Attempts, routed_in_time
 from bolide.client.config import Credentials, client_config
 from bolide.client.delaying import Recalling, timed
@@ -144,6 +144,12 @@ class Producer(Requesting, Recalling):
             linger_ms=self._linger_ms,
         )
         self._instance = instance
+        leftovers.watched.add(self._gathering)
+
+    def unwatch(self) -> None:
+        """What has no answer at the end of the program is somebody else's to tell."""
+        if self._instance is not None:
+            leftovers.watched.discard(self._gathering)
 
     async def close(self) -> None:
         """Leave the group. Messages under way get their answer first, within the time limit of a send."""
@@ -152,6 +158,11 @@ class Producer(Requesting, Recalling):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.timeout_s):
                     await self._gathering.flush()
+            self.unwatch()
+            if self._gathering.held_count:
+                log.warning(
+                    "closed with %d messages without an answer group=%s", self._gathering.held_count, self.group
+                )
             self._instance = None
             del instance.producers[self.group]
             await instance.leave(producer_group=self.group)
