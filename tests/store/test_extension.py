@@ -6,6 +6,7 @@ from bolide.kernel import java_hash
 from bolide.model.queue import QueueKey
 from bolide.store.read import PullStatus
 from bolide.store.record import decode
+from bolide.store.roster import FILE_NAME
 from bolide.store.verify import Finding, Verification
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 
@@ -39,6 +40,7 @@ def extended(root, tags):
         content += struct.pack(">h", -1)
         (directory / f"{base:020d}").write_bytes(content.ljust(FILE_SIZE, b"\0"))
     queue_file.write_bytes(entries)
+    (root / FILE_NAME).unlink()  # a Java broker leaves none
     return config
 
 

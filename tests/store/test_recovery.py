@@ -217,13 +217,11 @@ def test_log_files_without_queues_or_queues_without_log(tmp_path):
     [
         ("commitlog/00000000000000000000", bytes(100), "100 bytes, the configured size is 16384"),
         ("commitlog/.DS_Store", b"x", "not a number"),
-        ("consumequeue/T/0/00000000000000000000", bytes(77), "77 bytes"),
         ("consumequeue/CURRENT", b"MANIFEST", "RocksDB"),
         ("batchconsumequeue/T/0/00000000000000000000", b"x", "batch consume queues"),
         ("compaction/compactionLog/T/0/0", b"x", "compaction"),
         ("consumequeue/%LMQ%a/0/00000000000000000000", bytes(400), "light message queues"),
         ("consumequeue/T/x/0", b"", "not a number"),
-        ("index/20231114221320000", bytes(99), "99 bytes"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_its_name(tmp_path, name, content, sentence):

@@ -38,9 +38,11 @@ class Checkpoint:
             fields = _FIELDS.unpack(content)
             self.log_ms, self.queue_ms, self.index_ms, self.master_flushed, self.confirmed = fields
 
+    def encoded(self) -> bytes:
+        return _FIELDS.pack(self.log_ms, self.queue_ms, self.index_ms, self.master_flushed, self.confirmed)
+
     def save(self) -> None:
-        fields = (self.log_ms, self.queue_ms, self.index_ms, self.master_flushed, self.confirmed)
-        content = _FIELDS.pack(*fields)
+        content = self.encoded()
         if content == self._saved:
             return
         is_new = not self._path.exists()

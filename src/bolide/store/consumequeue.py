@@ -3,29 +3,43 @@
 Entries are derived from the log and written in its order. Three things may happen and are settled in `put`: what is
 already there is left out, a gap (records the log lost) is filled with entries that stand for nothing, and a queue whose
 first message has an offset above 0 starts with such entries from the beginning of its file, as RocketMQ's does.
+
+Loading says what is odd about the files, in words, and mends nothing: `derived.py` makes a queue again from the log.
 """
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
+from bolide.store.disk import is_clear
+from bolide.store.roster import Extent
 from bolide.store.segment import MAPPED_SIZE_MAX, Segment, segment_name
 from bolide.store.segments import SegmentPool, Segments
 
 _ENTRY = struct.Struct(">qiq")
 _NOTHING = 0x7FFF_FFFF  # the size in an entry that stands for nothing
 _UNMAPPED_PUTS_MAX = 64
+_CHUNK = bytes(ENTRY_SIZE << 12)
+_LOOKED_AT = 1 << 16  # bytes behind the last entry, where nothing may be
+_BLOCK = 256  # entries, about a page of them, are looked at together
+_BLOCKS_AT_ONCE = 4
+_BLANK_COUNT = 1 << 12
+_BLANKS = PRE_BLANK * _BLANK_COUNT
 
 
 class ConsumeQueue:
     """One queue's files. `next_offset` is what the next entry gets, `min_offset` the first still worth reading."""
 
     __slots__ = (
+        "_check",
+        "_checked",
         "_last_entry",
         "_tail",
         "_unmapped_puts",
+        "checked_below",
         "dirty_from",
         "min_offset",
         "next_offset",
@@ -44,17 +58,71 @@ class ConsumeQueue:
         self.dirty_from: int | None = None  # first byte that is not durable
         self._tail: Segment | None = None
         self._unmapped_puts = 0
+        self.checked_below = 0  # entries before this offset are looked at before they are read, block by block
+        self._checked: set[int] = set()
+        self._check: Callable[[ConsumeQueue, int, int], None] = _believe
 
-    def load(self) -> None:
-        """Find the end of data after a clean stop: entries are a gapless run, so their end is searched by halves."""
+    def load(self, known: Extent | None = None) -> str:
+        """Find the end of data after a clean stop: where it was then, or else by halves, as entries are a gapless run.
+
+        Returns what is odd, nothing if all is well.
+        """
         self.segments.load()
+        if known is not None and known.next_offset and known.first:
+            odd = self._differs(known)
+            if not odd:
+                self.next_offset, self._last_entry = known.next_offset, known.last
+                self.min_offset = known.min_offset
+                return ""
+        else:
+            odd = self._gap()
         while self.segments.bases:
             base = self.segments.bases[-1]
             count = self._count_by_halves(base)
             if count:
                 self._end_at((base // ENTRY_SIZE) + count)
-                return
+                return odd
             self.segments.remove_from(base)  # an empty file would become a phantom entry in Java
+        return odd
+
+    def _gap(self) -> str:
+        bases, size = self.segments.bases, self.segments.segment_size
+        if bases and bases[-1] - bases[0] != (len(bases) - 1) * size:
+            return "a file is missing between others"
+        return "the name of a file is no place where one begins" if any(base % size for base in bases) else ""
+
+    def _differs(self, known: Extent) -> str:
+        """What is not as it was: the number of files, the first entry or the last, or something behind that."""
+        last_base = (known.next_offset - 1) * ENTRY_SIZE // self.segments.segment_size * self.segments.segment_size
+        first_base = known.min_offset * ENTRY_SIZE // self.segments.segment_size * self.segments.segment_size
+        bases = self.segments.bases
+        if not bases or bases[-1] != last_base or bases[0] > min(first_base, last_base) or self._gap():
+            return f"its files are not those from offset {known.min_offset} to {known.next_offset}"
+        at = known.next_offset * ENTRY_SIZE - last_base
+        with open(self.segments.directory / segment_name(last_base), "rb", buffering=0) as file:
+            has_more = not is_clear(file.fileno(), at, min(at + _LOOKED_AT, self.segments.segment_size))
+            if has_more or os.pread(file.fileno(), ENTRY_SIZE, at - ENTRY_SIZE) != known.last:
+                return f"it does not end as it did at {known.next_offset}"
+        if known.min_offset < known.next_offset and self._entry_on_disk(known.min_offset) != known.first:
+            return f"it does not begin as it did at {known.min_offset}"
+        return ""
+
+    def extent(self, has_first: bool = True) -> Extent:
+        """Where it begins and ends, to be compared at the next start."""
+        first = PRE_BLANK
+        if has_first and self.min_offset < self.next_offset:
+            first = self._entry_on_disk(self.min_offset)
+        return Extent(self.min_offset, self.next_offset, first if has_first else b"", self._last_entry)
+
+    def has_all_of(self, known: Extent) -> bool:
+        """Whether nothing is missing, at the begin or the end, that was durable when this was noted."""
+        offset = known.next_offset - 1
+        if offset < 0:
+            return True
+        if offset >= self.next_offset or self.segments.base_of(min(known.min_offset, offset) * ENTRY_SIZE) is None:
+            return False
+        # Its tag may be the address of one by now, if a Java broker wrote it again.
+        return self._entry_on_disk(offset)[:12] == known.last[:12]
 
     def _count_by_halves(self, base: int) -> int:
         # Without the map: a start looks at every queue once, and a fault in a hole fills pages around it with zeros.
@@ -70,10 +138,26 @@ class ConsumeQueue:
                     high = middle
         return low
 
-    def load_below(self, physical_limit: int) -> None:
-        """Keep the entries that point below physical_limit and forget the rest; nothing above it is believed."""
+    def load_below(self, physical_limit: int) -> str:
+        """Keep the entries that point below physical_limit and forget the rest; nothing above it is believed.
+
+        Returns what is odd about those that should have been kept.
+        """
         self.segments.load(is_whole=False)
+        odd = self._gap()
+        if self.segments.bases:
+            view = self.segments.open(self.segments.bases[-1]).view
+            odd = odd or _damage(view, kernel.count_entries(view, physical_limit), physical_limit)
         self.cut(physical_limit)
+        return odd
+
+    def forget(self) -> None:
+        """Be empty, without a file."""
+        self.segments.close()
+        self.segments.bases.clear()
+        self.segments.load(is_whole=False)
+        self.segments.remove_from(0)
+        self._end_at(0)
 
     def cut(self, physical_limit: int) -> None:
         """Forget the entries from the first on that is not whole, not in order or not below physical_limit."""
@@ -89,6 +173,7 @@ class ConsumeQueue:
 
     def _end_at(self, next_offset: int) -> None:
         self.next_offset = next_offset
+        self.checked_below = min(self.checked_below, next_offset)
         self.min_offset = self.segments.start // ENTRY_SIZE
         self._last_entry = PRE_BLANK if next_offset <= self.min_offset else self._entry_on_disk(next_offset - 1)
         self._tail = None
@@ -103,10 +188,52 @@ class ConsumeQueue:
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag hash of one entry."""
+        if queue_offset < self.checked_below:
+            self._checked_count(queue_offset, 1)
+        return self._entry_at(queue_offset)
+
+    def _entry_at(self, queue_offset: int) -> tuple[int, int, int]:
         segment = self.segments.find(queue_offset * ENTRY_SIZE)
         assert segment is not None, f"{self.topic}/{self.queue_id} has no entry {queue_offset}"
         physical_offset, size, tag = _ENTRY.unpack_from(segment.view, queue_offset * ENTRY_SIZE - segment.base)
         return physical_offset, size, tag
+
+    def check_with(self, check: Callable[["ConsumeQueue", int, int], None]) -> None:
+        """From here on have entries that are there already looked at before they are first read."""
+        self._check, self._checked, self.checked_below = check, set(), self.next_offset
+
+    def _checked_count(self, queue_offset: int, count: int) -> int:
+        """How many entries from an offset on may be read; a few blocks are looked at if nobody has."""
+        end, left = min(queue_offset + count, self.checked_below), _BLOCKS_AT_ONCE
+        at = queue_offset
+        while at < end:
+            block = at // _BLOCK
+            if block not in self._checked:
+                if not left:
+                    return at - queue_offset
+                left -= 1
+                self._check_block(block)
+            at = (block + 1) * _BLOCK
+        return count
+
+    def _check_block(self, block: int) -> None:
+        first, end = max(block * _BLOCK, self.min_offset), min((block + 1) * _BLOCK, self.checked_below)
+        per_file = self.segments.segment_size // ENTRY_SIZE
+        self._checked.add(block)
+        while first < end:
+            until = min(end, first - first % per_file + per_file)
+            self._check(self, first, until)
+            first = until
+
+    def rewrite(self, first_offset: int, entries: bytes) -> None:
+        """Put entries in the place of others, in one file."""
+        at = first_offset * ENTRY_SIZE
+        segment = self.segments.find(at)
+        assert segment is not None
+        segment.write(entries, at - segment.base)
+        self.dirty_from = at if self.dirty_from is None else min(at, self.dirty_from)
+        if first_offset * ENTRY_SIZE + len(entries) == self.next_offset * ENTRY_SIZE:
+            self._last_entry = entries[-ENTRY_SIZE:]
 
     def put(self, first_offset: int, entries: bytes) -> None:
         """Write entries for the queue offsets from first_offset on."""
@@ -191,6 +318,12 @@ class ConsumeQueue:
 
     def read(self, queue_offset: int, count_max: int) -> memoryview | None:
         """Entries from queue_offset on, to the end of their file at most; None where that file is not here."""
+        if queue_offset < self.checked_below:
+            count_max = self._checked_count(queue_offset, count_max)
+        return self.raw(queue_offset, count_max)
+
+    def raw(self, queue_offset: int, count_max: int) -> memoryview | None:
+        """The same, whatever is written there."""
         at = queue_offset * ENTRY_SIZE
         segment = self._tail  # where most readers are
         if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
@@ -205,9 +338,11 @@ class ConsumeQueue:
         """All entries of the file that has this one, and the queue offset of the first; none where that is not here."""
         first = queue_offset - queue_offset % (self.segments.segment_size // ENTRY_SIZE)
         first = max(first, self.min_offset)
-        found = (
-            self.read(first, self.next_offset - first) if self.min_offset <= queue_offset < self.next_offset else None
-        )
+        if not self.min_offset <= queue_offset < self.next_offset:
+            return memoryview(b""), 0
+        if queue_offset < self.checked_below:
+            self._checked_count(queue_offset, 1)
+        found = self.raw(first, self.next_offset - first)
         return (memoryview(b""), 0) if found is None else (found, first)
 
     def dirty_pages(self) -> int:
@@ -229,22 +364,66 @@ class ConsumeQueue:
         if low < high:
             physical_offset, size, _ = _ENTRY.unpack(self._entry_on_disk(low))
             if physical_offset >= log_start and size != _NOTHING:
+                self.min_offset = low
                 return  # the usual case, and no map is opened for it
         while low < high:
-            middle = (low + high) // 2
-            physical_offset, size, _ = self.entry(middle)
-            if physical_offset < log_start or size == _NOTHING:
+            middle = self._message_from((low + high) // 2, high)
+            if middle == high:
+                high = (low + high) // 2
+            elif self._entry_at(middle)[0] < log_start:
                 low = middle + 1
             else:
-                high = middle
-        self.min_offset = low
+                high = (low + high) // 2
+        self.min_offset = self._message_from(low, self.next_offset)
+
+    def _message_from(self, low: int, high: int) -> int:
+        """The first offset from low on whose entry stands for a message; high without one."""
+        while low < high:
+            entries = self.raw(low, min(high - low, _BLANK_COUNT))
+            if entries is None:
+                return high
+            if entries != _BLANKS[: len(entries)]:
+                for number, (_, size, _) in enumerate(_ENTRY.iter_unpack(entries)):
+                    if size != _NOTHING:
+                        return low + number
+            low += len(entries) // ENTRY_SIZE
+        return high
 
     def expired_bases(self, log_start: int) -> list[int]:
         """The files whose last entry points below log_start, oldest first, never the last: queue offsets must go on."""
         expired = []
         for base in self.segments.bases[:-1]:
-            physical_offset, size, _ = self.entry((base + self.segments.segment_size) // ENTRY_SIZE - 1)
+            low, last = base // ENTRY_SIZE, (base + self.segments.segment_size) // ENTRY_SIZE - 1
+            while (
+                last > low and self._entry_at(last)[1] == _NOTHING
+            ):  # a message that was lost, or a queue that began later
+                last -= 1
+            physical_offset, size, _ = self._entry_at(last)
             if physical_offset >= log_start and size != _NOTHING:
                 break
             expired.append(base)
         return expired
+
+
+def _damage(view: memoryview, count: int, physical_limit: int) -> str:
+    """What is odd at the entry behind the first `count`, which end before physical_limit; nothing if the data ends."""
+    at = count * ENTRY_SIZE
+    if at + ENTRY_SIZE > len(view):
+        return ""
+    physical_offset, size, _ = _ENTRY.unpack_from(view, at)
+    if size > 0 and physical_offset >= physical_limit:
+        return ""
+    if view[at : at + ENTRY_SIZE] != bytes(ENTRY_SIZE):
+        return f"entry {count} of its last file is none"
+    for start in range(at, len(view) - ENTRY_SIZE + 1, len(_CHUNK)):
+        chunk = bytes(view[start : start + len(_CHUNK)])
+        if chunk == _CHUNK[: len(chunk)]:
+            continue
+        whole = chunk[: len(chunk) // ENTRY_SIZE * ENTRY_SIZE]
+        if any(size > 0 and 0 <= place < physical_limit for place, size, _ in _ENTRY.iter_unpack(whole)):
+            return f"entry {count} of its last file is blank, and others follow"
+    return ""
+
+
+def _believe(queue: ConsumeQueue, first: int, end: int) -> None:
+    """Nobody has said against what to check."""

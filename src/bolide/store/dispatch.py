@@ -10,19 +10,20 @@ After a start, recovery walks the log itself and hands over the same things.
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import Run
+from bolide.kernel.plain_records import ENTRY_SIZE, Run
 from bolide.model.names import path_problem
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.index import Index
+from bolide.store.roster import Extent, Key, Roster
 from bolide.store.segments import SegmentPool, open_segments_max
 
 log = logging.getLogger(__name__)
@@ -54,32 +55,66 @@ class Dispatch:
         self._config = config
         self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), is_sparse=True)
         self._directory = config.root / "consumequeue"
-        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.queues: dict[Key, ConsumeQueue] = {}
+        self.roster = Roster(disk, config.root)
         self.index = Index(disk, config.root / "index", config.index_slots, config.index_entries_max)
+        self.index.on_full = self.roster.add_full_index
         self.on_arrival: Callable[[Arrival], None] | None = None
         self.problem: OSError | None = None
         self.store_ms = 0  # of the newest record that is in its queue
         self._waiting: deque[_Waiting] = deque()
         self._new_directories: set[Path] = set()
 
-    def load(self, physical_limit: int | None) -> None:
-        """Open all queues; with a limit, believe only entries that point below it."""
-        if not self._directory.is_dir():
-            return
+    def load(self, physical_limit: int | None, is_exact: bool = False) -> dict[Key, str]:
+        """Open all queues; with a limit, believe only entries that point below it.
+
+        Returns the queues that are odd, each with a reason. They are compared with an exact roster, entry by entry.
+        """
+        odd: dict[Key, str] = {}
+        refused: dict[Key, StoreError] = {}
         for topic in _subdirectories(self._directory):
             for queue_id in _subdirectories(self._directory / topic):
                 if not queue_id.isdecimal():
                     raise StoreError(f"{self._directory / topic / queue_id} is no queue: its name is not a number")
-                queue = self._make_queue(topic, int(queue_id))
-                if physical_limit is None:
-                    queue.load()
-                else:
-                    queue.load_below(physical_limit)
+                key = topic, int(queue_id)
+                queue = self.make_queue(key)
+                try:
+                    if physical_limit is None:
+                        reason = queue.load(self.roster.queues.get(key) if is_exact else None)
+                    else:
+                        reason = queue.load_below(physical_limit)
+                    if reason:
+                        odd[key] = reason
+                except StoreError as error:
+                    refused[key] = error
+        return odd | self._set_aside(refused)
 
-    def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        check_path_part(topic)
-        queue = ConsumeQueue(self._pool, self._directory, self._config.queue_file_bytes, topic, queue_id)
-        self.queues[topic, queue_id] = queue
+    def _set_aside(self, refused: dict[Key, StoreError]) -> dict[Key, str]:
+        """Delete files of a wrong length, for they can be made again; unless it seems that another length was meant."""
+        if not refused:
+            return {}
+        wanted, lengths = self._config.queue_file_bytes, Counter[int]()
+        for key in self.queues:
+            lengths.update(path.stat().st_size for path in self.queues[key].segments.directory.iterdir())
+        length, count = lengths.most_common(1)[0]
+        if wanted not in lengths and count > 1 and length % ENTRY_SIZE == 0:
+            raise next(iter(refused.values()))
+        for key, error in refused.items():
+            directory = self.queues[key].segments.directory
+            files = [path for path in directory.iterdir() if path.stat().st_size != wanted]
+            if not all(path.name.isdecimal() for path in files):
+                raise error
+            for path in files:
+                log.warning("file has a wrong length file=%s bytes=%d wanted=%d", path, path.stat().st_size, wanted)
+                self._disk.remove(path)
+            self._disk.sync_directory(directory)
+            self.queues[key].forget()
+        return dict.fromkeys(refused, "a file had a wrong length")
+
+    def make_queue(self, key: Key) -> ConsumeQueue:
+        """A queue without a message, until it is loaded or written to."""
+        check_path_part(key[0])
+        queue = self.queues[key] = ConsumeQueue(self._pool, self._directory, self._config.queue_file_bytes, *key)
         return queue
 
     @property
@@ -131,8 +166,10 @@ class Dispatch:
                 log.error("messages have no queue, for their topic cannot have a directory: %s", problem)
                 continue
             if queue is None:
-                queue = self._make_queue(topic, queue_id)
+                queue = self.make_queue((topic, queue_id))
                 self._new_directories.add(queue.segments.directory)
+                if (topic, queue_id) not in self.roster.queues:
+                    self.roster.add_queue((topic, queue_id))
             queue.put(first_offset, entries)  # what a failed call has written already is left out
         while batch.keys:
             batch.keys = self.index.put(batch.keys, batch.store_ms)
@@ -159,10 +196,15 @@ class Dispatch:
 
     def raise_min(self, log_start: int) -> None:
         """After log segments went: so do the queue and index files that only pointed there."""
-        for queue in self.queues.values():
-            for _ in queue.expired_bases(log_start):
+        shorter = []
+        for key, queue in self.queues.items():
+            expired = queue.expired_bases(log_start)
+            for _ in expired:
                 queue.segments.remove_first()
             queue.raise_min(log_start)
+            if expired:
+                shorter.append((key, queue.extent(has_first=False)))
+        self.roster.note(shorter)
         self.index.remove_below(log_start)
 
     def remove_topic(self, topic: str) -> None:
@@ -174,6 +216,7 @@ class Dispatch:
             self._new_directories.discard(queue.segments.directory)
         for batch in self._waiting:
             batch.runs = [run for run in batch.runs if run[0] != topic]
+        self.roster.remove_topic(topic)
         for directory in (self._directory, self._config.root / "consumequeue_ext"):
             if (directory / topic).is_dir():
                 self._remove_tree(directory / topic)
@@ -186,9 +229,26 @@ class Dispatch:
                 self._disk.remove(Path(directory) / name)
             os.rmdir(directory)
 
+    def unnoted(self) -> list[tuple[Key, Extent]]:
+        """How far queues go that are about to be made durable."""
+        dirty = ((key, queue) for key, queue in self.queues.items() if queue.dirty_from is not None)
+        return [(key, queue.extent(has_first=False)) for key, queue in dirty]
+
+    def renew_roster(self) -> None:
+        """Write down what is there after a recovery, of which files may still grow."""
+        queues = {key: queue.extent(has_first=False) for key, queue in self.queues.items() if queue.next_offset}
+        full = {file.path.name: file.encoded_header() for file in self.index.files if file.is_full}
+        self.roster.replace(queues, full)
+
+    def seal(self, checkpoint: bytes) -> None:
+        """Write down what all files are now; they are durable, and so is the checkpoint."""
+        queues = {key: queue.extent() for key, queue in self.queues.items() if queue.next_offset}
+        self.roster.replace(queues, self.index.headers(), checkpoint)
+
     def close(self) -> None:
         self._pool.close()
         self.index.close()
+        self.roster.close()
 
 
 def check_path_part(topic: str) -> None:
@@ -198,5 +258,7 @@ def check_path_part(topic: str) -> None:
 
 
 def _subdirectories(path: Path) -> list[str]:
+    if not path.is_dir():
+        return []
     with os.scandir(path) as found:
         return sorted(entry.name for entry in found if entry.is_dir())

@@ -151,6 +151,7 @@ def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pa
     """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
     store_ms, is_thorough = dispatch.store_ms, pages_min == 0
     index_ms = dispatch.index.full_ms
+    extents = dispatch.unnoted() if is_thorough else []
     segments, directories = dispatch.unsynced(pages_min)
 
     def sync() -> None:
@@ -167,6 +168,7 @@ def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pa
             raise
         if is_thorough and not checkpoint.has_doubtful_queues:
             checkpoint.queue_ms = max(checkpoint.queue_ms, store_ms)
+            dispatch.roster.note(extents)
         checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
         checkpoint.save()
 

@@ -8,21 +8,28 @@ it is full or the store stops cleanly; after a crash it is deleted and made agai
 import datetime
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 from bolide import kernel
 from bolide.errors import StoreError
+from bolide.kernel.plain import Buffer
 from bolide.kernel.plain_records import ENTRY_SIZE, INDEX_HEADER_SIZE, key_hash
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
+DAMAGED = bytes(INDEX_HEADER_SIZE)
 _RESERVE_STEP = 1 << 20
 _PAUSE_COUNT = 2_000
+_SLOTS_A_PAGE = 1024
+_EMPTY_PAGE_CHANCE = 30  # keys are expected in a page of slots: that it has none is one in e**30
+_SPARSE = 4096  # keys can be looked through one by one
+_SECONDS_MORE = 2 * 86_400  # by which a clock may have gone back while a file was filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +43,33 @@ class IndexHeader:
     used_slots: int
     next_entry: int
 
+    @classmethod
+    def read(cls, content: Buffer) -> "IndexHeader":
+        return cls(*_HEADER.unpack_from(content))
+
+
+class OddIndex(StoreError):
+    """A file does not hold what it should."""
+
+
+class Mending(Protocol):
+    """Who makes a file again, and knows whether a record is there."""
+
+    def has_record(self, place: int) -> bool: ...
+
+    def mend(self, file: "IndexFile", odd: str) -> "IndexFile": ...
+
 
 class IndexFile:
     """One file: header, slots, entries."""
 
     def __init__(self, disk: Disk, path: Path, slot_count: int, entry_count_max: int, is_new: bool) -> None:
         self.path = path
-        self._slot_count = slot_count
-        self._entry_count_max = entry_count_max
-        size = INDEX_HEADER_SIZE + slot_count * 4 + entry_count_max * ENTRY_SIZE
+        self.is_mended = False
+        self.is_damaged = False  # and the next start is to make it again
+        self.slot_count = slot_count
+        self.entry_count_max = entry_count_max
+        size = size_of(slot_count, entry_count_max)
         fixed_size = INDEX_HEADER_SIZE + slot_count * 4
         if not is_new and path.stat().st_size != size:
             raise StoreError(
@@ -70,50 +95,88 @@ class IndexFile:
         self._segment.map[0:INDEX_HEADER_SIZE] = content
 
     def header(self) -> IndexHeader:
-        return IndexHeader(*_HEADER.unpack_from(self._segment.view))
+        return IndexHeader.read(self._segment.view)
+
+    def encoded_header(self) -> bytes:
+        """For the roster; of a file that is damaged nothing that it could say."""
+        return DAMAGED if self.is_damaged else bytes(self._segment.view[:INDEX_HEADER_SIZE])
 
     @property
     def is_full(self) -> bool:
-        return self.header().next_entry >= self._entry_count_max
+        return self.header().next_entry >= self.entry_count_max
 
     def put(self, keys: bytes) -> int:
         """File packed keys; returns how many were taken."""
         segment = self._segment
         next_entry = int.from_bytes(segment.view[36:40], "big")
-        entries_at = INDEX_HEADER_SIZE + self._slot_count * 4
+        entries_at = INDEX_HEADER_SIZE + self.slot_count * 4
         end = min(entries_at + next_entry * ENTRY_SIZE + len(keys), segment.size)
         if end > segment.reserved:
             segment.reserve(segment.reserved, min(end + _RESERVE_STEP, segment.size))
-        return kernel.put_keys(segment.map, keys, self._slot_count, self._entry_count_max)
+        return kernel.put_keys(segment.map, keys, self.slot_count, self.entry_count_max)
 
     def find(self, hashed: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets under a hash, newest first."""
         return list(islice((each for each in self.walk(hashed, begin_ms, end_ms) if each is not None), count_max))
 
     def walk(self, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """The same one by one; None after many entries that were none of them."""
+        """The same one by one; None after many entries that were none of them. Raises OddIndex where it cannot be."""
         view, header = self._segment.view, self.header()
-        entries_at = INDEX_HEADER_SIZE + self._slot_count * 4
-        number = int.from_bytes(view[(at := INDEX_HEADER_SIZE + hashed % self._slot_count * 4) : at + 4], "big")
+        entries_at = INDEX_HEADER_SIZE + self.slot_count * 4
+        slot = hashed % self.slot_count
+        number = int.from_bytes(view[(at := INDEX_HEADER_SIZE + slot * 4) : at + 4], "big", signed=True)
+        if number == 0:
+            self._check_empty(slot, hashed)
         seen_count = 0
-        while 0 < number < header.next_entry:
+        while number != 0:
+            if not 0 < number < header.next_entry:
+                raise OddIndex(f"a chain leads to entry {number} of {header.next_entry - 1}")
             entry_hash, physical_offset, seconds, previous = _ENTRY.unpack_from(view, entries_at + number * ENTRY_SIZE)
+            if entry_hash % self.slot_count != slot or not 0 <= previous < number:
+                raise OddIndex(f"entry {number} is not in the chain of its slot")
+            if not 0 <= seconds <= max((header.end_ms - header.begin_ms) // 1000, 0) + _SECONDS_MORE:
+                raise OddIndex(f"entry {number} is of {seconds} s after the first")
             stored_ms = header.begin_ms + seconds * 1000
             # Times were cut to seconds, so the entry may be up to one second newer than it says.
-            if seconds < 0 or stored_ms + 999 < begin_ms:
+            if stored_ms + 999 < begin_ms:
                 break
             seen_count += 1
             if entry_hash == hashed and stored_ms <= end_ms:
                 yield physical_offset
             elif seen_count % _PAUSE_COUNT == 0:
                 yield None
-            if previous >= number:
-                break
             number = previous
+
+    def _check_empty(self, slot: int, hashed: int) -> None:
+        """No key with this slot: believe it, unless so many keys leave no such gap, or a key is there all the same."""
+        header = self.header()
+        start = slot - slot % _SLOTS_A_PAGE
+        end = min(start + _SLOTS_A_PAGE, self.slot_count)
+        at = INDEX_HEADER_SIZE
+        is_crowded = header.used_slots * (end - start) > _EMPTY_PAGE_CHANCE * self.slot_count
+        if is_crowded and not any(self._segment.view[at + start * 4 : at + end * 4]):
+            raise OddIndex(f"slots {start} to {end} are all empty")
+        if header.next_entry <= _SPARSE:
+            at += self.slot_count * 4
+            for found, _, _, _ in _ENTRY.iter_unpack(
+                self._segment.view[at + ENTRY_SIZE : at + header.next_entry * ENTRY_SIZE]
+            ):
+                if found % self.slot_count == slot:
+                    raise OddIndex(f"slot {slot} is empty, and entries are of it")
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, place, seconds since the begin, and the number of the entry before it in its chain."""
+        at = INDEX_HEADER_SIZE + self.slot_count * 4 + number * ENTRY_SIZE
+        hashed, place, seconds, previous = _ENTRY.unpack_from(self._segment.view, at)
+        return hashed, place, seconds, previous
+
+    @property
+    def view(self) -> memoryview:
+        return self._segment.view
 
     def entries(self) -> list[tuple[int, int, int, int]]:
         """All of them, for who verifies."""
-        at = INDEX_HEADER_SIZE + self._slot_count * 4
+        at = INDEX_HEADER_SIZE + self.slot_count * 4
         count = self.header().next_entry
         return [_ENTRY.unpack_from(self._segment.view, at + number * ENTRY_SIZE) for number in range(1, count)]
 
@@ -133,30 +196,55 @@ class Index:
         self._slot_count = slot_count
         self._entry_count_max = entry_count_max
         self.files: list[IndexFile] = []
+        self.mending: Mending | None = None
+        self.odd = ""  # what was found wrong, so that it ends too early and must be made again from there on
+        self.on_full: Callable[[str, bytes], None] = lambda name, header: None  # a file was full, and is durable
         self.full_ms = 0  # the end of the newest file that is full and durable
 
     def load(self) -> None:
-        """Open what is there; names that are no numbers are none of ours."""
-        if self._directory.is_dir():
-            for name in sorted(name for name in os.listdir(self._directory) if name.isdecimal()):
-                path = self._directory / name
-                if path.stat().st_size == 0:
-                    self._disk.remove(path)  # a crash came between making and sizing it
-                else:
-                    self.files.append(self._open(path, is_new=False))
+        """Open what is there; names that are no numbers are none of ours.
+
+        A file of a wrong length and those behind it are deleted, for they are made again from the log; unless all have
+        one length, which says that another was meant.
+        """
+        if not self._directory.is_dir():
+            return
+        wanted = size_of(self._slot_count, self._entry_count_max)
+        paths = sorted(path for path in self._directory.iterdir() if path.name.isdecimal())
+        sizes = {path: path.stat().st_size for path in paths}
+        if len(paths) > 1 and len(set(sizes.values())) == 1 and 0 != sizes[paths[0]] != wanted:
+            self._open(paths[0], is_new=False)  # which says what to do
+        for path in paths:
+            if sizes[path] == 0 and not self.odd:
+                self._disk.remove(path)  # a crash came between making and sizing it
+            elif sizes[path] != wanted or self.odd:
+                self.odd = self.odd or f"{path} has {sizes[path]} bytes instead of {wanted}"
+                self._disk.remove(path)
+            else:
+                self.files.append(self._open(path, is_new=False))
 
     def _open(self, path: Path, is_new: bool) -> IndexFile:
         return IndexFile(self._disk, path, self._slot_count, self._entry_count_max, is_new)
 
     def drop_after(self, trusted_ms: int) -> None:
-        """Delete the files that are not full or end after trusted_ms."""
+        """Delete the files from the first on that is not full or ends after trusted_ms."""
         last_ms = -1
-        for file in list(self.files):
+        for number, file in enumerate(self.files):
             end_ms = file.header().end_ms
             # Of two files that end in the trusted millisecond, the second may not be durable.
             if not file.is_full or end_ms > trusted_ms or end_ms == last_ms == trusted_ms:
-                self._remove(file)
+                self._drop(number)
+                break
             last_ms = end_ms
+
+    def drop_from(self, name: str, odd: str) -> None:
+        """Delete the files from a name on, because that one is odd."""
+        self.odd = self.odd or f"{self._directory / name}: {odd}"
+        self._drop(sum(file.path.name < name for file in self.files))
+
+    def _drop(self, number: int) -> None:
+        for file in self.files[number:]:
+            self._remove(file)
         if self._directory.is_dir():
             self._disk.sync_directory(self._directory)
 
@@ -176,6 +264,7 @@ class Index:
         if full is not None:
             full.sync()
             self.full_ms = full.header().end_ms
+            self.on_full(full.path.name, full.encoded_header())
         self._directory.mkdir(parents=True, exist_ok=True)
         taken = {file.path.name for file in self.files}
         while (name := name_at(now_ms)) in taken:
@@ -199,12 +288,43 @@ class Index:
                 break  # it expired in the meantime, and those before it too
             header = file.header()
             if header.begin_ms <= end_ms and header.end_ms >= begin_ms:
-                for each in file.walk(hashed, begin_ms, end_ms):
+                for each in self._walk_file(file, hashed, begin_ms, end_ms):
                     yield each
-                    if file not in self.files:
+                    if not any(other.path == file.path for other in self.files):
                         return
             if header.begin_ms < begin_ms:
                 break
+
+    def _walk_file(self, file: IndexFile, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """What a file has; if its chains turn out odd, it is made again, and what was given is given once more."""
+        try:
+            for place in file.walk(hashed, begin_ms, end_ms):
+                if place is not None and self.mending is not None and not self.mending.has_record(place):
+                    raise OddIndex(f"no record at {place}")
+                yield place
+        except OddIndex as problem:
+            if self.mending is None or file.is_mended:
+                raise StoreError(f"{file.path}: {problem}") from problem
+            yield from self.mending.mend(file, str(problem)).walk(hashed, begin_ms, end_ms)
+
+    def replacement(self, file: IndexFile) -> IndexFile:
+        """An empty file that may take the place of another; its name keeps it from being loaded."""
+        path = file.path.with_suffix(".new")
+        if path.exists():
+            self._disk.remove(path)
+        fresh = self._open(path, is_new=True)
+        fresh.is_mended = True
+        return fresh
+
+    def swap(self, old: IndexFile, fresh: IndexFile) -> None:
+        """The replacement bears the name of the old one now."""
+        fresh.path = old.path
+        self.files[self.files.index(old)] = fresh
+        old.close()
+
+    def headers(self) -> dict[str, bytes]:
+        """What each file says of itself, by its name."""
+        return {file.path.name: file.encoded_header() for file in self.files}
 
     def remove_below(self, log_start: int) -> None:
         """Delete the files whose messages are gone, never the last."""
@@ -226,6 +346,11 @@ class Index:
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+
+def size_of(slot_count: int, entry_count_max: int) -> int:
+    """The length of a file: header, slots, entries."""
+    return INDEX_HEADER_SIZE + slot_count * 4 + entry_count_max * ENTRY_SIZE
 
 
 def name_at(now_ms: int) -> str:

@@ -33,6 +33,7 @@ from bolide.kernel.plain_records import (
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.derived import Mending
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
 
@@ -97,16 +98,22 @@ class Recovery:
         self._delays_ms = delays_ms_of(config.delay_levels)
         self._last_store_ms = checkpoint.log_ms
         self._record_count = 0
+        self._started_at = 0
+        self._mending = Mending(disk, config, commitlog, dispatch)
 
     def run(self) -> Recovered:
         refuse_foreign(self._config.root)
         self._log.segments.load()
+        self._dispatch.roster.load()
+        is_exact = self._is_clean and self._dispatch.roster.is_sealed_with(self._checkpoint.encoded())
         self._dispatch.index.load()
+        self._mending.check_index(is_exact)
         self._dispatch.index.full_ms = self._checkpoint.index_ms
         if not self._log.segments.bases:
             self._forget_derived()
             return Recovered(0, self._last_store_ms, 0, self._is_clean, 0)
-        start, queues_from = self._load_after_stop() if self._is_clean else self._load_after_crash()
+        start, queues_from = self._load_after_stop(is_exact) if self._is_clean else self._load_after_crash()
+        self._started_at = start
         with ThreadPoolExecutor(_WALKERS, "store.recovery") as self._walker:
             end = self._walk(start, queues_from)
         self._log.segments.truncate(end)
@@ -115,6 +122,9 @@ class Recovery:
                 if queue.physical_end > end:
                     queue.cut(end)
         self._log.open_at(end)
+        self._mending.run(end, is_exact)
+        if not is_exact or self._mending.doubted or self._dispatch.index.odd:
+            self._dispatch.renew_roster()
         self._dispatch.raise_min(self._log.start)
         self._dispatch.store_ms = self._last_store_ms
         found = Recovered(end, self._last_store_ms, self._record_count, self._is_clean, start)
@@ -131,14 +141,14 @@ class Recovery:
             self._dispatch.remove_topic(topic)
         self._dispatch.index.drop_after(-1)
 
-    def _load_after_stop(self) -> tuple[int, int]:
-        self._dispatch.load(None)
+    def _load_after_stop(self, is_exact: bool) -> tuple[int, int]:
+        self._mending.doubt(self._dispatch.load(None, is_exact))
         dispatched = self._dispatch.physical_end
         bases = self._log.segments.bases
         start = max(
             (base for base in bases if base <= dispatched and self._first_store_ms(base) >= 0), default=bases[0]
         )
-        return start, max(dispatched, start)
+        return (self._keys_missing_from(start) if self._dispatch.index.odd else start), max(dispatched, start)
 
     def _load_after_crash(self) -> tuple[int, int]:
         bases = self._log.segments.bases
@@ -149,21 +159,21 @@ class Recovery:
                 start = base
                 break
         with self._disk.syncing_together():
-            self._dispatch.load(start)
-        return min(start, self._keys_missing_from(start)), start
+            self._mending.doubt(self._dispatch.load(start))
+        self._dispatch.index.drop_after(self._checkpoint.index_ms)
+        return self._keys_missing_from(start), start
 
     def _has_queues(self) -> bool:
         queues = self._config.root / "consumequeue"
         return queues.is_dir() and any(queues.iterdir())
 
     def _keys_missing_from(self, start: int) -> int:
-        """The segment from which keys must be read again."""
+        """The segment from which keys must be read again, at most start."""
         index = self._dispatch.index
-        index.drop_after(self._checkpoint.index_ms)
         if not self._config.index_enabled or not self._config.index_safe:
             return start
         base = self._log.segments.base_of(max(index.physical_end, self._log.start))
-        return start if base is None else base
+        return start if base is None else min(base, start)
 
     def _first_store_ms(self, base: int) -> int:
         """The store time of a segment's first record, -1 if it is not whole."""
@@ -216,6 +226,7 @@ class Recovery:
             if count:
                 self._record_count += count
                 self._last_store_ms = max(self._last_store_ms, last_store_ms)
+                self._mending.look_at(runs, self._started_at, are_new=has_queues)
                 self._hand_over(base + position, runs if has_queues else [], keys)
         return base + position, reason
 

@@ -33,6 +33,7 @@ from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Arrival, Dispatch
+from bolide.store.entrycheck import watch
 from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.mishaps import Mishaps
@@ -113,6 +114,7 @@ class Store:
         self.progress = Progress(self.recovered.end, self.config.is_sync)
         self.log_flush = LogFlush(self.commitlog, self.progress)
         self._next_offsets = self.dispatch.next_offsets()
+        watch(self.disk, self.config, self.commitlog, self.dispatch)
         self.commitlog.open_at(self.recovered.end)
         # What was read from the page cache of a dead process need not be on the disk yet.
         self.commitlog.unsynced = [self.commitlog.segments.open(base) for base in self.commitlog.segments.bases[-2:]]
@@ -475,6 +477,7 @@ class Store:
             self.flush_queues()
             self.dispatch.index.sync()
             self.checkpoint.save()
+            self.dispatch.seal(self.checkpoint.encoded())
         except OSError as problem:
             log.error("queues, index or checkpoint not synced problem=%s", problem)
             return False

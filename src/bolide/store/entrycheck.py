@@ -1,0 +1,128 @@
+"""Entries from before this start are compared with the log when they are first read, and put right on the spot.
+
+A bad page in the middle of a queue file is not seen at a start, and reading every entry then would take minutes. So a
+queue asks here before it hands out a block of old entries for the first time: each must be what its record makes of it,
+place, size and tag, and the record must be of this queue and offset. Entries of this life are not asked about: they
+come from records that were just laid out.
+
+What does not fit is made again from the log between the nearest entries that do. Where that has no record for an
+offset, the entry becomes blank, and readers go on behind it. Whoever reads waits meanwhile; with thousands of busy
+queues the stretch of log can be long, which is better than a message that nobody gets.
+"""
+
+import logging
+
+from bolide import kernel
+from bolide.kernel.plain_records import ENTRY, ENTRY_SIZE, PRE_BLANK
+from bolide.model.topics import SCHEDULE_TOPIC
+from bolide.store.commitlog import CommitLog
+from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.consumequeue import ConsumeQueue
+from bolide.store.derived import walk
+from bolide.store.disk import Disk
+from bolide.store.dispatch import Dispatch
+from bolide.store.indexmend import IndexMending
+
+log = logging.getLogger(__name__)
+_TAG_AT = 12
+_TAG_MIN = -(2**31)  # less is the address of a tag in an extension file
+_SPREAD_MAX = 4  # a walk over all queues is cheaper than many small ones, up to so many bytes for one of this queue
+
+
+class EntryCheck:
+    """Compares and mends entries of any queue of one store."""
+
+    def __init__(self, config: StoreConfig, commitlog: CommitLog) -> None:
+        self._config = config
+        self._log = commitlog
+        self._delays_ms = delays_ms_of(config.delay_levels)
+
+    def check(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        """See that entries from first to end are those of their records; they lie in one file."""
+        raw = queue.raw(first, end - first)
+        if raw is None:
+            return
+        entries = bytes(raw)
+        if self._is_run(queue, first, entries):
+            return
+        good = [self._fits(queue, first + i, entries[i * 20 : i * 20 + 20]) for i in range(len(entries) // ENTRY_SIZE)]
+        at = 0
+        while at < len(good):
+            past = at + 1
+            if not good[at]:
+                while past < len(good) and not good[past]:
+                    past += 1
+                self._mend(queue, first + at, first + past)
+            at = past
+
+    def _is_run(self, queue: ConsumeQueue, first: int, entries: bytes) -> bool:
+        """Whether all are right, by one walk over the log from the first to the last; false if that is too far."""
+        start = ENTRY.unpack_from(entries)[0]
+        place, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
+        segment = self._log.segments.find(start) if start >= self._log.start else None
+        if segment is None or not start < place + size <= min(segment.base + segment.size, self._log.end):
+            return False
+        own_size = sum(size for _, size, _ in ENTRY.iter_unpack(entries) if size > 0)
+        if place + size - start > _SPREAD_MAX * own_size:
+            return False
+        runs, *_ = kernel.walk_records(
+            segment.view, start - segment.base, place + size - segment.base, segment.base, False, self._delays_ms
+        )
+        return (queue.topic, queue.queue_id, first, entries) in runs
+
+    def _fits(self, queue: ConsumeQueue, offset: int, entry: bytes) -> bool:
+        place, size, tag = ENTRY.unpack(entry)
+        if entry == PRE_BLANK:
+            return True  # the log has lost this message
+        segment = self._log.segments.find(place) if self._log.start <= place < self._log.end else None
+        if segment is None or not 0 < size <= min(segment.base + segment.size, self._log.end) - place:
+            return False
+        at = place - segment.base
+        runs, *_ = kernel.walk_records(segment.view, at, at + size, segment.base, False, self._delays_ms)
+        if len(runs) != 1 or runs[0][:3] != (queue.topic, queue.queue_id, offset):
+            return False
+        # The tag of a message that is delayed is the time when it is due, by the levels of that day.
+        has_other_tag = tag < _TAG_MIN or queue.topic == SCHEDULE_TOPIC
+        return runs[0][3] == entry or (has_other_tag and runs[0][3][:_TAG_AT] == entry[:_TAG_AT])
+
+    def _mend(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        low, high = self._end_before(queue, first), self._place_after(queue, end)
+        found = bytearray(PRE_BLANK * (end - first))
+        for runs in walk(self._log, self._config, low, high):
+            for topic, queue_id, offset, entries in runs:
+                if (topic, queue_id) != (queue.topic, queue.queue_id):
+                    continue
+                for number in range(max(first - offset, 0), min(end - offset, len(entries) // ENTRY_SIZE)):
+                    at = (offset + number - first) * ENTRY_SIZE
+                    found[at : at + ENTRY_SIZE] = entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
+        queue.rewrite(first, bytes(found))
+        lost_count = sum(entry == ENTRY.unpack(PRE_BLANK) for entry in ENTRY.iter_unpack(found))
+        log.warning(
+            "entries of a queue did not fit the log and were made again topic=%s queue=%d from=%d to=%d lost=%d",
+            *(queue.topic, queue.queue_id, first, end, lost_count),
+        )
+
+    def _end_before(self, queue: ConsumeQueue, offset: int) -> int:
+        """Where the record of the nearest good entry before this one ends."""
+        while (offset := offset - 1) >= queue.min_offset:
+            raw = queue.raw(offset, 1)
+            if raw is not None and raw != PRE_BLANK and self._fits(queue, offset, bytes(raw)):
+                place, size, _ = ENTRY.unpack(raw)
+                return int(place + size)
+        return self._log.start
+
+    def _place_after(self, queue: ConsumeQueue, offset: int) -> int:
+        """Where the record of the nearest good entry from this one on begins."""
+        for following in range(offset, queue.next_offset):
+            raw = queue.raw(following, 1)
+            if raw is not None and raw != PRE_BLANK and self._fits(queue, following, bytes(raw)):
+                return int(ENTRY.unpack(raw)[0])
+        return self._log.end
+
+
+def watch(disk: Disk, config: StoreConfig, commitlog: CommitLog, dispatch: Dispatch) -> None:
+    """From here on what is read of queues and index is checked against the log."""
+    check = EntryCheck(config, commitlog).check
+    for queue in dispatch.queues.values():
+        queue.check_with(check)
+    dispatch.index.mending = IndexMending(disk, config, commitlog, dispatch.index, dispatch.roster)
