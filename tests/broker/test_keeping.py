@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.keeping import Keeper
+from bolide.broker.keeping import Keeper, Pace
 from bolide.errors import StoreError
+from bolide.testing import VirtualClock, run
 
 
 @asynccontextmanager
@@ -100,3 +101,18 @@ def test_a_write_under_way_is_waited_for(tmp_path: Path) -> None:
             assert (tmp_path / "t.json").read_text() == "x"
 
     asyncio.run(run())
+
+
+def test_a_small_table_is_written_soon_and_a_large_one_no_more_often_than_asked_for() -> None:
+    async def scenario() -> None:
+        pace = Pace(VirtualClock(), 1.0)
+        assert pace.pause_s(5.0) == 1.0
+        assert pace.pause_s(0.2) == 0.2  # who wants it sooner has it sooner
+        with pace.timed():
+            await asyncio.sleep(0.1)  # virtual
+        assert pace.pause_s(5.0) == pytest.approx(2.0)
+        with pace.timed():
+            await asyncio.sleep(10)  # virtual
+        assert pace.pause_s(5.0) == 5.0
+
+    run(scenario())

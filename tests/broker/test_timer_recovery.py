@@ -182,7 +182,7 @@ def test_a_torn_unit_is_cut_off_and_its_message_filed_again(tmp_path: Path) -> N
         async def act(late: Timed) -> None:
             for number in range(4):
                 await late.delay(5, b"%d" % number, f"u{number}")
-            await pass_s(0.5)
+            await pass_s(0.1)  # filed, and not known to the check
 
         await killed(tmp_path, clock, act)
         overwrite(tmp_path, "timerlog/0*", 3 * UNIT_SIZE, bytes(20))

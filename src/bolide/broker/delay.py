@@ -9,8 +9,8 @@ Store times never go back, so after the clock was set back they stand still, and
 late. For those we note how long they have to wait, by the steady clock (`_Note`); a start forgets that, and delivers
 them at once, as RocketMQ delivers what it finds from before.
 
-The number moves when a batch is in the log, and is written every few seconds, once the batch is durable: after a crash
-messages of the last seconds may come twice, and none is missing. A lost file delivers again whatever the log still has.
+The number moves when a batch is in the log, and is written soon after, once the batch is durable: after a crash
+messages of the last moment may come twice, and none is missing. A lost file delivers again whatever the log still has.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bolide.broker.keeping import Keeper
+from bolide.broker.keeping import Keeper, Pace
 from bolide.broker.offsets import quote_keys
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
@@ -44,7 +44,7 @@ from bolide.store.relay import BATCH_COUNT_MAX, relay
 from bolide.store.store import Store
 
 FILE_NAME = "delayOffset.json"
-_FIRST_SAVE_S = 10.0
+_SOON_S = 0.25
 _SLEEP_MAX_MS = 1_000
 _RETRY_MS = 1_000
 _NOTES_MAX = 60  # of a level at a time
@@ -209,14 +209,13 @@ class Delays:
     # The file
 
     async def save_forever(self, interval_s: Callable[[], float]) -> None:
-        """Have the file follow the table, first after 10 s, or sooner where that is the interval, then at the interval.
-
-        A broker that dies before the first time delivers again what it has delivered in this life.
-        """
-        await asyncio.sleep(min(_FIRST_SAVE_S, interval_s()))
+        """Have the file follow the table, soon after each change: what is not in it, a kill delivers again."""
+        pace = Pace(self._clock, _SOON_S)
         while True:
-            await self.save()
-            await asyncio.sleep(interval_s())
+            await asyncio.sleep(pace.pause_s(interval_s()))
+            if self._is_changed:
+                with pace.timed():
+                    await self.save()
 
     async def stop(self) -> None:
         """Deliver nothing more, and have written how far it went."""

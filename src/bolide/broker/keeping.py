@@ -8,16 +8,45 @@ the tables go on in memory, and whoever awaits hears of it.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from bolide.clock import Clock
 from bolide.errors import StoreError
 from bolide.files import write_whole
 from bolide.store.mishaps import Mishaps
 
+_SHARE = 20
 log = logging.getLogger(__name__)
+
+
+class Pace:
+    """When a table that follows its changes is next written.
+
+    Soon, for a kill repeats what is not in the file; but at most a twentieth of the time goes into it, and never later
+    than the interval that an operator gave. A table of millions is written as seldom as that says.
+    """
+
+    def __init__(self, clock: Clock, soon_s: float) -> None:
+        self._clock = clock
+        self._soon_s = soon_s
+        self._took_s = 0.0
+
+    def pause_s(self, interval_s: float) -> float:
+        """How long to wait now."""
+        return min(interval_s, max(self._soon_s, _SHARE * self._took_s))
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around the writing."""
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self._took_s = self._clock.monotonic_s() - began_s
 
 
 class Keeper:

@@ -1,7 +1,7 @@
 """How far each group has come in each queue: the offset of the next message it wants.
 
-Truth is in memory, so that a commit is one store into a dict; the file follows every few seconds and at the stop, as
-in RocketMQ. After a crash a group therefore sees again what it had settled in the last seconds, and misses nothing.
+Truth is in memory, so that a commit is one store into a dict; the file follows within a second, a large one every few
+seconds as in RocketMQ, and at the stop. After a crash a group sees again what it settled since, and misses nothing.
 
 The file is consumerOffset.json as Java writes it, `topic@group` → queue → offset with the queue ids bare, and may come
 from a Java broker of either version. What 5.x derives from it (`groupTopicMap`) is not written: nobody reads it. Its
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from bolide.broker.keeping import Keeper
+from bolide.broker.keeping import Keeper, Pace
 from bolide.clock import Clock
 from bolide.errors import Refusal, StoreError
 from bolide.files import read_whole
@@ -34,7 +34,7 @@ from bolide.protocol.codes import ResponseCode
 
 OffsetTable = dict[str, dict[int, int]]
 FILE_NAME = "consumerOffset.json"
-_FIRST_SAVE_S = 10.0
+_SOON_S = 1.0
 _SLICE_COUNT = 500
 # A text passes as it is; an integer that begins an entry is a key without its quotes.
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(\d+)(?=\s*:)')
@@ -155,12 +155,13 @@ class Offsets:
     # The file
 
     async def save_forever(self, interval_s: Callable[[], float]) -> None:
-        """Have the file follow the table, first after 10 s and then at the given interval."""
-        await asyncio.sleep(_FIRST_SAVE_S)
+        """Have the file follow the table: within a second of a change, or where it is large, at the given interval."""
+        pace = Pace(self._clock, _SOON_S)
         while True:
+            await asyncio.sleep(pace.pause_s(interval_s()))
             if self._is_changed:
-                await self._save_in_slices()
-            await asyncio.sleep(interval_s())
+                with pace.timed():
+                    await self._save_in_slices()
 
     def save(self) -> None:
         """Have everything written at once, for the stop; a save that is being made in slices is overtaken."""

@@ -23,7 +23,7 @@ from functools import partial
 
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
-from bolide.broker.keeping import Keeper
+from bolide.broker.keeping import Keeper, Pace
 from bolide.broker.stats import Stats
 from bolide.broker.timer_files import TimerFiles
 from bolide.clock import Clock
@@ -42,6 +42,7 @@ from bolide.store.timerwheel import Slot
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
 _SLEEP_MAX_MS = 1_000
 _RETRY_S = 0.5
+_SAVE_SOON_S = 0.25
 _CLEAN_EVERY_S = 30.0
 _EMPTY_SLOTS_MAX = 4096  # are passed in one turn of the loop
 _CHUNKS_MAX = 32  # of a slot are looked through in one turn
@@ -332,11 +333,12 @@ class Timers:
 
     async def save_forever(self) -> None:
         """Keep on disk how far it has come, and let old files go."""
-        cleaned_s = self._clock.monotonic_s()
+        cleaned_s, pace = self._clock.monotonic_s(), Pace(self._clock, _SAVE_SOON_S)
         while True:
-            await asyncio.sleep(max(self._current.config.store.timer_save_interval_ms, 100) / 1000)
+            await asyncio.sleep(pace.pause_s(max(self._current.config.store.timer_save_interval_ms, 100) / 1000))
             if self.files.is_changed:
-                await self.save()
+                with pace.timed():
+                    await self.save()
             if self._clock.monotonic_s() - cleaned_s >= _CLEAN_EVERY_S:
                 cleaned_s = self._clock.monotonic_s()
                 self.files.log.remove_below(self._store.commitlog.start)
