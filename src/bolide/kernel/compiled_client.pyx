@@ -25,7 +25,7 @@ cdef extern from "Python.h":
 cdef enum:
     PROPERTIES_SIZE_MAX_ = 32767
     ITEM_OVERHEAD = 22
-    NUMBERS_SIZE_MAX = 128
+    NUMBERS_SIZE_MAX = 160  # all numbers of a send and what stands between them
     END_SIZE_MAX = 256  # of names and numbers
     FIXED_SIZE = 88
     MAGIC_ = 0xDAA320A7

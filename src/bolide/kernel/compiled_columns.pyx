@@ -364,9 +364,10 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
     try:
         start = <const uint8_t*>view.buf
         limit = view.len
+        check_stretch(at, limit)
         while at < stop and rows.count < row_limit and taken_size < size_limit:
             if given_base < 0 and limit - at >= 36:
-                base = <int64_t>get64(start + at + 28) - at
+                base = <int64_t>(get64(start + at + 28) - <uint64_t>at)
             reason = read_record(start, at, limit, base, 0, row)
             if reason == FOUND and checked and not has_whole_texts(start, row, base):
                 reason = AT_INVALID

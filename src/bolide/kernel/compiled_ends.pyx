@@ -237,7 +237,7 @@ cdef class _Halves:
             return False
         if number_of(home.queue.at, home.queue.size, 9) < 0:
             return False
-        return equals(home.group, PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group))
+        return home.group.size > 0 and equals(home.group, PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group))
 
 
 cdef inline bint says_place(const uint8_t* pair, Py_ssize_t size) noexcept nogil:

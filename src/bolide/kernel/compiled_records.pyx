@@ -219,7 +219,9 @@ def seal_records(records):
     cdef uint8_t* end = at + PyBytes_GET_SIZE(sealed)
     cdef Py_ssize_t size
     while at < end:
-        size = get32(at)
+        size = get32(at) if end - at >= 4 else 0
+        if size < CHECKSUM_SIZE or size > end - at:
+            raise ValueError(f"a record of {size} bytes, of {end - at} that are there")
         put_checksum_of(at + size - CHECKSUM_SIZE, at, size - CHECKSUM_SIZE)
         at += size
     return sealed
@@ -269,6 +271,7 @@ def walk_records(log, position, end, physical_base, check, delays_ms):
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
         limit = min(limit, view.len)
+        check_stretch(at, limit)
         with nogil:  # recovery walks two stretches at a time
             last_store_ms = walk_on(walk, <const uint8_t*>view.buf, &at, limit, base, checked, delays_ms, &reason)
         return walk.done(), taken(&walk.keys), walk.record_count, last_store_ms, at, reason
@@ -284,13 +287,15 @@ def find_record(log, position, end, physical_base):
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
         start = <const uint8_t*>view.buf
-        limit = min(limit, view.len) - 36
+        limit = min(limit, view.len)
+        check_stretch(at, limit)
+        limit -= 36
         while at <= limit:
             found = <const uint8_t*>memchr(start + at + 4, MAGIC_V1 >> 24, limit - at + 1)
             if found == NULL:
                 break
             at = found - start - 4
-            if get32(found) in (<uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2) and <int64_t>get64(start + at + 28) == base + at:
+            if get32(found) in (<uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2) and get64(start + at + 28) == place_of(base, at):
                 return at
             at += 1
         return -1
@@ -311,6 +316,7 @@ def scan_records(log, position, end, physical_base, check):
     PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
     try:
         limit = min(limit, view.len)
+        check_stretch(at, limit)
         while True:
             reason = read_record(<const uint8_t*>view.buf, at, limit, base, checked, row)
             if reason != FOUND:

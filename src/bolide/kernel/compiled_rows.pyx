@@ -142,7 +142,7 @@ cdef inline bint has_separator(Span text) noexcept nogil:
 cdef inline int digits_of(int64_t number, char* digits) noexcept nogil:
     """Written from the end of DIGITS_MAX bytes on; how many."""
     cdef int count = 0
-    cdef uint64_t rest = <uint64_t>-number if number < 0 else <uint64_t>number
+    cdef uint64_t rest = 0 - <uint64_t>number if number < 0 else <uint64_t>number
     while True:
         count += 1
         digits[DIGITS_MAX - count] = <char>(48 + rest % 10)

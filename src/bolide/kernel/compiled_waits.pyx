@@ -143,10 +143,10 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
             while seen < count:
                 entry = <const uint8_t*>packed.buf + seen * ENTRY
                 place = <int64_t>get64(entry)
-                position = place - base
                 size = <int32_t>get32(entry + 8)
-                if not 0 <= position < view.len or (total and total + size > most):
+                if not begins_in(place, base, view.len) or (total and total + size > most):
                     break
+                position = place - base
                 seen += 1
                 if size <= 0 or size == PRE_BLANK_SIZE:
                     continue
@@ -307,7 +307,7 @@ cdef class _Filing:
         if <int64_t>get64(slot + 12) == -1:
             put64(slot + 12, here)
         put64(slot + 20, here)
-        put32(slot + 28, <uint32_t>(<int32_t>get32(slot + 28) + change))
+        put32(slot + 28, get32(slot + 28) + <uint32_t>change)
         self.counts[name] = self.counts.get(name, 0) + (0 if found.has_rolled else change)
         return 0
 
@@ -331,14 +331,16 @@ def lay_units(log, log_base, entries, wheel, step_ms, write_ms, roll_steps, posi
         try:
             PyObject_GetBuffer(wheel, &slots, PyBUF_SIMPLE)
             try:
+                if slots.len < SLOT or step <= 0 or now < 0:
+                    raise ValueError(f"a wheel of {slots.len} bytes that turns every {step} ms has no slot for {now}")
                 start = <const uint8_t*>view.buf
                 count = packed.len // ENTRY
                 while seen < count:
                     entry = <const uint8_t*>packed.buf + seen * ENTRY
                     place = <int64_t>get64(entry)
-                    at = place - base
-                    if not 0 <= at < view.len or filing.units.size + UNIT > left:
+                    if not begins_in(place, base, view.len) or filing.units.size + UNIT > left:
                         break
+                    at = place - base
                     seen += 1
                     size = <int32_t>get32(entry + 8)
                     if size <= 0 or size == PRE_BLANK_SIZE:
@@ -396,13 +398,13 @@ def walk_units(units, base, position, step_ms, slot_ms, count_max):
         all_kinds = PyBytes_FromStringAndSize(NULL, most)
         entry = <uint8_t*>PyBytes_AS_STRING(entries) + most * ENTRY
         kinds = <uint8_t*>PyBytes_AS_STRING(all_kinds) + most
-        while start <= at <= start + view.len - UNIT and found < most:
+        while start <= at and at - start <= view.len - UNIT and found < most:
             unit = <const uint8_t*>view.buf + (at - start)
             before = <int64_t>get64(unit + 4)
             kind = <int32_t>get32(unit + 12)
             if (
                 get32(unit) != UNIT or not 0 < kind <= KIND_MAX or not -1 <= before < at
-                or floor_of(<int64_t>get64(unit + 16) + <int32_t>get32(unit + 24), step) != wanted
+                or not is_of_slot(<int64_t>get64(unit + 16), <int32_t>get32(unit + 24), step, wanted)
             ):
                 at = -2 - at
                 break
@@ -416,6 +418,12 @@ def walk_units(units, base, position, step_ms, slot_ms, count_max):
         return entries[(most - found) * ENTRY :], all_kinds[most - found :], at
     finally:
         PyBuffer_Release(&view)
+
+
+cdef inline bint is_of_slot(int64_t filed_ms, int32_t delay_ms, int64_t step, int64_t wanted) noexcept nogil:
+    if filed_ms > INT64_MAX - INT32_MAX or filed_ms < -INT64_MAX + INT32_MAX:
+        return False  # no time, and their sum might not fit
+    return floor_of(filed_ms + delay_ms, step) == wanted
 
 
 cdef inline int64_t floor_of(int64_t number, int64_t step) noexcept nogil:

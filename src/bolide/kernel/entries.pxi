@@ -49,6 +49,11 @@ cdef inline bint is_there(const Limits* limits, int64_t physical_offset, int64_t
     return physical_offset >= limits.log_min and record_size > 0 and record_size != PRE_BLANK_SIZE
 
 
+cdef inline bint begins_in(int64_t physical_offset, int64_t log_base, int64_t log_size) noexcept nogil:
+    """Whether an offset is one of the log; the difference of two that are in order always fits without a sign."""
+    return physical_offset >= log_base and <uint64_t>physical_offset - <uint64_t>log_base < <uint64_t>log_size
+
+
 cdef inline bint lies_in(int64_t physical_offset, int64_t record_size, int64_t log_base, int64_t log_size) noexcept nogil:
     """Whether a record lies whole in the log. Any number may stand in an entry: nothing here can leave its bounds."""
     if physical_offset < log_base or record_size < 0 or record_size > log_size:

@@ -22,6 +22,7 @@ from bolide.kernel.plain_records import (
     UNCHECKED,
     Buffer,
     Row,
+    check_stretch,
     has_whole_body,
     has_whole_texts,
     properties_of,
@@ -61,6 +62,7 @@ def spread_records(
     early with AT_END after row_count_max rows or size_max bytes of records with a row. Returns the columns, how many
     rows, which of them have a compressed body, how many records were seen, where it ended and why.
     """
+    check_stretch(log, position, len(log))
     rows: list[Found] = []
     seen, taken_size, reason = 0, 0, AT_END
     has_labels = tags is not None or not _PROPERTY_COLUMNS.isdisjoint(wanted)

@@ -155,7 +155,10 @@ def seal_records(records: bytes) -> bytes:
     sealed = bytearray(records)
     at = 0
     while at < len(sealed):
-        end = at + int.from_bytes(sealed[at : at + 4], "big")
+        size = int.from_bytes(sealed[at : at + 4], "big") if len(sealed) - at >= 4 else 0
+        if not len(BLANK_CHECKSUM) <= size <= len(sealed) - at:
+            raise ValueError(f"a record of {size} bytes, of {len(sealed) - at} that are there")
+        end = at + size
         sealed[end - len(BLANK_CHECKSUM) : end] = _checksum(sealed, at, end)
         at = end
     return bytes(sealed)
@@ -325,6 +328,13 @@ def _is_sealed(log: Buffer, position: int, end: int, properties: int) -> bool:
     return seal >= properties and bytes(log[seal:end]) == _checksum(log, position, end)
 
 
+def check_stretch(log: Buffer, position: int, end: int) -> int:
+    """Where a stretch of the log ends; one that begins before it raises."""
+    if position < 0 or end < 0:
+        raise ValueError(f"a stretch from {position} to {end} begins before its log")
+    return min(end, len(log))
+
+
 def scan_records(
     log: Buffer, position: int, end: int, physical_base: int, check: int
 ) -> tuple[list["array[int]"], int, int]:
@@ -333,6 +343,7 @@ def scan_records(
     physical_base is the physical offset of log[0]. With check, checksums and signs of lost pages are looked at too.
     """
     rows: list[Row] = []
+    end = check_stretch(log, position, end)
     while isinstance(row := read_record(log, position, end, physical_base, check), tuple):
         rows.append(row)
         position += row[1]
@@ -350,6 +361,7 @@ def walk_records(
     """
     runs = _Runs()
     keys: list[bytes] = []
+    end = check_stretch(log, position, end)
     count, last_store_ms = 0, -1
     while isinstance(row := read_record(log, position, end, physical_base, check), tuple):
         physical_offset, size, queue_id, _, queue_offset, sys_flag, _, store_ms = row[:8]
@@ -375,7 +387,7 @@ def find_record(log: Buffer, position: int, end: int, physical_base: int) -> int
     A record says where it lies, so this is seldom wrong, but a body may hold such bytes: who walks from here must make
     sure that a walk from before ends here.
     """
-    limit = min(end, len(log)) - 36
+    limit = check_stretch(log, position, end) - 36
     for at in range(position, limit + 1):
         if log[at + 4] == MAGIC_V1 >> 24:
             (magic,) = struct.unpack_from(">I", log, at + 4)

@@ -195,6 +195,8 @@ def lay_units(
     counts: dict[str, int] = {}
     unreadable: list[int] = []
     seen = 0
+    if len(wheel) < SLOT_SIZE or step_ms <= 0 or write_ms < 0:
+        raise ValueError(f"a wheel of {len(wheel)} bytes that turns every {step_ms} ms has no slot for {write_ms}")
     for place, size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
         at = place - log_base
         if not 0 <= at < len(log) or (len(units) + 1) * UNIT_SIZE > room:
@@ -219,7 +221,8 @@ def lay_units(
         here = position + len(units) * UNIT_SIZE
         units.append(_UNIT.pack(UNIT_SIZE, last, kind, write_ms, due_ms - write_ms, place, size, java_hash(topic), 0))
         change = -1 if kind & KIND_MARK else 1
-        slots[number] = step, here if first == -1 else first, here, count + change
+        count = (count + change + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000  # what a damaged slot says may be any number
+        slots[number] = step, here if first == -1 else first, here, count
         counts[topic] = counts.get(topic, 0) + (0 if _ROLL_TIMES in found else change)
     changes = [_CHANGE.pack(number, *slot, 0) for number, slot in slots.items()]
     return b"".join(units), b"".join(changes), b"".join(due), seen, list(counts.items()), unreadable

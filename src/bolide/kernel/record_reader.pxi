@@ -12,9 +12,21 @@ cdef enum:
     WHOLE_CHECKED = 2
 
 
+cdef inline uint64_t place_of(int64_t physical_base, int64_t position) noexcept nogil:
+    """The physical offset of a position; who asks may have any base, so it is a sum that may go round."""
+    return <uint64_t>physical_base + <uint64_t>position
+
+
+cdef inline int check_stretch(int64_t position, int64_t end) except -1:
+    """Before a record is looked for: where a stretch begins was told by another."""
+    if position < 0 or end < 0:
+        raise ValueError(f"a stretch from {position} to {end} begins before its log")
+    return 0
+
+
 cdef bint is_torn(const uint8_t* log, int64_t position, int64_t size, int64_t physical_base) noexcept nogil:
     cdef int64_t end = position + size
-    cdef int64_t edge = position + (-(physical_base + position) & (PAGE - 1))
+    cdef int64_t edge = position + <int64_t>(0 - place_of(physical_base, position) & (PAGE - 1))
     if size == 0 or log[end - 1] == 0:
         return True
     while edge < end:
@@ -56,7 +68,7 @@ cdef bint has_whole_body(const uint8_t* log, int64_t position, const int64_t* ro
 
 cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row) noexcept nogil:
     """Fill a row of COLUMNS; FOUND, or why there is no record."""
-    cdef const uint8_t* at = log + position
+    cdef const uint8_t* at
     cdef int64_t left = end - position
     cdef int64_t record_end, store_host, tail, body, body_size, topic, topic_size, properties, properties_size
     cdef int32_t size, sys_flag
@@ -64,6 +76,7 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     cdef int topic_width
     if left < 8:
         return AT_END if left == 0 else AT_INVALID
+    at = log + position
     size = <int32_t>get32(at)
     magic = get32(at + 4)
     if magic == MAGIC_BLANK:
@@ -71,7 +84,7 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < 91 or size > left:
         return AT_INVALID
     row[0] = <int64_t>get64(at + 28)
-    if row[0] != physical_base + position:
+    if <uint64_t>row[0] != place_of(physical_base, position):
         return AT_INVALID
     sys_flag = <int32_t>get32(at + 36)
     record_end = position + size

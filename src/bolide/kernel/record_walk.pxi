@@ -15,6 +15,13 @@ cdef inline bint is_same(const uint8_t* one, const uint8_t* other, Py_ssize_t si
     return get64(one) == get64(other) and get64(one + size - 8) == get64(other + size - 8)
 
 
+cdef inline bint goes_on(const Run* run, int64_t queue_offset) noexcept nogil:
+    """Whether an offset is the next of a run; it was read from a disk, and may be any number."""
+    return queue_offset >= run.first and (
+        <uint64_t>queue_offset - <uint64_t>run.first == <uint64_t>(run.entries.size // ENTRY)
+    )
+
+
 cdef class _Walk:
     """The runs of one walk, found by queue through open addressing; freed however the walk ends."""
 
@@ -84,13 +91,13 @@ cdef class _Walk:
         cdef Run* run
         if self.last >= 0 and self.is_of(self.last, topic, queue_id):
             run = &self.runs[self.last]
-            if run.first + run.entries.size // ENTRY == queue_offset:
+            if goes_on(run, queue_offset):
                 return run
         slot = self.slot_for(topic, queue_id)
         if self.slots[slot]:
             self.last = self.slots[slot] - 1
             run = &self.runs[self.last]
-            if run.first + run.entries.size // ENTRY == queue_offset:
+            if goes_on(run, queue_offset):
                 return run
         return self.new_run(slot, topic, queue_id, queue_offset)
 

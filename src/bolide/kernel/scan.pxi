@@ -90,10 +90,10 @@ cdef const char* scan_integer(const char* at, const char* end, Text* text, int64
         at += 1
     first = at
     while at < end and 48 <= at[0] <= 57:
+        if at - first == DIGITS_MAX:
+            return NULL
         number = number * 10 + (at[0] - 48)
         at += 1
-        if at - first > DIGITS_MAX:
-            return NULL
     if at == first or (first[0] == 48 and (at - first > 1 or is_negative)):
         return NULL
     if at < end and (at[0] == 46 or at[0] == 101 or at[0] == 69):
