@@ -148,8 +148,8 @@ async def test_a_waiting_pull_is_woken_by_a_message_that_passes_and_by_no_other(
 
 TICK_S = 2**-14  # sums of it are exact, so that nothing is decided by rounding
 TICKS_A_TURN, TICKS_LATE = math.ceil(sieving.TURN_S / TICK_S), math.ceil(sieving.LATE_S / TICK_S)
-# Between two looks at the time are 8 messages, then 16, and so on to 128.
-STEPS = [8, 16, 32, 64] + [128] * TICKS_A_TURN
+# Between two looks at the time are 128 messages without properties.
+STEPS = [128] * TICKS_A_TURN
 SCANNED_A_TURN, SCANNED_LATE = sum(STEPS[:TICKS_A_TURN]), sum(STEPS[:TICKS_LATE])
 
 

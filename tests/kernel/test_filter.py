@@ -6,6 +6,7 @@ import mmap
 import struct
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -108,6 +109,7 @@ def matched(module: Any, predicate: Predicate, records: list[bytes], **changes: 
         "program": predicate.program,
         "ask": predicate.passes,
         "is_over": None,
+        "stalled": {},
         "log_min": 0,
         "near_from": 0,
         "count_max": 1000,
@@ -217,7 +219,7 @@ def test_nothing_behind_the_log_is_looked_at(filters: Any, tmp_path: Path) -> No
                 view = memoryview(log)[: mmap.PAGESIZE]
                 limits = (0, 0, 9, 1 << 20, (1 << 20, 9), (1 << 20, 9))
                 predicate = compile_sql("a IS NOT NULL")
-                given = (entry, predicate.program, predicate.passes, None, *limits, view, 0, 0, 0)
+                given: Any = (entry, predicate.program, predicate.passes, None, {}, *limits, view, 0, 0, 0)
                 assert bool(filters.match_entries(*given)[0]) is predicate.passes(text)
                 view.release()
 
@@ -268,16 +270,59 @@ def test_an_entry_that_points_outside_the_log_ends_the_search_before_it(filters:
     assert matched(filters, compile_sql("a = 5"), [record], **arguments) == ([0], 1, False)
 
 
-def test_the_time_is_asked_for_between_steps_that_grow_and_ends_the_search(filters: Any) -> None:
-    records = [record_of(encoded({"a": "1"})) for _ in range(1000)]
+def test_the_time_is_asked_for_after_some_work_and_ends_the_search(filters: Any) -> None:
+    records = [record_of(encoded({"a": "1"})) for _ in range(2000)]
     one = compile_sql("a = 1")
-    for lasts, seen in enumerate((8, 24, 56, 120, 248, 376, 504, 632, 760, 888)):
+    many = {"count_max": 2000, "near_limits": (1 << 30, 2000)}
+    ends = []
+    for lasts in range(3):
         looks = iter([False] * lasts + [True])
-        assert matched(filters, one, records, is_over=looks.__next__) == (list(range(seen)), seen, True)
-    looks = iter([False] * 10)
-    assert matched(filters, one, records, is_over=looks.__next__)[1:] == (1000, False)
-    assert next(looks, None) is None
-    assert matched(filters, one, records[:8], is_over=looks.__next__) == (list(range(8)), 8, False), "nobody asks"
+        chosen, seen, is_over = matched(filters, one, records, is_over=looks.__next__, **many)
+        assert (chosen, is_over) == (list(range(seen)), True)
+        ends.append(seen)
+    assert 60 < ends[0] < ends[1] < ends[2] < 2000, "small messages pay for few looks"
+    assert matched(filters, one, records[:8], is_over=iter([]).__next__) == (list(range(8)), 8, False), "nobody asks"
+
+
+LONG = "ab" * 10_000
+HEAVY = compile_sql(" AND ".join(f"a NOT CONTAINS 'abab{i:03}'" for i in range(300)) + " AND b = 'yes'")
+
+
+def test_the_time_is_asked_for_within_one_message_that_takes_long(filters: Any) -> None:
+    heavy = record_of(encoded({"a": LONG, "b": "yes"}))
+    looks = count()
+    chosen, seen, is_over = matched(filters, HEAVY, [heavy], is_over=lambda: next(looks) < 0)
+    assert (chosen, seen, is_over) == ([0], 1, False)
+    assert next(looks) > 300 * len(LONG) // (2 * plain_filter.WORK_STEP)
+
+
+@pytest.mark.parametrize("b", ["yes", "no"])
+def test_a_search_that_stopped_within_a_message_goes_on_where_it_was(filters: Any, b: str) -> None:
+    records = [record_of(encoded({"a": LONG, "b": b})), record_of(encoded({"a": "x", "b": "yes"}))]
+    stalled: dict[int, bytes] = {}
+    calls = 0
+    while (found := matched(filters, HEAVY, records, is_over=lambda: True, stalled=stalled)) == ([], 0, True):
+        assert list(stalled) == [BASE]
+        calls += 1
+        assert calls < 1000
+    assert calls > 10
+    assert stalled == {}
+    assert (0 in found[0]) is (b == "yes")
+    assert found[1] >= 1
+
+
+def test_what_stalled_is_bounded_and_of_another_program_it_is_not_believed(filters: Any) -> None:
+    heavy = record_of(encoded({"a": LONG, "b": "yes"}))
+    stalled = dict.fromkeys(range(100, 100 + plain_filter.STALLED_MAX), b"")
+    assert matched(filters, HEAVY, [heavy], is_over=lambda: True, stalled=stalled) == ([], 0, True)
+    assert list(stalled) == [*range(101, 100 + plain_filter.STALLED_MAX), BASE]
+    stalled[BASE] = bytes([1]) * 7
+    assert matched(filters, HEAVY, [heavy], stalled=stalled) == ([0], 1, False)
+
+
+def test_what_has_to_be_asked_about_is_followed_by_a_look_at_the_time(filters: Any) -> None:
+    odd = record_of(encoded({"a": "5d"}))
+    assert matched(filters, compile_sql("a > 4.5"), [odd] * 5, is_over=lambda: True)[1:] == (1, True)
 
 
 def test_what_is_no_record_does_not_pass(filters: Any) -> None:
@@ -304,10 +349,10 @@ def test_bytes_that_are_no_program_are_refused_by_both_and_nothing_breaks(noise:
             plain_filter._read_program(program)
         except ValueError:
             with pytest.raises(ValueError, match="program"):
-                compiled.match_entries(entries, program, lambda text: True, None, *limits, log, BASE, 0, 0)
+                compiled.match_entries(entries, program, lambda text: True, None, {}, *limits, log, BASE, 0, 0)
         else:
             chosen, seen, is_full = compiled.match_entries(
-                entries, program, lambda text: True, None, *limits, log, BASE, 0, 0
+                entries, program, lambda text: True, None, {}, *limits, log, BASE, 0, 0
             )
             assert (len(chosen) in (0, 2), seen, is_full) == (True, 1, False)
 

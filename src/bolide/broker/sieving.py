@@ -1,8 +1,9 @@
 """What is wanted of a queue, and sieves at work: how long they may, and one that finds its filter for each message.
 
 Looking at properties takes time that everybody on the loop waits for, so what pulls and pops may take in one turn of it
-is bounded: the first has two milliseconds, and those after it what is left of them, a tenth of one at least. Who finds
-nothing in that time is told how far the search came and asks again at once.
+is bounded: the first has two milliseconds, and those after it what is left of them, a tenth of one at least. The time
+is looked at by the work done, in the middle of a message too. Who finds nothing in that time is told how far the search
+came and asks again at once.
 
 Pulls that come together, as those of a consumer for its queues do, wait for each other: one is answered a turn, and its
 answer leaves before the next search begins. So the consumer has work while we search on, and others have their turn. If
@@ -97,10 +98,11 @@ class RetrySieve:
     program = _ASKING
 
     def __init__(self, filters: Filters, group: str) -> None:
+        self.stalled: dict[int, bytes] = {}  # of what is asked about nothing is kept
         self._filters = filters
         self._group = group
 
     def passes(self, encoded: bytes) -> bool:
         properties = decode_properties(encoded)
         kept = self._filters.get(properties.get(RETRY_TOPIC, ""), self._group)
-        return kept is None or kept.predicate is None or kept.predicate.matches(properties)
+        return kept is None or kept.predicate is None or kept.predicate.passes(encoded)

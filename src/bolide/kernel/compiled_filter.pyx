@@ -7,6 +7,7 @@ names are found in one walk over the record's text, from pair to pair, and nothi
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -48,9 +49,10 @@ cdef enum:
     ERROR = 3
     # beyond the four outcomes, what a node may be worth
     CANNOT_TELL = 4
-    IS_TEXT = 5
-    IS_INTEGER = 6
-    IS_DOUBLE = 7
+    STOPPED = 5  # so far, for now
+    IS_TEXT = 6
+    IS_INTEGER = 7
+    IS_DOUBLE = 8
 
     CONTAINS = 0
     STARTS = 1
@@ -62,8 +64,10 @@ cdef enum:
     NODES_MAX = 4096
     DEPTH_LIMIT = 200
     DIGITS_MAX = 15
-    STEP_FIRST = 8
-    STEP_MAX = 128
+    WORK_STEP = 0x10000
+    RECORD_WORK_MAX = 0x20000  # of one record, before what became of its nodes is noted
+    RECORD_WORK = 512
+    STALLED_MAX = 16
     AHEAD = 8
 
 cdef double POWERS[16]
@@ -103,6 +107,9 @@ cdef struct Program:
     const uint8_t* value_at[NAMES_MAX]
     Py_ssize_t value_size[NAMES_MAX]
     Node* nodes
+    uint8_t* memo  # 1 + what became of each node of a record that takes long, 0 for those not yet looked at
+    int64_t work
+    int64_t work_max
 
 
 cdef inline int32_t little(const uint8_t* at) noexcept nogil:
@@ -301,11 +308,12 @@ cdef bint says_true(Span text) noexcept nogil:
     )
 
 
-cdef int compare(const Value* one, const Value* other, int* order) noexcept nogil:
+cdef int compare(Program* program, const Value* one, const Value* other, int* order) noexcept nogil:
     """Two values as numbers: TRUE with -1, 0 or 1, or why not."""
     cdef int64_t integer = 0
     cdef double first = 0, second = 0
     if one.kind == IS_TEXT and other.kind == IS_TEXT:
+        program.work += one.text.size + other.text.size
         if not read_double(one.text, &first) or not read_double(other.text, &second):
             return CANNOT_TELL
         if first == 0 and second == 0:
@@ -322,10 +330,12 @@ cdef int compare(const Value* one, const Value* other, int* order) noexcept nogi
         return TRUE
     elif one.kind == IS_TEXT and other.kind == IS_DOUBLE:
         second = other.number
+        program.work += one.text.size
         if not read_double(one.text, &first):
             return CANNOT_TELL
     elif one.kind == IS_DOUBLE and other.kind == IS_TEXT:
         first = one.number
+        program.work += other.text.size
         if not read_double(other.text, &second):
             return CANNOT_TELL
     else:
@@ -334,7 +344,7 @@ cdef int compare(const Value* one, const Value* other, int* order) noexcept nogi
     return TRUE
 
 
-cdef int equal(const Program* program, const Node* node, const Value* one, const Value* other) noexcept nogil:
+cdef int equal(Program* program, const Node* node, const Value* one, const Value* other) noexcept nogil:
     cdef int order = 0, became
     if one.kind == UNKNOWN:
         return TRUE if other.kind == UNKNOWN else UNKNOWN
@@ -347,17 +357,18 @@ cdef int equal(const Program* program, const Node* node, const Value* one, const
     if other.kind <= TRUE:
         return one.kind == IS_TEXT and says_true(one.text) == (other.kind == TRUE)
     if one.kind == IS_TEXT and other.kind == IS_TEXT:
+        program.work += one.text.size >> 2
         if equals(one.text, <const char*>other.text.at, other.text.size):
             return TRUE
         if program.nodes[node.a].operation == PROPERTY and program.nodes[node.b].operation == PROPERTY:
             if not is_ascii(one.text.at, one.text.size) and not is_ascii(other.text.at, other.text.size):
                 return CANNOT_TELL
         return FALSE
-    became = compare(one, other, &order)
+    became = compare(program, one, other, &order)
     return order == 0 if became == TRUE else became
 
 
-cdef int has_part(const Program* program, const Node* node, const Value* value) noexcept nogil:
+cdef int has_part(Program* program, const Node* node, const Value* value) noexcept nogil:
     cdef const uint8_t* part = program.data + node.b
     cdef bint holds
     if value.kind != IS_TEXT or node.c == 0:
@@ -365,6 +376,7 @@ cdef int has_part(const Program* program, const Node* node, const Value* value) 
     if node.c > value.text.size:
         holds = False
     elif node.number >> 1 == CONTAINS:
+        program.work += value.text.size
         holds = memmem(value.text.at, value.text.size, part, node.c) != NULL
     elif node.number >> 1 == STARTS:
         holds = memcmp(value.text.at, part, node.c) == 0
@@ -373,12 +385,13 @@ cdef int has_part(const Program* program, const Node* node, const Value* value) 
     return holds != (node.number & 1)
 
 
-cdef int among(const Program* program, const Node* node, const Value* value) noexcept nogil:
+cdef int among(Program* program, const Node* node, const Value* value) noexcept nogil:
     cdef int32_t k
     cdef const Node* text
     cdef bint is_there = False
     if value.kind == UNKNOWN:
         return UNKNOWN
+    program.work += node.c
     for k in range(node.c):
         text = program.nodes + little(program.data + node.b + 4 * k)
         if equals(value.text, <const char*>program.data + text.a, text.b):
@@ -387,7 +400,7 @@ cdef int among(const Program* program, const Node* node, const Value* value) noe
     return is_there != (node.number & 1)
 
 
-cdef inline void load(const Program* program, int32_t number, Value* value) noexcept nogil:
+cdef inline void load(Program* program, int32_t number, Value* value) noexcept nogil:
     """What a node is worth."""
     cdef const Node* node = program.nodes + number
     if node.operation == PROPERTY:
@@ -402,39 +415,45 @@ cdef inline void load(const Program* program, int32_t number, Value* value) noex
     elif node.operation == DOUBLE:
         memcpy(&value.number, &node.number, 8)
         value.kind = IS_DOUBLE
+    elif program.memo == NULL:
+        value.kind = decide(program, node)
+    elif program.memo[number]:
+        value.kind = program.memo[number] - 1
     else:
         value.kind = decide(program, node)
+        if value.kind != STOPPED:
+            program.memo[number] = <uint8_t>(value.kind + 1)
 
 
-cdef int joined(const Program* program, const Node* node) noexcept nogil:
+cdef int joined(Program* program, const Node* node) noexcept nogil:
     cdef Value value
     cdef int ends_it = TRUE if node.operation == OR else FALSE
     cdef int became = 1 - ends_it
     cdef int32_t k
     for k in range(node.b):
         load(program, little(program.data + node.a + 4 * k), &value)
-        if value.kind == ends_it or value.kind == ERROR or value.kind == CANNOT_TELL:
+        if value.kind == ends_it or ERROR <= value.kind <= STOPPED:
             return value.kind
         if value.kind == UNKNOWN:
             became = UNKNOWN
     return became
 
 
-cdef int test(const Program* program, const Node* node) noexcept nogil:
+cdef int test(Program* program, const Node* node) noexcept nogil:
     cdef Value one, other
     cdef int order = 0, became
     load(program, node.a, &one)
-    if one.kind == ERROR or one.kind == CANNOT_TELL:
+    if ERROR <= one.kind <= STOPPED:
         return one.kind
     if node.operation == EQUAL or node.operation == ORDER:
         load(program, node.b, &other)
-        if other.kind == ERROR or other.kind == CANNOT_TELL:
+        if ERROR <= other.kind <= STOPPED:
             return other.kind
         if node.operation == EQUAL:
             return equal(program, node, &one, &other)
         if one.kind == UNKNOWN or other.kind == UNKNOWN:
             return UNKNOWN
-        became = compare(&one, &other, &order)
+        became = compare(program, &one, &other, &order)
         if became != TRUE:
             return became
         if node.c == 0:
@@ -453,8 +472,11 @@ cdef int test(const Program* program, const Node* node) noexcept nogil:
     return has_part(program, node, &one)
 
 
-cdef int decide(const Program* program, const Node* node) noexcept nogil:
-    """The outcome of a node that is no text and no number."""
+cdef int decide(Program* program, const Node* node) noexcept nogil:
+    """The outcome of a node that is no text and no number; STOPPED where enough was done for once."""
+    program.work += 1
+    if program.work > program.work_max:
+        return STOPPED
     if node.operation == CONSTANT:
         return node.a
     if node.operation == ASK:
@@ -562,27 +584,64 @@ cdef void spread(Program* program, Span properties, const uint8_t* limit) noexce
         take_pair(program, pair, end, limit)
 
 
-cdef bint passes(Program* program, Span properties, const uint8_t* limit, object ask) except -1:
+cdef int resume(Program* program, bytearray memo, object is_over) except -1:
+    """Decide about a record that takes long, some work at a time; STOPPED when the time is over before that."""
     cdef Value value
+    program.memo = <uint8_t*>PyByteArray_AS_STRING(memo)
+    program.work_max = WORK_STEP
+    try:
+        while True:
+            program.work = 0
+            load(program, program.root, &value)
+            if value.kind != STOPPED or (is_over is not None and is_over()):
+                return value.kind
+    finally:
+        program.memo = NULL
+
+
+cdef int decide_heavy(Program* program, int64_t physical_offset, bytearray memo, object is_over, dict stalled) except -1:
+    cdef int became = resume(program, memo, is_over)
+    if became == STOPPED:
+        if len(stalled) >= STALLED_MAX:
+            del stalled[next(iter(stalled))]
+        stalled[physical_offset] = bytes(memo)
+    return became
+
+
+cdef int passes(Program* program, Span properties, const uint8_t* limit, int64_t physical_offset, object ask, object is_over, dict stalled) except -1:
+    """TRUE or FALSE, or STOPPED."""
+    cdef Value value
+    cdef object memo = None
     spread(program, properties, limit)
-    load(program, program.root, &value)
+    if stalled:
+        memo = stalled.pop(physical_offset, None)
+    program.work = properties.size * (16 + program.name_count) >> 4
+    if memo is not None and len(memo) == program.node_count:
+        value.kind = decide_heavy(program, physical_offset, bytearray(memo), is_over, stalled)
+    else:
+        program.work_max = program.work + RECORD_WORK_MAX
+        load(program, program.root, &value)
+        if value.kind == STOPPED:
+            value.kind = decide_heavy(program, physical_offset, bytearray(program.node_count), is_over, stalled)
     if value.kind == CANNOT_TELL:
+        program.work += WORK_STEP  # what is asked takes long, and this is looked at before the next record
         return bool(ask(PyBytes_FromStringAndSize(<const char*>properties.at, properties.size)))
-    return value.kind == TRUE
+    return STOPPED if value.kind == STOPPED else value.kind == TRUE
 
 
-cdef object match(Program* program, object ask, object is_over, const Limits* limits, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int64_t count, int64_t size):
+cdef object match(Program* program, object ask, object is_over, dict stalled, const Limits* limits, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int64_t count, int64_t size):
     cdef list chosen = []
-    cdef Py_ssize_t seen = 0, step = STEP_FIRST, look_at = STEP_FIRST
-    cdef int64_t physical_offset, record_size, at
+    cdef Py_ssize_t seen = 0
+    cdef int64_t physical_offset, record_size, at, spent = 0
+    cdef int became
     cdef const uint8_t* entry
     cdef Span properties
     while seen < entry_count:
-        if seen == look_at:
+        if spent >= WORK_STEP:
             if is_over is not None and is_over():
                 return chosen, seen, True
-            step = min(2 * step, <Py_ssize_t>STEP_MAX)
-            look_at += step
+            spent = 0
+        spent += RECORD_WORK
         entry = entries + seen * ENTRY
         if seen + AHEAD < entry_count:
             fetch_record(entry + AHEAD * ENTRY, log, log_base)
@@ -593,28 +652,34 @@ cdef object match(Program* program, object ask, object is_over, const Limits* li
             if not lies_in(physical_offset, record_size, log_base, log_size):
                 return chosen, seen, False
             at = physical_offset - log_base
-            if find_properties(log + at, record_size, &properties) and passes(program, properties, log + log_size, ask):
-                chosen.append(physical_offset)
-                chosen.append(record_size)
-                count += 1
-                size += record_size
+            if find_properties(log + at, record_size, &properties):
+                became = passes(program, properties, log + log_size, physical_offset, ask, is_over, stalled)
+                spent += program.work
+                if became == STOPPED:
+                    return chosen, seen, True
+                if became == TRUE:
+                    chosen.append(physical_offset)
+                    chosen.append(record_size)
+                    count += 1
+                    size += record_size
         seen += 1
     return chosen, seen, False
 
 
-def match_entries(entries, program, ask, is_over, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base, count, size):
+def match_entries(entries, program, ask, is_over, stalled, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base, count, size):
     cdef Program read
     cdef Limits limits
     cdef Py_buffer entries_view, log_view
     read_limits(&limits, log_min, near_from, count_max, size_max, near_limits, far_limits)
     read_program(<bytes?>program, &read)
+    read.memo = NULL
     try:
         PyObject_GetBuffer(entries, &entries_view, PyBUF_SIMPLE)
         try:
             PyObject_GetBuffer(log, &log_view, PyBUF_SIMPLE)
             try:
                 return match(
-                    &read, ask, is_over, &limits, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
+                    &read, ask, is_over, <dict?>stalled, &limits, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
                     <const uint8_t*>log_view.buf, log_base, log_view.len, count, size,
                 )
             finally:

@@ -49,9 +49,11 @@ NODE = struct.Struct("<iiiiq")
 NAME_COUNT_MAX = 64
 NODE_COUNT_MAX = 4096
 DEPTH_MAX = 200
-# So many entries between two looks at the time: few at first, for a long expression over long properties may take a
-# millisecond a message.
-STEP_FIRST, STEP_MAX = 8, 128
+# So much work between two looks at the time, in bytes that were looked at and nodes that were decided: a long
+# expression over long properties takes tens of milliseconds for one message, so the time is looked at on the way too.
+WORK_STEP = 0x1_0000
+RECORD_WORK = 512  # what a record takes besides
+STALLED_MAX = 16
 
 _INT32_MAX = 0x7FFF_FFFF
 _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
@@ -65,6 +67,10 @@ _HOLDS = (operator.gt, operator.ge, operator.lt, operator.le)
 
 class _CannotTell(Exception):
     """This record is for `ask`."""
+
+
+class _Stopped(Exception):
+    """The time is over, and this record is not decided."""
 
 
 class _Unreadable(Exception):
@@ -94,6 +100,26 @@ class _Program(NamedTuple):
 
 _Value = bytes | int | float | bool | None
 _Values = list[bytes | None]
+_OUTCOMES: tuple[bool | None, ...] = (None, False, True, None)  # by what is noted of a node: 1 + FALSE, TRUE, UNKNOWN
+
+
+class _Run:
+    """The evaluation of one record: the values of its properties, what became of nodes, and the work that took."""
+
+    def __init__(self, values: _Values, memo: bytearray, is_over: Callable[[], bool] | None) -> None:
+        self.values = values
+        self.memo = memo
+        self.work = 0
+        self._is_over = is_over
+        self._look_at = WORK_STEP
+
+    def begin(self) -> None:
+        """A node is about to be decided: the place to stop, for what was decided before it is noted."""
+        self.work += 1
+        if self.work > self._look_at:
+            self._look_at = self.work + WORK_STEP
+            if self._is_over is not None and self._is_over():
+                raise _Stopped
 
 
 def match_entries(
@@ -101,6 +127,7 @@ def match_entries(
     program: bytes,
     ask: Callable[[bytes], bool],
     is_over: Callable[[], bool] | None,
+    stalled: dict[int, bytes],
     log_min: int,
     near_from: int,
     count_max: int,
@@ -116,18 +143,21 @@ def match_entries(
 
     `count` records of `size` bytes were chosen before. Returns physical offset and size of each that is chosen now, how
     many entries were seen, and whether that is all: the limits were reached, or `is_over` said so, which is asked
-    between steps. It also ends before an entry that does not lie whole in `log`, whose first byte has the physical
-    offset log_base.
+    whenever some work was done. It also ends before an entry that does not lie whole in `log`, whose first byte has the
+    physical offset log_base.
+
+    In the middle of a record too: what was found out about it is then kept in `stalled`, by its physical offset, and
+    who comes back with the same program and the same dict goes on from there.
     """
     read = _read_program(program)
     chosen: list[int] = []
-    seen, step, look_at = 0, STEP_FIRST, STEP_FIRST
+    seen = spent = 0
     for physical_offset, record_size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
-        if seen == look_at:
+        if spent >= WORK_STEP:
             if is_over is not None and is_over():
                 return chosen, seen, True
-            step = min(2 * step, STEP_MAX)
-            look_at += step
+            spent = 0
+        spent += RECORD_WORK
         if count:
             size_limit, count_limit = near_limits if physical_offset >= near_from else far_limits
             if count >= min(count_max, count_limit) or size + record_size > min(size_max, size_limit):
@@ -137,10 +167,15 @@ def match_entries(
             if at < 0 or at + record_size > len(log):
                 return chosen, seen, False
             properties = record_properties(log[at : at + record_size])
-            if properties is not None and _passes(read, properties, ask):
-                chosen += (physical_offset, record_size)
-                count += 1
-                size += record_size
+            if properties is not None:
+                passes, work = _decided(read, properties, ask, is_over, stalled, physical_offset)
+                if passes is None:
+                    return chosen, seen, True
+                spent += work
+                if passes:
+                    chosen += (physical_offset, record_size)
+                    count += 1
+                    size += record_size
         seen += 1
     return chosen, seen, False
 
@@ -165,15 +200,41 @@ def record_properties(record: Buffer) -> bytes | None:
     return bytes(record[at + 2 : at + 2 + size])
 
 
-def _passes(program: _Program, properties: bytes, ask: Callable[[bytes], bool]) -> bool:
+def _decided(
+    program: _Program,
+    properties: bytes,
+    ask: Callable[[bytes], bool],
+    is_over: Callable[[], bool] | None,
+    stalled: dict[int, bytes],
+    physical_offset: int,
+) -> tuple[bool | None, int]:
+    """Whether a record passes, None if it could not be told in time, and what that took."""
+    run = _start(program, properties, is_over, stalled.pop(physical_offset, b""))
+    try:
+        return _passes(program, run, properties, ask), run.work
+    except _Stopped:
+        if len(stalled) >= STALLED_MAX:
+            del stalled[next(iter(stalled))]
+        stalled[physical_offset] = bytes(run.memo)
+        return None, run.work
+
+
+def _start(program: _Program, properties: bytes, is_over: Callable[[], bool] | None, memo: bytes) -> _Run:
     values: _Values = [None] * len(program.names)
     for pair in properties.split(b"\x02"):
         name, _, value = pair.partition(b"\x01")
         if value and (slot := program.names.get(name)) is not None:
             values[slot] = value
+    kept = bytearray(memo) if len(memo) == len(program.nodes) else bytearray(len(program.nodes))
+    return _Run(values, kept, is_over)
+
+
+def _passes(program: _Program, run: _Run, properties: bytes, ask: Callable[[bytes], bool]) -> bool:
+    run.work += len(properties) * (16 + len(program.names)) >> 4
     try:
-        return _evaluate(program, program.root, values) is True
+        return _evaluate(program, program.root, run) is True
     except _CannotTell:
+        run.work += WORK_STEP  # what is asked takes long, and this is looked at before the next record
         return ask(properties)
     except _Unreadable:
         return False
@@ -245,33 +306,47 @@ def _check_span(data: bytes, position: int, size: int) -> None:
         raise ValueError(f"a program of {len(data)} bytes has no {size} at {position}")
 
 
-def _evaluate(program: _Program, number: int, values: _Values) -> _Value:
+def _evaluate(program: _Program, number: int, run: _Run) -> _Value:
     node = program.nodes[number]
     operation = node.operation
     if operation == PROPERTY:
-        return values[node.a]
+        return run.values[node.a]
     if operation == INTEGER:
         return node.number
     if operation == DOUBLE:
         return float(struct.unpack("<d", struct.pack("<q", node.number))[0])
     if operation == TEXT:
         return program.text(node.a, node.b)
-    if operation == CONSTANT:
+    return _decide(program, number, node, run)
+
+
+def _decide(program: _Program, number: int, node: _Node, run: _Run) -> _Value:
+    """The outcome of a node that is no text and no number."""
+    if run.memo[number]:
+        return _OUTCOMES[run.memo[number]]
+    run.begin()
+    value = _outcome(program, node, run)
+    run.memo[number] = 1 + (UNKNOWN if value is None else TRUE if value else FALSE)
+    return value
+
+
+def _outcome(program: _Program, node: _Node, run: _Run) -> bool | None:
+    if node.operation == CONSTANT:
         if node.a == ERROR:
             raise _Unreadable
         return None if node.a == UNKNOWN else node.a == TRUE
-    if operation in (AND, OR):
-        return _joined(program, node, values)
-    if operation == ASK:
+    if node.operation in (AND, OR):
+        return _joined(program, node, run)
+    if node.operation == ASK:
         raise _CannotTell
-    return _test(program, node, values)
+    return _test(program, node, run)
 
 
-def _joined(program: _Program, node: _Node, values: _Values) -> _Value:
+def _joined(program: _Program, node: _Node, run: _Run) -> bool | None:
     ends_it = node.operation == OR
     outcome: bool | None = not ends_it
     for operand in program.list(node.a, node.b):
-        value = _evaluate(program, operand, values)
+        value = _evaluate(program, operand, run)
         if value is ends_it:
             return ends_it
         if value is None:
@@ -279,20 +354,22 @@ def _joined(program: _Program, node: _Node, values: _Values) -> _Value:
     return outcome
 
 
-def _test(program: _Program, node: _Node, values: _Values) -> _Value:
-    value = _evaluate(program, node.a, values)
+def _test(program: _Program, node: _Node, run: _Run) -> bool | None:
+    value = _evaluate(program, node.a, run)
     if node.operation == EQUAL:
-        other = _evaluate(program, node.b, values)
+        other = _evaluate(program, node.b, run)
         if value is None or other is None:
             return (True if other is None else None) if value is None else False
+        run.work += _size(value) + _size(other)
         is_equal = _are_equal(value, other)
         if not is_equal and program.nodes[node.a].operation == program.nodes[node.b].operation == PROPERTY:
             _doubt(value, other)
         return is_equal
     if node.operation == ORDER:
-        other = _evaluate(program, node.b, values)
+        other = _evaluate(program, node.b, run)
         if value is None or other is None:
             return None
+        run.work += _size(value) + _size(other)
         return bool(_HOLDS[node.c](*_numbers(value, other)))
     if node.operation == NOT:
         return None if value is None else not value
@@ -303,6 +380,7 @@ def _test(program: _Program, node: _Node, values: _Values) -> _Value:
     if node.operation == AMONG:
         if value is None:
             return None
+        run.work += node.c
         texts = [program.nodes[each] for each in program.list(node.b, node.c)]
         return any(value == program.text(text.a, text.b) for text in texts) is not bool(node.number)
     part = program.text(node.b, node.c)
@@ -310,10 +388,15 @@ def _test(program: _Program, node: _Node, values: _Values) -> _Value:
         return False
     kind = node.number >> 1
     if kind == CONTAINS:
+        run.work += len(value)
         holds = part in value
     else:
         holds = value.startswith(part) if kind == STARTS else value.endswith(part)
     return holds is not bool(node.number & 1)
+
+
+def _size(value: _Value) -> int:
+    return len(value) if isinstance(value, bytes) else 0
 
 
 def _are_equal(one: _Value, other: _Value) -> bool:

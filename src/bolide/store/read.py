@@ -29,10 +29,16 @@ _ONE = (0, 1)
 
 
 class Sieve(Protocol):
-    """Which messages pass, by their properties: a program for the kernel, which asks `passes` where it cannot tell."""
+    """Which messages pass, by their properties: a program for the kernel, which asks `passes` where it cannot tell.
+
+    `stalled` has what is known of messages about which it could not decide in the time it had.
+    """
 
     @property
     def program(self) -> bytes: ...
+
+    @property
+    def stalled(self) -> dict[int, bytes]: ...
 
     def passes(self, encoded: bytes) -> bool: ...
 
@@ -124,7 +130,8 @@ class Reader:
     ) -> Slices:
         """Up to count_max records from a queue offset on that have one of the tags, or pass the sieve.
 
-        With a sieve the search ends when `is_over` says so, but never before its first step.
+        With a sieve the search ends when `is_over` says so, but never before its first step; that may be in the middle
+        of a message, with which the next search goes on.
         """
         refused = _out_of_range(queue, offset)
         if refused is not None:
@@ -245,13 +252,25 @@ class Reader:
             left = entries[scanned * ENTRY_SIZE :]
             view, base = self._log_at(left)
             chosen, seen, is_done = kernel.match_entries(
-                left, sieve.program, sieve.passes, is_over, self._log.start, *limits, view, base, len(views), size
+                left,
+                sieve.program,
+                sieve.passes,
+                is_over,
+                sieve.stalled,
+                self._log.start,
+                *limits,
+                view,
+                base,
+                len(views),
+                size,
             )
             views += self._views(chosen) or ()
             size += sum(chosen[1::2])
             is_gone = not seen and not is_done
             scanned += seen + is_gone
-        status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else self._nothing(entries[: scanned * ENTRY_SIZE])
+        status = PullStatus.NO_MATCHED_MESSAGE
+        if scanned:
+            status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else self._nothing(entries[: scanned * ENTRY_SIZE])
         return _answer(queue, PullStatus.FOUND if views else status, views, offset + scanned)
 
     def _log_at(self, entries: memoryview) -> tuple[memoryview, int]:
@@ -260,15 +279,18 @@ class Reader:
         return (memoryview(b""), 0) if segment is None else (segment.view, segment.base)
 
     def any_passes(self, entries: bytes, sieve: Sieve) -> bool:
-        """Whether one of these entries, just written, leads to a message that passes."""
+        """Whether one of these entries, just written, leads to a message that passes.
+
+        Whoever wrote it waits for this: what cannot be told soon is for the pull that waits to find out, in its time.
+        """
         left = memoryview(entries)
         limits = (0, 1, PULL_SIZE_MAX, _ONE, _ONE)
         while left:
             view, base = self._log_at(left)
-            chosen, seen, _ = kernel.match_entries(
-                left, sieve.program, sieve.passes, None, 0, *limits, view, base, 0, 0
+            chosen, seen, is_over = kernel.match_entries(
+                left, sieve.program, sieve.passes, _at_once, sieve.stalled, 0, *limits, view, base, 0, 0
             )
-            if chosen:
+            if chosen or is_over:
                 return True
             left = left[max(seen, 1) * ENTRY_SIZE :]
         return False
@@ -294,6 +316,10 @@ class Reader:
         physical_offset, size, _ = queue.entry(queue_offset)
         record = self._log.view(physical_offset, size) if size != 0x7FFF_FFFF else None
         return -1 if record is None else store_ms_of(record)
+
+
+def _at_once() -> bool:
+    return True
 
 
 def _out_of_range(queue: ConsumeQueue | None, offset: int) -> Slices | None:
