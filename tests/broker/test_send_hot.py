@@ -343,3 +343,45 @@ def test_a_command_of_these_tests_is_taken(tmp_path: Path) -> None:
         for command in (message(), message(code=10), message(codec=1), message(oneway=True)):
             assert isinstance(command, Command)
             assert here.take(command.encode())[1] == []
+
+
+def test_a_kernel_that_fails_costs_nobody_a_connection_and_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = stream_of(2)
+
+    def fail(*given: Any) -> Any:
+        raise OverflowError("Python int too large to convert to C long")
+
+    with room(tmp_path) as here:
+        monkeypatch.setattr(bolide.kernel, "lay_sends", fail)
+        for _ in range(3):
+            assert here.take(stream) == (b"", bounds_of(stream)), "left to be served one by one"
+        assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [("ERROR", True)]
+        monkeypatch.undo()
+        answers, left = here.take(stream)
+        assert (left, len(bounds_of(answers))) == ([], 4)
+
+
+def test_pulls_that_fail_end_one_connection_and_not_those_of_the_same_turn(tmp_path: Path) -> None:
+    stream = Command(99, fields={"topic": "Orders"}).encode()
+    ended: list[Any] = []
+
+    @dataclass(eq=False)
+    class Ending(Peer):
+        def abort(self, why: str) -> None:
+            ended.append(self)
+
+    with room(tmp_path) as here:
+        bad, good = Ending(), Ending()
+
+        def behind(session: Any, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+            if session is bad:
+                raise ValueError("what nobody thought of")
+            return b"pulled", []
+
+        here.hot._behind = behind
+        reads: Any = [(memoryview(stream), bounds_of(stream), pack_peer(PEER))] * 2
+        sessions: Any = [bad, good]
+        assert here.hot.answer(sessions, reads) == [(b"", []), (b"pulled", [])]
+    assert ended == [bad]

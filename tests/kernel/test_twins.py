@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -89,7 +90,8 @@ def public(module: ModuleType) -> dict[str, Callable[..., Any]]:
         and not name.startswith("_")
         and not isinstance(function, type)
         and getattr(function, "__module__", None) == module.__name__
-        and name != "header_from_json"  # shared with the mild reader, not a batch function
+        # shared with the mild reader, or asked by the compiled twin alone: no batch functions
+        and name not in ("header_from_json", "read_odd_header")
     }
 
 
@@ -260,3 +262,33 @@ def test_bounds_that_are_no_pairs_are_refused_alike(compiled: ModuleType) -> Non
     for function, more in (("read_headers", ()), ("answer_routes", ({}, {}, 1))):
         answers = {outcome(getattr(twin, function), bytes(64), [0], *more) for twin in (plain, compiled)}
         assert answers == {"ValueError: 1 bounds, they come in pairs"}
+
+
+def test_an_odd_header_is_read_once_for_sends_pulls_and_commands(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = ",".join(f'"f{i}":"{i}"' for i in range(50))
+    stream = as_frame(b'{"code":34,"extFields":{"x":"\\ud83d",' + fields.encode() + b"}}")
+    bounds = [4, len(stream)]
+    reads = count()
+    read_header = plain._read_header
+    monkeypatch.setattr(plain, "_read_header", lambda *given: (next(reads), read_header(*given))[1])
+    monkeypatch.setattr(plain, "_odd", {})
+    rules = (bytes(8), b"", b"", b"", 0, 100, False, None)
+    sends, pulls = (importlib.import_module(f"bolide.kernel.compiled_{name}") for name in ("sends", "pulls"))
+    assert sends.lay_sends([(stream, bounds, bytes(8))], {}, rules, 0, 0, {})[3] == ([(b"", bounds)], [])
+    assert pulls.read_pulls(stream, bounds) == [None]
+    first, second = (compiled.read_headers(stream, bounds)[0] for _ in range(2))
+    assert next(reads) == 1
+    assert first == second == read_header(stream, *bounds)
+    first[7].clear()
+    assert compiled.read_headers(b"...." + stream, [8, 4 + len(stream)])[0] == (*second[:8], second[8] + 4)
+
+
+def test_what_is_kept_of_odd_headers_is_bounded(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "_odd", {})
+    for i in range(9):
+        stream = as_frame(b'{"code":%d,"remark":"%s","extFields":{"x":"\\ud83d"}}' % (i, b"." * 200_000))
+        assert compiled.read_headers(stream, [4, len(stream)])[0][1] == i
+    assert 1 < len(plain._odd) < 9
+    assert sum(map(len, plain._odd)) <= 1 << 20

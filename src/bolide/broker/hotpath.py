@@ -2,7 +2,8 @@
 
 The kernel reads the headers, lays out records, entries, keys and answers; the store writes the records, and only when
 that succeeded are queues fed and answers sent. What the kernel leaves goes on to the plain path, one request at a time.
-If the store refuses (disk full, too slow, failed), all frames go there: each is judged alone and hears its own code.
+If the store refuses (disk full, too slow, failed), all frames go there: each is judged alone and hears its own code. So
+they do if the kernel itself fails.
 
 Half messages are answered before the ends of transactions that came with them are carried out: nobody sees them yet.
 Any other send is stored behind what such an end commits, so that whoever commits and then sends finds it in that order.
@@ -13,6 +14,7 @@ to its end, where they are answered together; none waits for what has not come.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, cast
@@ -33,8 +35,11 @@ from bolide.remoting.owner import Taken
 from bolide.remoting.session import Session
 from bolide.store.store import Laid, Lay, Store
 
+log = logging.getLogger(__name__)
+
 Behind = Callable[[Session, memoryview, list[int]], tuple[bytes, list[int]]]
 
+_SILENT_S = 10.0
 _READS_MAX = 64  # each keeps its buffer, and so many are spare
 
 _EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext entries
@@ -81,6 +86,7 @@ class HotPath:
         self._confirmations = Confirmations(store, stats, clock, sends.refused)
         self._senders: set[Session] = set()
         self._enders: set[Session] = set()  # who has sent half messages is looked at for ends first
+        self._silent_until_s = 0.0
         self._configure()
 
     def _configure(self) -> None:
@@ -160,9 +166,12 @@ class HotPath:
             return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
         if self._enders:
             reads = [self._without_ends(*each) for each in zip(sessions, reads, strict=True)]
+        lay = partial(kernel.lay_sends, reads, self._topics.table, self._rules)
         try:
-            answered, tallies = self._append(partial(kernel.lay_sends, reads, self._topics.table, self._rules))
-        except Refusal:
+            answered, tallies = self._append(partial(_guarded, lay))
+        except (Refusal, _Unlaid) as problem:
+            if isinstance(problem, _Unlaid):
+                self._tell(problem)
             return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
         stored_count = 0
         for topic, count, size in tallies:
@@ -175,6 +184,13 @@ class HotPath:
         elif stored_count:
             self._stats.took(stored_count, int(store.took_s * 1000))
         return self._go_on(sessions, reads, answered)
+
+    def _tell(self, problem: Exception) -> None:
+        """Say that something is wrong here, not more often than somebody reads it: who caused it can do so again."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._silent_until_s:
+            self._silent_until_s = now_s + _SILENT_S
+            log.error("sends and pulls are served one by one: the kernel failed", exc_info=problem)
 
     def _without_ends(self, session: Session, read: Read) -> Read:
         if session not in self._enders or self._ends is None:
@@ -203,15 +219,32 @@ class HotPath:
         """Give what is left to the path behind, where there is one."""
         for i, (answers, left) in enumerate(answered):
             stream = cast(memoryview, reads[i][0])
-            if left and self._ends is not None:
-                left = self._ends.take(stream, left)
-            if left and self._behind is not None:
-                more, left = self._behind(sessions[i], stream, left)
-                answers += more
+            try:
+                if left and self._ends is not None:
+                    left = self._ends.take(stream, left)
+                if left and self._behind is not None:
+                    more, left = self._behind(sessions[i], stream, left)
+                    answers += more
+            except Exception as problem:
+                sessions[i].abort("failed")  # half of it may have been carried out; the others have no part in it
+                self._tell(problem)
+                left = []
             answered[i] = answers, left
         if self._ends is not None and self._ends.is_due and any(left for _, left in answered):
             self._ends.finish()  # what is served one by one may be a send too
         return answered
+
+
+class _Unlaid(Exception):
+    """The kernel raised, and nothing was stored."""
+
+
+def _guarded(lay: Lay[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]) -> Laid[Sent]:
+    """What the kernel lays out. If it cannot, one frame or one setting is to blame, and not all who sent something."""
+    try:
+        return lay(at, store_ms, next_offsets)
+    except Exception as problem:
+        raise _Unlaid(str(problem)) from problem
 
 
 def _only_halves(

@@ -343,7 +343,7 @@ def read_headers(stream, bounds: list) -> list:
                 elif data[start] == JSON_CODEC:
                     header = read_json_header(<const char*>data + start + 4, <const char*>data + header_end, header_end)
                     if header is None:
-                        header = plain.read_headers(stream, [start, end])[0]
+                        header = plain.read_odd_header(stream, start, end)
             headers.append(header)
         return headers
     finally:

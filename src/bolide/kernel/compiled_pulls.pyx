@@ -196,7 +196,7 @@ cdef object read_one(const uint8_t* stream, Py_ssize_t start, Py_ssize_t end, ob
             return pull_of(stream[start], &fields)
         except UnicodeDecodeError:
             return None
-    return plain_pulls.read_pulls(whole, [start, end])[0]
+    return plain_pulls.read_odd_pull(whole, start, end)
 
 
 def read_pulls(stream, bounds):

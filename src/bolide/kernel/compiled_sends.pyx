@@ -652,7 +652,7 @@ cdef int is_unicode(const Text* text) except -1:
 
 cdef int may_be_send(stream, Py_ssize_t start, Py_ssize_t end) except -1:
     """What the plain reader says of a header that could not be scanned here."""
-    header = plain.read_headers(stream, [start, end])[0]
+    header = plain.read_odd_header(stream, start, end)
     return header is None or (header[1] in (SEND, SEND_SHORT, SEND_BATCH) and not header[5] & RESPONSE_FLAG)
 
 

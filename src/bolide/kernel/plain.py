@@ -116,6 +116,34 @@ def _read_header(stream: Buffer, start: int, end: int) -> Header | None:
         return None
 
 
+# Headers that the compiled functions could not read, and what they were found to be: each of them would ask again.
+_odd: dict[bytes, Header | None] = {}
+_ODD_SIZE_MAX = 1 << 20
+
+
+def read_odd_header(stream: Buffer, start: int, end: int) -> Header | None:
+    """`read_headers` for one frame that the compiled twins leave to us.
+
+    Sends are looked for in a frame, then pulls, then it is read as a command, and an odd one comes here each time: what
+    was found is kept for as long as it takes.
+    """
+    if not 0 <= start <= end - 4 <= len(stream) - 4:
+        raise ValueError(f"a frame from {start} to {end} is outside a stream of {len(stream)} bytes")
+    header_end = start + 4 + int.from_bytes(stream[start + 1 : start + 4], "big")
+    if header_end > end:
+        return None
+    key = bytes(stream[start:header_end])
+    if key in _odd:
+        header = _odd[key]
+    else:
+        header = _read_header(key, 0, len(key))
+        while _odd and sum(map(len, _odd)) + len(key) > _ODD_SIZE_MAX:
+            del _odd[next(iter(_odd))]
+        _odd[key] = header
+    # whoever is given the fields may change them
+    return None if header is None else (*header[:7], dict(header[7]), header_end)
+
+
 def header_from_json(document: object, body_position: int) -> Header | None:
     """Turn a parsed JSON header into a `Header`; None when its shape is not that of one.
 

@@ -7,7 +7,7 @@ head and copies the records behind it. What is rare is left to others, by None.
 
 import re
 
-from bolide.kernel.plain import Buffer, Header, read_headers, write_frames
+from bolide.kernel.plain import Buffer, Header, read_headers, read_odd_header, write_frames
 from bolide.kernel.plain_records import select_entries
 
 PULL_REQUESTS = (11, 361)
@@ -37,6 +37,12 @@ _NUMBERS = (
 def read_pulls(stream: Buffer, bounds: list[int]) -> list[PullRequest | None]:
     """The pulls among the frames of one read; None stands for any other frame, and for a pull that needs a thought."""
     return [None if header is None else _read_pull(header) for header in read_headers(stream, bounds)]
+
+
+def read_odd_pull(stream: Buffer, start: int, end: int) -> PullRequest | None:
+    """The same for one frame that the compiled twin could not read."""
+    header = read_odd_header(stream, start, end)
+    return None if header is None else _read_pull(header)
 
 
 def _read_pull(header: Header) -> PullRequest | None:
