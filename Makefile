@@ -14,7 +14,7 @@ SIDE_BY_SIDE := -n 2
 # The rooms whose tests run on both kernels; real clients, crash loops and Spark run once, on the compiled one.
 BOTH_KERNELS := $(wildcard tests/kernel tests/protocol tests/remoting tests/namesrv tests/store tests/broker)
 
-.PHONY: help build up test lint bench interop interop-short soak features wheel clean
+.PHONY: help build up test lint bench interop interop-short soak sanitize fuzz features wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -65,6 +65,31 @@ interop-short: $(SPARK)  ## the part of interop that fits five minutes
 
 soak: $(SPARK)  ## the long fault runs
 	$(PYTEST) -m soak tests
+
+# The kernel once more, in a package of its own beside the one in place: with checks of every access and every sum.
+SANITIZED := build/sanitized
+SANITIZED_RUN = LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $(CURDIR)/$(SANITIZED)/edges.so" \
+	ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	PYTHONPATH=$(CURDIR)/$(SANITIZED) PYTHONMALLOC=malloc PYTHONDONTWRITEBYTECODE=1 BOLIDE_KERNEL=compiled
+SECONDS := 60
+SEED := 1
+
+$(SANITIZED)/built: $(BUILT) setup.py tests/fuzz/edges.c $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.pxi $(KERNEL)/*.h)
+	BOLIDE_SANITIZE=1 $(BIN)/python setup.py -q build_ext --force --build-lib $(SANITIZED) --build-temp build/sanitized-objects -j 2
+	$${CC:-gcc} -O2 -shared -fPIC -o $(SANITIZED)/edges.so tests/fuzz/edges.c
+	@touch $(SANITIZED)/built
+
+# Python's own sources change more often than the kernel, and are few.
+.PHONY: sanitized
+sanitized: $(SANITIZED)/built
+	tar cf - -C src --exclude='*.so' --exclude='*.c' --exclude=__pycache__ bolide | tar xf - -C $(SANITIZED)
+
+sanitize: sanitized  ## the kernel under ASan and UBSan: its tests, and a minute of fuzz
+	$(SANITIZED_RUN) $(PYTEST) -p no:cacheprovider tests/kernel tests/fuzz
+	$(SANITIZED_RUN) $(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
+
+fuzz: sanitized  ## the fuzz of the kernel, SECONDS of it; new behaviour is added to tests/fuzz/corpus
+	$(SANITIZED_RUN) $(BIN)/python -m tests.fuzz --grow --seconds $(SECONDS) --seed $$($(BIN)/python -c 'import time; print(time.time_ns())')
 
 wheel: build  ## sdist and wheel in dist/, tried in an empty environment
 	rm -rf dist build/empty
