@@ -60,6 +60,7 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.remoting.address import split_address
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.operators import LOCAL, demand_local
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.dispatch import Arrival
@@ -170,7 +171,8 @@ class Broker:
             group_calls,
         )
         tables = [part.handlers() for part in parts]
-        self._handlers = Handlers(*tables, refusals(code for table in tables for code in table))
+        gate = demand_local if self.current.config.admin_from == LOCAL else None
+        self._handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
         ends = self.transactions.processor
         self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take, ends=ends)
         self.take = self._hot_path.take

@@ -21,6 +21,7 @@ from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting.changes import ChangeRules
 from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
 from bolide.settings import (
     INT32_MAX,
     INT64_MAX,
@@ -64,6 +65,8 @@ class BrokerConfig:
     region: str = conf("regionId", "DefaultRegion")
     is_traced: bool = conf("traceOn", True)
     config_path: str = conf("brokerConfigPath", "")
+    # our own: who may change things here; RocketMQ lets everybody, and its tools are used from other machines
+    admin_from: str = conf(ADMIN_FROM, ANYWHERE, OneOf(PLACES))
     black_list: str = conf("configBlackList", "configBlackList;brokerConfigPath")
 
     topic_queue_count: int = conf("defaultTopicQueueNums", 8, Range(1, QUEUE_COUNT_MAX))

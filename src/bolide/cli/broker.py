@@ -11,6 +11,7 @@ from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     StopSignal,
+    add_admin_option,
     pairs_of,
     reachable,
     read_file,
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = server_parser("broker", SERVERS["broker"], _EPILOG)
     parser.add_argument("-n", "--namesrv", metavar="ADDRS", help="name servers, host:port;host:port (namesrvAddr)")
     add_broker_options(parser)
+    add_admin_option(parser, "anywhere")
     parser.add_argument("--host", help="address to listen on (bindAddress; default 0.0.0.0)")
     parser.add_argument("--data", metavar="DIR", help="where messages are kept (storePathRootDir; default ~/store)")
     parser.add_argument(
@@ -86,6 +88,7 @@ def read_broker_settings(options: argparse.Namespace, root: str) -> dict[str, st
         own = {key: value for key, value in own.items() if not key.startswith("storePath")}
     given = {"bindAddress": options.host, "listenPort": options.port, "storePathRootDir": options.data}
     over = pairs_of("--set", options.assignments)
+    given["bolideAdminFrom"] = options.admin_from
     over |= {key: value for key, value in given.items() if value is not None}
     directory = Path((own | kept | over).get("storePathRootDir", root))
     if directory.exists() and not directory.is_dir():

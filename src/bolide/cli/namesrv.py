@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
+    add_admin_option,
     pairs_of,
     reachable,
     read_parts,
@@ -34,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", help="address to listen on (bindAddress; default 0.0.0.0)")
     parser.add_argument("--port", help="port to listen on, 0 takes a free one (listenPort; default 9876)")
     parser.add_argument("-c", "--config", dest="file", metavar="FILE", type=Path, help="a RocketMQ namesrv.conf")
+    add_admin_option(parser, "anywhere")
     parser.add_argument("-p", "--print", dest="prints", action="store_true", help="print all settings and exit")
     parser.add_argument("-n", dest="_", help=argparse.SUPPRESS)  # Java takes it too, and does nothing with it
     return parser
@@ -47,6 +49,8 @@ def _read_config(options: argparse.Namespace) -> "NamesrvConfig":
         over["bindAddress"] = options.host
     if options.port is not None:
         over["listenPort"] = options.port
+    if options.admin_from is not None:
+        over["bolideAdminFrom"] = options.admin_from
     if options.file is None:
         return read_config(over)
     over["configStorePath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it

@@ -51,6 +51,14 @@ def server_parser(name: str, summary: str, epilog: str) -> argparse.ArgumentPars
     return parser
 
 
+def add_admin_option(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--admin-from",
+        choices=("local", "anywhere"),
+        help=f"who may change settings, topics, groups and routes (bolideAdminFrom; default {default})",
+    )
+
+
 def run_command(
     options: argparse.Namespace,
     read: Callable[[argparse.Namespace], _Config],

@@ -20,6 +20,7 @@ from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     StopSignal,
+    add_admin_option,
     demand_linux,
     plain_errors,
     reachable,
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "--namesrv-port", default=str(NAMESRV_PORT), help=f"the name server's port, 0 takes a free one ({NAMESRV_PORT})"
     )
     add_broker_options(parser)
+    add_admin_option(parser, "local: this machine only")
     return parser
 
 
@@ -79,7 +81,9 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     from bolide.broker import config as broker
     from bolide.namesrv import config as namesrv
 
-    settings = {"bindAddress": HOST, "storePathRootDir": DATA, **WELCOMING} | read_broker_settings(options, DATA)
+    # Whoever tries it has nobody who watches the ports: what is sent and read may come from anywhere, orders may not.
+    settings = {"bindAddress": HOST, "storePathRootDir": DATA, "bolideAdminFrom": "local", **WELCOMING}
+    settings |= read_broker_settings(options, DATA)
     if settings.pop("namesrvAddr", ""):
         log.warning("namesrvAddr is set aside: bolide up brings its own name server; bolide broker registers elsewhere")
     if settings.get("tls.server.mode") == "enforcing":
@@ -146,5 +150,7 @@ def _greet(config: "BrokerConfig", namesrv: "Server", broker: "Server") -> None:
     ]
     if config.listen.host in _EVERYWHERE:
         lines.insert(-1, f"  other machines    the same with an address of this machine, port {namesrv.port}")
+        if config.admin_from == "local":
+            lines.insert(-1, "  changes           from this machine only; from others too with --admin-from anywhere")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()

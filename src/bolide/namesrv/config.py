@@ -17,7 +17,8 @@ from bolide.protocol.codes import ResponseCode
 from bolide.remoting import config as remoting
 from bolide.remoting.changes import ChangeRules
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.settings import Range, build, check_bounds, check_keys, conf, dump, keys_of
+from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
+from bolide.settings import OneOf, Range, build, check_bounds, check_keys, conf, dump, keys_of
 
 PORT = 9876
 _HOME = Path.home() / "namesrv"
@@ -75,6 +76,8 @@ class NamesrvConfig:
     # our own: memory for all that brokers register, as `shares.py` reckons it
     registrations_size_max: int = conf("bolideRegistrationsSizeMax", 256 << 20, Range(1 << 20, 1 << 40))
     drops_missing_topics: bool = conf("deleteTopicWithBrokerRegistration", False)
+    # our own: who may change things here; RocketMQ lets everybody, and its tools are used from other machines
+    admin_from: str = conf(ADMIN_FROM, ANYWHERE, OneOf(PLACES))
     black_list: str = conf("configBlackList", "configBlackList;configStorePath;kvConfigPath;rocketmqHome")
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=PORT))
     connect: ConnectConfig = field(default_factory=ConnectConfig)

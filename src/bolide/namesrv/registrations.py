@@ -182,11 +182,11 @@ class Registrations:
             return False
         sizes: dict[str, int] = {}
         for connection, size in tables.holdings().items():
-            peer = peer_of(connection.peer if isinstance(connection, Session) else "")
+            peer = peer_of(connection.origin if isinstance(connection, Session) else "")
             sizes[peer] = sizes.get(peer, 0) + size
-        leaving = set(make_room(sizes, peer_of(session.peer), added, size_max))
+        leaving = set(make_room(sizes, peer_of(session.origin), added, size_max))
         for connection in list(tables.holdings()) if leaving else ():
-            if isinstance(connection, Session) and peer_of(connection.peer) in leaving:
+            if isinstance(connection, Session) and peer_of(connection.origin) in leaving:
                 log.warning("connection closed: peer=%s its brokers take more than their share", connection.peer)
                 self.disconnected(connection)
                 connection.close("its brokers take more than their share of the memory")

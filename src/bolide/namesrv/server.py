@@ -27,6 +27,7 @@ from bolide.namesrv.registrations import Registrations
 from bolide.namesrv.routes import RouteTables
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.operators import LOCAL, demand_local
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 
@@ -56,7 +57,8 @@ class NameServer:
         )
         lookups = Lookups(self.tables, self.answers, departures, self.kv, self.current, clock, own_host)
         operations = Operations(self.kv, self.current, self.answers, aside)
-        self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers())
+        gate = demand_local if config.admin_from == LOCAL else None
+        self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers(), gate=gate)
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
         if self.own_host is not None and nearness(self.own_host, session.local) is not None:

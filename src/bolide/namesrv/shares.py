@@ -28,9 +28,8 @@ def topic_size(topic: str) -> int:
     return TOPIC_SIZE + (len(topic) if topic.isascii() else 4 * len(topic))
 
 
-def peer_of(address: str) -> str:
-    """Whom `host:port` belongs to."""
-    host = address.rpartition(":")[0].strip("[]")
+def peer_of(host: str) -> str:
+    """Whom a host belongs to."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

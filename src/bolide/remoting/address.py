@@ -35,3 +35,17 @@ def join_address(sockaddr: Any) -> str:
         address = ipaddress.IPv6Address(host.partition("%")[0])
         host = str(address.ipv4_mapped or address)
     return f"{host}:{port}"
+
+
+def is_same_machine(peer: str, local: str) -> bool:
+    """Whether both ends (`host:port`) of a connection are here.
+
+    A machine that reaches itself does so by loopback, or by the very address it is reached at: the system chooses the
+    one as source that is the destination. No other machine can have it.
+    """
+    host = peer.rpartition(":")[0]
+    try:
+        is_loopback = ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+    return is_loopback or host == local.rpartition(":")[0]

@@ -16,7 +16,9 @@ Handler = Callable[[Request], Reply | Awaitable[Reply]]
 class Handlers:
     """A table of handlers by request code."""
 
-    def __init__(self, *tables: Mapping[int, Handler]) -> None:
+    def __init__(self, *tables: Mapping[int, Handler], gate: Callable[[Request], None] | None = None) -> None:
+        """`gate` raises Refusal for a request that somebody may not make."""
+        self._gate = gate
         self._handlers: dict[int, Handler] = {}
         for table in tables:
             assert not self._handlers.keys() & table.keys(), "two handlers for one code"
@@ -29,6 +31,8 @@ class Handlers:
         if handler is None:
             remark = f" request type {command.code} not supported"
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        if self._gate is not None:
+            self._gate(request)
         try:
             # JSON can spell half a character (a lone surrogate): names with it could be kept but never written.
             "".join(command.fields.values()).encode("utf-8")

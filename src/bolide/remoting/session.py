@@ -27,7 +27,7 @@ from bolide.clock import Clock
 from bolide.errors import ClientError, ProtocolError, RequestTimeout
 from bolide.protocol.command import Command, read_until_bad
 from bolide.protocol.frames import FrameReader, unfinished
-from bolide.remoting.address import join_address
+from bolide.remoting.address import is_same_machine, join_address
 from bolide.remoting.asked import Asked, lost
 from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
@@ -60,7 +60,7 @@ class Session(asyncio.BufferedProtocol):
     ) -> None:
         self.is_tls = is_tls
         self.peer, self.local = ends or ("", "")
-        self.origin = ""  # the host it comes from, whatever a PROXY header says: shares go by it
+        self.origin, self.is_from_here = "", False  # by the socket, not by what a PROXY header says
         self.read_count = 0
         self.has_left = False  # the peer ended it, not we
         self.last_active_s = self.frame_began_s = clock.monotonic_s()
@@ -253,10 +253,10 @@ class Session(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(self._config.unsent_size_high or _UNSENT_SIZE_HIGH)
-        peer = join_address(transport.get_extra_info("peername"))
+        peer, local = (join_address(transport.get_extra_info(end)) for end in ("peername", "sockname"))
         self.origin = peer.rpartition(":")[0]
-        self.peer = self.peer or peer
-        self.local = self.local or join_address(transport.get_extra_info("sockname"))
+        self.is_from_here = is_same_machine(peer, local) and is_same_machine(self.peer or peer, local)
+        self.peer, self.local = self.peer or peer, self.local or local
         self.last_active_s = self._clock.monotonic_s()
         log.debug("connection made peer=%s local=%s tls=%s", self.peer, self.local, self.is_tls)
 
