@@ -430,3 +430,20 @@ def test_a_write_that_took_too_long_turns_senders_away_for_a_while(tmp_path):
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
         clock.ms += 2000
         store.append([draft(b"c")])
+
+
+def test_an_index_that_cannot_be_synced_refuses_no_message_and_is_made_again(tmp_path):
+    disk, config = FaultyDisk(), small(tmp_path)
+    with opened(config, disk=disk) as store:
+        store.append([draft(b"%d" % i, KEYS=f"k{i}") for i in range(100)])
+        disk.broken_for = "/index/"
+        for i in range(100, 700):  # two files and a half
+            store.append([draft(b"%d" % i, KEYS=f"k{i}")])
+        disk.broken_for = None  # a later sync succeeds, and says nothing of the one that failed
+    assert (tmp_path / "abort").exists(), "the next start must look at everything"
+    for path in sorted((tmp_path / "index").iterdir())[:1]:
+        path.write_bytes(bytes(path.stat().st_size))  # what was not synced never reached the disk
+    with opened(config) as store:
+        for i in (0, 99, 100, 255, 256, 699):
+            assert [each.body for each in store.query("T", f"k{i}", 8, 0, 1 << 62)] == [b"%d" % i]
+    assert findings(config) == []

@@ -6,6 +6,7 @@ it is full or the store stops cleanly; after a crash it is deleted and made agai
 """
 
 import datetime
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ class IndexHeader:
     @classmethod
     def read(cls, content: Buffer) -> "IndexHeader":
         return cls(*_HEADER.unpack_from(content))
+
+
+log = logging.getLogger(__name__)
 
 
 class OddIndex(StoreError):
@@ -199,6 +203,7 @@ class Index:
         self.mending: Mending | None = None
         self.odd = ""  # what was found wrong, so that it ends too early and must be made again from there on
         self.on_full: Callable[[str, bytes], None] = lambda name, header: None  # a file was full, and is durable
+        self.is_doubtful = False  # a sync failed: files from then on may not be what they seem
         self.full_ms = 0  # the end of the newest file that is full and durable
 
     def load(self) -> None:
@@ -262,9 +267,7 @@ class Index:
     def _add_file(self, now_ms: int) -> None:
         full = self.files[-1] if self.files else None
         if full is not None:
-            full.sync()
-            self.full_ms = full.header().end_ms
-            self.on_full(full.path.name, full.encoded_header())
+            self._make_durable(full)
         self._directory.mkdir(parents=True, exist_ok=True)
         taken = {file.path.name for file in self.files}
         while (name := name_at(now_ms)) in taken:
@@ -274,6 +277,22 @@ class Index:
             file.start_after(full)
         self._disk.sync_directory(self._directory)
         self.files.append(file)
+
+    def _make_durable(self, full: IndexFile) -> None:
+        """A disk that fails here costs nobody a message, so none is refused: the log has the keys.
+
+        The next start makes the files again from the last one that is durable for sure. A later sync may well succeed,
+        and says nothing of this one.
+        """
+        try:
+            full.sync()
+        except OSError as problem:
+            if not self.is_doubtful:
+                log.error("index file not synced, the next start makes it again path=%s problem=%s", full.path, problem)
+            self.is_doubtful = True
+        if not self.is_doubtful:
+            self.full_ms = full.header().end_ms
+            self.on_full(full.path.name, full.encoded_header())
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of messages that may have the key, newest first."""

@@ -481,7 +481,7 @@ class Store:
         except OSError as problem:
             log.error("queues, index or checkpoint not synced problem=%s", problem)
             return False
-        return not self.checkpoint.has_doubtful_queues
+        return not self.checkpoint.has_doubtful_queues and not self.dispatch.index.is_doubtful
 
     def abandon(self) -> None:
         """Let go of the files as they are; the next start recovers in full."""
