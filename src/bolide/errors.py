@@ -17,11 +17,18 @@ class BolideError(Exception):
 
 
 class Refusal(BolideError):
-    """A request that was understood and declined; `code` is a RocketMQ response code."""
+    """A request that was understood and declined; `code` is a RocketMQ response code.
+
+    A remark may repeat what was asked, and a stranger may ask for a megabyte: it has an end.
+    """
+
+    remark_length_max: ClassVar[int] = 2000
 
     code: int
 
     def __init__(self, code: int, remark: str) -> None:
+        if len(remark) > self.remark_length_max:
+            remark = f"{remark[: self.remark_length_max]}..."
         super().__init__(remark)
         self.code = int(code)
         self.remark = remark

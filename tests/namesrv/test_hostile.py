@@ -69,7 +69,7 @@ async def test_names_nobody_can_read_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as ns:
         for key in ("brokerName", "brokerAddr", "clusterName"):
             for name in ("", "a\nERROR forged", "\x1b[31m", "x" * 256):
-                assert (await ns.ask(103, {**fields, key: name}, registration_body(TOPICS))).code == 1
+                assert (await ns.ask(103, {**fields, key: name}, registration_body(TOPICS))).code in (1, 29)
         assert ns.namesrv.tables.brokers == {}
         assert (await ns.ask(103, {**fields, "brokerName": "бро кер"}, registration_body(TOPICS))).code == 0
 

@@ -15,6 +15,7 @@ from bolide.errors import Refusal
 from bolide.model.queue import MessageQueue
 from bolide.protocol import bodies as b
 from bolide.protocol import fastjson
+from bolide.protocol.bodies.body import read
 from bolide.protocol.codes import ResponseCode
 from tests.protocol.body_samples import GROUP, HEARTBEAT, QUEUE, QUEUE_1, ROUTE, SAMPLES, SUBSCRIPTION, TOPIC
 
@@ -458,9 +459,9 @@ def test_every_body_survives_the_wire(kind: type[b.Body]) -> None:
     @given(body=strategy(inspect.type_info(kind)))
     def survives(body: b.Body) -> None:
         written = body.encode()
-        assert kind.decode(written) == body
+        assert read(kind, written) == body
         # The mild reader, which a stray comma calls, finds the same.
-        assert kind.decode(written[:-1] + b",}") == body
+        assert read(kind, written[:-1] + b",}") == body
         if is_strict(written.decode()):
             assert json.loads(written) == fastjson.loads(written)
 

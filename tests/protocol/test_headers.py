@@ -1,6 +1,7 @@
 """Headers as values: they survive the wire, and refuse what they cannot mean."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from bolide import kernel
 from bolide.errors import Refusal
+from bolide.model.names import KINDS, Key, Text
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol import headers
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -41,8 +43,11 @@ HEADERS = sorted(
 )
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
-VALUES = {
-    str: st.text(max_size=20),
+NAMES = st.text(st.characters(categories=("L", "N", "P", "S"), exclude_characters="/."), max_size=20)
+VALUES: dict[Any, Any] = {
+    **dict.fromkeys(KINDS, NAMES),
+    Key: st.text(max_size=20),
+    Text: st.text(max_size=20),
     bool: st.booleans(),
     Int32: INT32,
     Int64: INT64,

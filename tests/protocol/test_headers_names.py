@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bolide.model.names import KINDS
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.headers import BoundaryType, Header, Int32, Int64, RequestHeader, SendMessageRequest, header_of
@@ -169,7 +170,7 @@ WITHOUT_HEADER = [200, 18, 225, 25, 28, 328, 305, 306, 316, 329, 41, 42, 46, 400
 WITHOUT_HEADER += [106, 206, 304, 311, 312, 313, 318, 319, 200151, 200056, 2001, 2002, 2003]
 
 KIND_LETTERS: dict[Any, str] = {
-    str: "s",
+    **dict.fromkeys(KINDS, "s"),
     bool: "b",
     Int32: "i",
     Int64: "l",

@@ -14,6 +14,7 @@ And a name that becomes a directory must be one part of a path (`path_problem`):
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -44,9 +45,29 @@ class Kind:
         if self.is_printable and not text.isprintable():
             at = next(i for i, character in enumerate(text) if not character.isprintable())
             return f"{self.word} {shown(text)} holds {text[at]!r} at character {at}, which cannot be printed"
-        if not self.may_have_slash and ("/" in text or text in (".", "..")):
-            return f"{self.word} {shown(text)} would be a path; a {self.word} has no slash and is not made of dots"
+        if not self.may_have_slash and "/" in text:
+            return f"{self.word} {shown(text)} holds '/' at character {text.index('/')}, which would make it a path"
+        if not self.may_have_slash and text in (".", ".."):
+            return f"{self.word} {shown(text)} would be a path"
         return None
+
+    def checked(self) -> Callable[[str], str] | None:
+        """What gives a text back that is of the kind, and raises UnfitName for any other; None if any is."""
+        limit = self.length_max
+        if limit is None:
+            return None
+        is_printable, may_have_slash = self.is_printable, self.may_have_slash
+
+        def check(text: str) -> str:
+            # On the way of every request: nearly all names are fine, and are seen to be in one line.
+            is_short_text = len(text) <= limit and (not is_printable or text.isprintable())
+            if is_short_text and (may_have_slash or ("/" not in text and text[:1] != ".")):
+                return text
+            if (problem := self.problem(text)) is not None:
+                raise UnfitName(problem)
+            return text
+
+        return check
 
 
 TOPIC = Kind("topic", DERIVED_LENGTH_MAX, may_have_slash=False)

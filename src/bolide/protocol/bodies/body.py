@@ -23,8 +23,10 @@ import msgspec
 from msgspec import inspect
 
 from bolide.errors import Refusal
+from bolide.model.names import Label, TopicName, UnfitName
 from bolide.model.queue import MessageQueue
 from bolide.protocol import fastjson
+from bolide.protocol.bodies.checking import check_of
 from bolide.protocol.codes import ResponseCode
 
 T = TypeVar("T")
@@ -52,6 +54,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     rocketmq_name: ClassVar[str]
     # Other spellings RocketMQ takes: theirs → the one it writes.
     spellings: ClassVar[dict[str, str]] = {}
+    # Whether strangers send it: its names and numbers are looked at one by one then (`checking.py`).
+    is_request: ClassVar[bool] = False
 
     def encode(self) -> bytes:
         text = write(self)
@@ -59,11 +63,14 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read one from the wire; raises Refusal with the reason if it is none."""
+        """Read one from the wire; raises Refusal with the reason if it is none, or names what nothing can be called."""
         try:
-            return read(cls, data)
+            found = read(cls, data)
+            if cls.is_request and (check := check_of(cls)) is not None:
+                check(found)
         except ValueError as problem:
             raise refusal(cls, problem) from None
+        return found
 
 
 def decode_breathing(kind: type[B], data: bytes, breathe: Callable[[], None]) -> B:
@@ -88,7 +95,8 @@ def decode_list(kind: type[B], data: bytes) -> list[B]:
 
 
 def refusal(kind: type[Body], problem: object) -> Refusal:
-    return Refusal(ResponseCode.SYSTEM_ERROR, f"the {kind.rocketmq_name} in the body cannot be read: {problem}")
+    code = ResponseCode.INVALID_PARAMETER if isinstance(problem, UnfitName) else ResponseCode.SYSTEM_ERROR
+    return Refusal(code, f"the {kind.rocketmq_name} in the body cannot be read: {problem}")
 
 
 def write(value: object) -> bytes:
@@ -165,9 +173,9 @@ class QueueName(Body, frozen=True, kw_only=True, gc=False):
 
     rocketmq_name = "MessageQueue"
 
-    broker_name: str = always("")
+    broker_name: Label = always("")
     queue_id: int = always(0)
-    topic: str = always("")
+    topic: TopicName = always("")
 
     @classmethod
     def of(cls, queue: MessageQueue) -> "QueueName":

@@ -17,6 +17,7 @@ is None when a peer names a value that is not known here.
 
 from enum import StrEnum
 
+from bolide.model.names import ClientId, GroupName, Label, Text, TopicName
 from bolide.protocol.bodies.body import Body, always
 
 
@@ -53,11 +54,11 @@ class Subscription(Body, frozen=True, kw_only=True):
 
     class_filter_mode: bool = always(False)
     code_set: list[int] = always([])
-    expression_type: str = always("TAG")
-    sub_string: str = always("")
+    expression_type: Label = always("TAG")
+    sub_string: Text = always("")
     sub_version: int = always(0)
-    tags_set: list[str] = always([])
-    topic: str = always("")
+    tags_set: list[Text] = always([])
+    topic: TopicName = always("")
 
 
 class ConsumerMember(Body, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class ConsumerMember(Body, frozen=True, kw_only=True):
 
     consume_from_where: ConsumeFrom | None = None
     consume_type: ConsumeType | None = None
-    group_name: str = always("")
+    group_name: GroupName = always("")
     message_model: MessageModel | None = None
     subscription_data_set: list[Subscription] = always([])
     unit_mode: bool = always(False)
@@ -78,15 +79,16 @@ class ProducerMember(Body, frozen=True, kw_only=True, gc=False):
 
     rocketmq_name = "ProducerData"
 
-    group_name: str = always("")
+    group_name: GroupName = always("")
 
 
 class Heartbeat(Body, frozen=True, kw_only=True):
     """Which groups a client is a member of. 4.9 has no heartbeat_fingerprint and without_sub."""
 
     rocketmq_name = "HeartbeatData"
+    is_request = True
 
-    client_id: str = always("", name="clientID")
+    client_id: ClientId = always("", name="clientID")
     consumer_data_set: list[ConsumerMember] = always([])
     heartbeat_fingerprint: int = always(0)
     producer_data_set: list[ProducerMember] = always([])
@@ -97,9 +99,10 @@ class ClientCheck(Body, frozen=True, kw_only=True):
     """A subscription a consumer wants checked before it starts."""
 
     rocketmq_name = "CheckClientRequestBody"
+    is_request = True
 
-    client_id: str = always("")
-    group: str = always("")
+    client_id: ClientId = always("")
+    group: GroupName = always("")
     subscription_data: Subscription | None = None
 
 

@@ -12,6 +12,7 @@
 
 from enum import StrEnum
 
+from bolide.model.names import GroupName, Key, Label, Text, TopicName
 from bolide.protocol.bodies.body import Body, always
 from bolide.protocol.bodies.routes import DataVersion
 
@@ -56,9 +57,9 @@ class ConfiguredSubscription(Body, frozen=True, kw_only=True, gc=False):
 
     rocketmq_name = "SimpleSubscriptionData"
 
-    expression: str = always("")
-    expression_type: str = always("TAG")
-    topic: str = always("")
+    expression: Text = always("")
+    expression_type: Label = always("TAG")
+    topic: TopicName = always("")
     version: int = always(0)
 
 
@@ -69,15 +70,16 @@ class GroupConfig(Body, frozen=True, kw_only=True):
     """
 
     rocketmq_name = "SubscriptionGroupConfig"
+    is_request = True
 
-    attributes: dict[str, str] = always({})
+    attributes: dict[Key, Text] = always({})
     broker_id: int = always(0)
     consume_broadcast_enable: bool = always(True)
     consume_enable: bool = always(True)
     consume_from_min_enable: bool = always(True)
     consume_message_orderly: bool = always(False)
     consume_timeout_minute: int = always(15)
-    group_name: str = always("")
+    group_name: GroupName = always("")
     group_retry_policy: RetryPolicy = always(RetryPolicy())
     group_sys_flag: int = always(0)
     notify_consumer_ids_changed_enable: bool = always(True)
@@ -101,6 +103,7 @@ class GroupConfigList(Body, frozen=True, kw_only=True):
     """Groups to create or change together."""
 
     rocketmq_name = "SubscriptionGroupList"
+    is_request = True
 
     group_config_list: list[GroupConfig] = always([])
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
+from bolide.model.names import ClientId, GroupName, Label, Text, TopicName
 from bolide.protocol.bodies.body import Body, QueueName, always
 from bolide.protocol.bodies.clients import MessageModel
 
@@ -29,12 +30,13 @@ class AssignmentRequest(Body, frozen=True, kw_only=True):
     """A member asks which queues are its own."""
 
     rocketmq_name = "QueryAssignmentRequestBody"
+    is_request = True
 
-    client_id: str = always("")
-    consumer_group: str = always("")
+    client_id: ClientId = always("")
+    consumer_group: GroupName = always("")
     message_model: MessageModel | None = None
-    strategy_name: str | None = None
-    topic: str = always("")
+    strategy_name: Label | None = None
+    topic: TopicName = always("")
 
 
 class QueueAssignment(Body, frozen=True, kw_only=True):
@@ -58,11 +60,12 @@ class GroupRequestMode(Body, frozen=True, kw_only=True, gc=False):
     """How a group gets the messages of a topic."""
 
     rocketmq_name = "SetMessageRequestModeRequestBody"
+    is_request = True
 
-    consumer_group: str = always("")
+    consumer_group: GroupName = always("")
     mode: RequestMode = always(RequestMode.PULL)
     pop_share_queue_num: int = always(0)
-    topic: str = always("")
+    topic: TopicName = always("")
 
 
 class RequestModeTable(Body, frozen=True, kw_only=True):
@@ -93,14 +96,14 @@ class BatchAck(Body, frozen=True, kw_only=True, gc=False):
     }
 
     bits: bytes = always(b"", name="b")
-    consumer_group: str = msgspec.field(name="c")
+    consumer_group: GroupName = msgspec.field(name="c")
     invisible_time: int = always(0, name="it")
     pop_time: int = always(0, name="pt")
     queue_id: int = always(0, name="q")
-    topic_mark: str = always("", name="r")
+    topic_mark: Text = always("", name="r")
     revive_queue_id: int = always(0, name="rq")
     start_offset: int = always(0, name="so")
-    topic: str = msgspec.field(name="t")
+    topic: TopicName = msgspec.field(name="t")
 
     def offsets(self) -> Iterator[int]:
         for i, byte in enumerate(self.bits):
@@ -121,6 +124,7 @@ class BatchAcks(Body, frozen=True, kw_only=True):
     """Many acknowledgements in one request."""
 
     rocketmq_name = "BatchAckMessageRequestBody"
+    is_request = True
 
     acks: list[BatchAck] = always([])
-    broker_name: str | None = None
+    broker_name: Label | None = None

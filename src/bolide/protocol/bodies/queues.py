@@ -20,6 +20,7 @@ from typing import cast
 
 import msgspec
 
+from bolide.model.names import ClientId, GroupName
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies.body import Body, QueueName, QueueText, always
 from bolide.protocol.bodies.clients import Subscription
@@ -42,9 +43,10 @@ class LockRequest(Body, frozen=True, kw_only=True):
     """Queues a member of an ordered group wants for itself. 4.9 has no only_this_broker."""
 
     rocketmq_name = "LockBatchRequestBody"
+    is_request = True
 
-    client_id: str = always("")
-    consumer_group: str = always("")
+    client_id: ClientId = always("")
+    consumer_group: GroupName = always("")
     mq_set: list[QueueName] = always([])
     only_this_broker: bool = always(False)
 

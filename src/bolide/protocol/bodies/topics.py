@@ -10,6 +10,7 @@
 
 import msgspec
 
+from bolide.model.names import Key, Label, Text, TopicName
 from bolide.protocol.bodies.body import Body, always
 from bolide.protocol.bodies.routes import DataVersion
 
@@ -22,13 +23,13 @@ class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
 
     rocketmq_name = "TopicConfig"
 
-    attributes: dict[str, str] = always({})
-    mapping_detail: dict[str, msgspec.Raw] | None = None
+    attributes: dict[Key, Text] = always({})
+    mapping_detail: dict[Text, msgspec.Raw] | None = None
     order: bool = always(False)
     perm: int = always(6)
     read_queue_nums: int = always(16)
-    topic_filter_type: str = always("SINGLE_TAG")
-    topic_name: str = always("")
+    topic_filter_type: Label = always("SINGLE_TAG")
+    topic_name: TopicName = always("")
     topic_sys_flag: int = always(0)
     write_queue_nums: int = always(16)
 
@@ -49,6 +50,7 @@ class TopicConfigList(Body, frozen=True, kw_only=True):
     """Topics to create or change together."""
 
     rocketmq_name = "CreateTopicListRequestBody"
+    is_request = True
 
     topic_config_list: list[TopicConfig] = always([])
 

@@ -1,5 +1,6 @@
 """Broker to client, on the connection the client opened. Some are an admin's question that the broker passes on."""
 
+from bolide.model.names import ClientId, GroupName, Key, Label, Text, TopicName
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.headers.header import Int32, Int64, RequestHeader, header, wire
 
@@ -8,27 +9,27 @@ from bolide.protocol.headers.header import Int32, Int64, RequestHeader, header, 
 class NotifyConsumersChangedRequest(RequestHeader):
     """Somebody joined or left the group; share the queues anew."""
 
-    consumer_group: str = wire("consumerGroup")
+    consumer_group: GroupName = wire("consumerGroup")
 
 
 @header
 class CheckTransactionRequest(RequestHeader):
     """How did the transaction of this half message end? One-way; the answer is an END_TRANSACTION."""
 
-    topic: str | None = wire("topic", default=None)
+    topic: TopicName | None = wire("topic", default=None)
     half_queue_offset: QueueOffset = wire("tranStateTableOffset")
     physical_offset: PhysicalOffset = wire("commitLogOffset")
-    message_id: str | None = wire("msgId", default=None)
-    transaction_id: str | None = wire("transactionId", default=None)
-    offset_message_id: str | None = wire("offsetMsgId", default=None)
+    message_id: Key | None = wire("msgId", default=None)
+    transaction_id: Key | None = wire("transactionId", default=None)
+    offset_message_id: Key | None = wire("offsetMsgId", default=None)
 
 
 @header
 class ResetOffsetRequest(RequestHeader):
     """Consume again from a time, or skip to it. -1 stands for all queues and for no given offset."""
 
-    topic: str = wire("topic")
-    group: str = wire("group")
+    topic: TopicName = wire("topic")
+    group: GroupName = wire("group")
     timestamp_ms: Int64 = wire("timestamp")
     is_forced: bool = wire("isForce")
     queue_id: Int32 = wire("queueId", default=-1)
@@ -39,17 +40,17 @@ class ResetOffsetRequest(RequestHeader):
 class GetConsumerStatusRequest(RequestHeader):
     """Which offsets the clients of a group are at; an admin may name one client."""
 
-    topic: str = wire("topic")
-    group: str = wire("group")
-    client_address: str | None = wire("clientAddr", default=None)
+    topic: TopicName = wire("topic")
+    group: GroupName = wire("group")
+    client_address: ClientId | None = wire("clientAddr", default=None)
 
 
 @header
 class GetConsumerStateRequest(RequestHeader):
     """Everything a consumer can say about itself, with its threads' stacks if wanted."""
 
-    consumer_group: str = wire("consumerGroup")
-    client_id: str = wire("clientId")
+    consumer_group: GroupName = wire("consumerGroup")
+    client_id: ClientId = wire("clientId")
     is_stack_wanted: bool = wire("jstackEnable", default=False)
 
 
@@ -57,11 +58,11 @@ class GetConsumerStateRequest(RequestHeader):
 class ConsumeDirectlyRequest(RequestHeader):
     """Consume this one message now and tell how it went."""
 
-    consumer_group: str = wire("consumerGroup")
-    client_id: str | None = wire("clientId", default=None)
-    message_id: str | None = wire("msgId", default=None)
-    broker_name: str | None = wire("brokerName", default=None)
-    topic: str | None = wire("topic", default=None)
+    consumer_group: GroupName = wire("consumerGroup")
+    client_id: ClientId | None = wire("clientId", default=None)
+    message_id: Key | None = wire("msgId", default=None)
+    broker_name: Label | None = wire("brokerName", default=None)
+    topic: TopicName | None = wire("topic", default=None)
     topic_sys_flag: Int32 | None = wire("topicSysFlag", default=None)
     group_sys_flag: Int32 | None = wire("groupSysFlag", default=None)
 
@@ -70,17 +71,17 @@ class ConsumeDirectlyRequest(RequestHeader):
 class PushReplyRequest(RequestHeader):
     """The reply to a request message. The hosts are `ip:port`."""
 
-    producer_group: str = wire("producerGroup")
-    topic: str = wire("topic")
-    default_topic: str = wire("defaultTopic")
+    producer_group: GroupName = wire("producerGroup")
+    topic: TopicName = wire("topic")
+    default_topic: TopicName = wire("defaultTopic")
     default_topic_queue_count: Int32 = wire("defaultTopicQueueNums")
     queue_id: Int32 = wire("queueId")
     sys_flag: Int32 = wire("sysFlag")
     born_ms: Int64 = wire("bornTimestamp")
     flag: Int32 = wire("flag")
-    properties: str | None = wire("properties", default=None)
+    properties: Text | None = wire("properties", default=None)
     reconsume_times: Int32 | None = wire("reconsumeTimes", default=None)
     is_unit_mode: bool = wire("unitMode", default=False)
-    born_host: str = wire("bornHost")
-    store_host: str = wire("storeHost")
+    born_host: Label = wire("bornHost")
+    store_host: Label = wire("storeHost")
     stored_ms: Int64 = wire("storeTimestamp")

@@ -1,5 +1,6 @@
 """Consumer to broker: pulls, offsets, membership, sending back, and looking a message up."""
 
+from bolide.model.names import ClientId, GroupName, Key, Label, Text, TopicName
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.headers.header import BoundaryType, Header, Int32, Int64, RequestHeader, header, wire
 
@@ -11,21 +12,21 @@ BULK_FIELD = "bolideBulkMax"
 class PullMessageRequest(RequestHeader):
     """Messages of one queue from an offset on. `sys_flag` says which of the other fields count."""
 
-    consumer_group: str = wire("consumerGroup")
-    topic: str = wire("topic")
-    lite_topic: str | None = wire("liteTopic", default=None)
+    consumer_group: GroupName = wire("consumerGroup")
+    topic: TopicName = wire("topic")
+    lite_topic: Label | None = wire("liteTopic", default=None)
     queue_id: Int32 = wire("queueId")
     queue_offset: QueueOffset = wire("queueOffset")
     message_count_max: Int32 = wire("maxMsgNums")
     sys_flag: Int32 = wire("sysFlag")
     commit_offset: QueueOffset = wire("commitOffset")
     suspend_timeout_ms: Int64 = wire("suspendTimeoutMillis")
-    subscription: str | None = wire("subscription", default=None)
+    subscription: Text | None = wire("subscription", default=None)
     subscription_version: Int64 = wire("subVersion")
-    expression_type: str | None = wire("expressionType", default=None)
+    expression_type: Label | None = wire("expressionType", default=None)
     answer_size_max: Int32 | None = wire("maxMsgBytes", default=None)
     request_source: Int32 | None = wire("requestSource", default=None)
-    proxied_client_id: str | None = wire("proxyFrowardClientId", default=None)  # sic
+    proxied_client_id: ClientId | None = wire("proxyFrowardClientId", default=None)  # sic
 
 
 @header
@@ -46,8 +47,8 @@ class PullMessageAnswer(Header):
 class QueryConsumerOffsetRequest(RequestHeader):
     """How far a group is in a queue."""
 
-    consumer_group: str = wire("consumerGroup")
-    topic: str = wire("topic")
+    consumer_group: GroupName = wire("consumerGroup")
+    topic: TopicName = wire("topic")
     queue_id: Int32 = wire("queueId")
     is_zero_if_absent: bool | None = wire("setZeroIfNotFound", default=None)
 
@@ -56,8 +57,8 @@ class QueryConsumerOffsetRequest(RequestHeader):
 class UpdateConsumerOffsetRequest(RequestHeader):
     """How far a group has come; usually one-way."""
 
-    consumer_group: str = wire("consumerGroup")
-    topic: str = wire("topic")
+    consumer_group: GroupName = wire("consumerGroup")
+    topic: TopicName = wire("topic")
     queue_id: Int32 = wire("queueId")
     commit_offset: QueueOffset = wire("commitOffset")
 
@@ -66,7 +67,7 @@ class UpdateConsumerOffsetRequest(RequestHeader):
 class GetMaxOffsetRequest(RequestHeader):
     """The offset the next message of a queue will get."""
 
-    topic: str = wire("topic")
+    topic: TopicName = wire("topic")
     queue_id: Int32 = wire("queueId")
     is_committed: bool = wire("committed", default=True)
 
@@ -75,7 +76,7 @@ class GetMaxOffsetRequest(RequestHeader):
 class GetMinOffsetRequest(RequestHeader):
     """The oldest offset a queue still has."""
 
-    topic: str = wire("topic")
+    topic: TopicName = wire("topic")
     queue_id: Int32 = wire("queueId")
 
 
@@ -83,8 +84,8 @@ class GetMinOffsetRequest(RequestHeader):
 class SearchOffsetRequest(RequestHeader):
     """The offset that belongs to a time."""
 
-    topic: str = wire("topic")
-    lite_topic: str | None = wire("liteTopic", default=None)
+    topic: TopicName = wire("topic")
+    lite_topic: Label | None = wire("liteTopic", default=None)
     queue_id: Int32 = wire("queueId")
     timestamp_ms: Int64 = wire("timestamp")
     boundary: BoundaryType | None = wire("boundaryType", default=None)
@@ -101,7 +102,7 @@ class OffsetAnswer(Header):
 class GetEarliestStoreTimeRequest(RequestHeader):
     """When the oldest message of a queue was stored."""
 
-    topic: str = wire("topic")
+    topic: TopicName = wire("topic")
     queue_id: Int32 = wire("queueId")
 
 
@@ -124,9 +125,9 @@ class HeartbeatAnswer(Header):
 class UnregisterClientRequest(RequestHeader):
     """A client leaves one or both of its groups."""
 
-    client_id: str = wire("clientID")
-    producer_group: str | None = wire("producerGroup", default=None)
-    consumer_group: str | None = wire("consumerGroup", default=None)
+    client_id: ClientId = wire("clientID")
+    producer_group: GroupName | None = wire("producerGroup", default=None)
+    consumer_group: GroupName | None = wire("consumerGroup", default=None)
 
 
 # Our own, beside the header, which other brokers overlook: why a message failed, kept with a dead letter; and after how
@@ -140,10 +141,10 @@ class SendBackRequest(RequestHeader):
     """A message that could not be consumed: again later, or to the dead letters when `delay_level` is negative."""
 
     physical_offset: PhysicalOffset = wire("offset")
-    group: str = wire("group")
+    group: GroupName = wire("group")
     delay_level: Int32 = wire("delayLevel")
-    origin_message_id: str | None = wire("originMsgId", default=None)
-    origin_topic: str | None = wire("originTopic", default=None)
+    origin_message_id: Key | None = wire("originMsgId", default=None)
+    origin_topic: TopicName | None = wire("originTopic", default=None)
     is_unit_mode: bool = wire("unitMode", default=False)
     reconsume_times_max: Int32 | None = wire("maxReconsumeTimes", default=None)
 
@@ -152,21 +153,21 @@ class SendBackRequest(RequestHeader):
 class GetConsumerListRequest(RequestHeader):
     """Who is in a group."""
 
-    consumer_group: str = wire("consumerGroup")
+    consumer_group: GroupName = wire("consumerGroup")
 
 
 @header
 class QueryMessageRequest(RequestHeader):
     """Messages of a topic by key, or with `is_unique_key` by the id their producer gave them."""
 
-    topic: str = wire("topic")
-    key: str = wire("key")
+    topic: TopicName = wire("topic")
+    key: Key = wire("key")
     message_count_max: Int32 = wire("maxNum")
     begin_ms: Int64 = wire("beginTimestamp")
     end_ms: Int64 = wire("endTimestamp")
     is_unique_key: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
-    index_type: str | None = wire("indexType", default=None)
-    last_key: str | None = wire("lastKey", default=None)
+    index_type: Label | None = wire("indexType", default=None)
+    last_key: Key | None = wire("lastKey", default=None)
 
 
 @header
@@ -181,5 +182,5 @@ class QueryMessageAnswer(Header):
 class ViewMessageRequest(RequestHeader):
     """The message at a place in the log, as its offset id says it."""
 
-    topic: str | None = wire("topic", default=None)
+    topic: TopicName | None = wire("topic", default=None)
     physical_offset: PhysicalOffset = wire("offset")

@@ -1,5 +1,6 @@
 """Admin to broker, about groups: their configuration, their members and how far they are."""
 
+from bolide.model.names import GroupName, Text, TopicName
 from bolide.protocol.headers.header import RequestHeader, header, wire
 
 
@@ -7,7 +8,7 @@ from bolide.protocol.headers.header import RequestHeader, header, wire
 class DeleteGroupRequest(RequestHeader):
     """Delete a group. 5.x and 4.9 have different words for its offsets; we send both, and hear either."""
 
-    group: str = wire("groupName")
+    group: GroupName = wire("groupName")
     is_offset_removed: bool = wire("cleanOffset", "removeOffset", default=False)
 
 
@@ -15,15 +16,15 @@ class DeleteGroupRequest(RequestHeader):
 class GetGroupConfigRequest(RequestHeader):
     """What a group is set to."""
 
-    group: str = wire("group")
+    group: GroupName = wire("group")
 
 
 @header
 class UpdateGroupForbiddenRequest(RequestHeader):
     """May a group read a topic? Without `is_readable` only ask."""
 
-    group: str = wire("group")
-    topic: str = wire("topic")
+    group: GroupName = wire("group")
+    topic: TopicName = wire("topic")
     is_readable: bool | None = wire("readable", default=None)
 
 
@@ -31,23 +32,23 @@ class UpdateGroupForbiddenRequest(RequestHeader):
 class GetConsumerConnectionsRequest(RequestHeader):
     """Who consumes in a group."""
 
-    consumer_group: str = wire("consumerGroup")
+    consumer_group: GroupName = wire("consumerGroup")
 
 
 @header
 class GetProducerConnectionsRequest(RequestHeader):
     """Who produces in a group."""
 
-    producer_group: str = wire("producerGroup")
+    producer_group: GroupName = wire("producerGroup")
 
 
 @header
 class GetConsumeStatsRequest(RequestHeader):
     """How far a group is, in all its topics or in some; `topics` is joined by `;`."""
 
-    consumer_group: str = wire("consumerGroup")
-    topic: str | None = wire("topic", default=None)
-    topics: str | None = wire("topicList", default=None)
+    consumer_group: GroupName = wire("consumerGroup")
+    topic: TopicName | None = wire("topic", default=None)
+    topics: Text | None = wire("topicList", default=None)
 
 
 @header
@@ -61,31 +62,31 @@ class GetBrokerConsumeStatsRequest(RequestHeader):
 class QueryTopicsByConsumerRequest(RequestHeader):
     """Which topics a group has offsets in."""
 
-    group: str = wire("group")
+    group: GroupName = wire("group")
 
 
 @header
 class QuerySubscriptionRequest(RequestHeader):
     """What a group subscribes to."""
 
-    group: str = wire("group")
-    topic: str | None = wire("topic", default=None)
+    group: GroupName = wire("group")
+    topic: TopicName | None = wire("topic", default=None)
 
 
 @header
 class QueryCorrectionOffsetRequest(RequestHeader):
     """Offsets of a topic for repair; `filter_groups` is joined by commas."""
 
-    filter_groups: str | None = wire("filterGroups", default=None)
-    compare_group: str = wire("compareGroup")
-    topic: str = wire("topic")
+    filter_groups: Text | None = wire("filterGroups", default=None)
+    compare_group: GroupName = wire("compareGroup")
+    topic: TopicName = wire("topic")
 
 
 @header
 class CloneGroupOffsetRequest(RequestHeader):
     """Let one group be where another is."""
 
-    source_group: str = wire("srcGroup")
-    destination_group: str = wire("destGroup")
-    topic: str | None = wire("topic", default=None)
+    source_group: GroupName = wire("srcGroup")
+    destination_group: GroupName = wire("destGroup")
+    topic: TopicName | None = wire("topic", default=None)
     is_offline: bool = wire("offline", default=False)

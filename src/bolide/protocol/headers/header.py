@@ -5,6 +5,9 @@ one letter of the short form, in the same line as its Python name and type, so t
 field without a default must be there; the default of any other is what Java reads when the entry is missing. Entries
 nobody declared are ignored: signatures, trace marks and zone hints travel in the same map.
 
+A text says what it names (`model/names.py`), and is held to that when it is read: a topic, a group or a client id that
+nobody could have does not get further than this. A plain `str` is no field.
+
 The tables that `encode` and `decode` walk are made once, when a class is defined. The cost is that a header is only as
 quick as a loop over a dict; requests that come by the ten thousand are read in the kernel, in batches.
 """
@@ -16,13 +19,14 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from bolide.errors import Refusal
+from bolide.model.names import KINDS, Label, UnfitName
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.codes import ResponseCode
 
 Int32 = Annotated[int, 32]
 Int64 = Annotated[int, 64]
 
-# Strings pass as they are, so they have no function (None): most fields are strings, and a call each would be felt.
+# Texts that name nothing pass as they are, so they have no function (None).
 Read = Callable[[str], Any] | None
 Write = Callable[[Any], str] | None
 
@@ -76,7 +80,7 @@ def _write_boundary(boundary: BoundaryType) -> str:
 
 
 _FORMS: dict[Any, tuple[Read, Write]] = {
-    str: (None, None),
+    **{named: (kind.checked(), None) for named, kind in KINDS.items()},
     bool: (_read_boolean, _write_boolean),
     Int32: (read_int32, write_int32),
     Int64: (read_int64, write_int64),
@@ -132,7 +136,7 @@ class Header:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str], short: bool = False) -> Self:
-        """Read the entries of `extFields`; refuses when a required one is missing or a number is none."""
+        """Read the entries of `extFields`; refuses when a required one is missing, or a number or a name is none."""
         readers = cls._readers[short]
         values: dict[str, Any] = {}
         for key, text in fields.items():
@@ -141,6 +145,9 @@ class Header:
             name, read = readers[key]
             try:
                 values[name] = text if read is None else read(text)
+            except UnfitName as problem:
+                remark = f"{cls._label(name, short)}: {problem}"
+                raise Refusal(ResponseCode.INVALID_PARAMETER, remark) from None
             except ValueError as problem:
                 raise cls._refusal(f"{cls._label(name, short)}: {problem}") from None
         if not values.keys() >= cls._required.keys():
@@ -177,7 +184,7 @@ def header(declared: type[H]) -> type[H]:
 
 def _wire_field(field: "dataclasses.Field[Any]", hint: Any) -> WireField:
     kinds = [hint] if hint in _FORMS else [kind for kind in get_args(hint) if kind in _FORMS]
-    assert len(kinds) == 1, f"{field.name}: {hint} has no form on the wire"
+    assert len(kinds) == 1, f"{field.name}: {hint} has no form on the wire; a text says what it names"
     read, write = _FORMS[kinds[0]]
     return WireField(
         name=field.name,
@@ -202,7 +209,7 @@ def _writers(fields: tuple[WireField, ...], short: bool) -> list[tuple[str, str,
 class RequestHeader(Header):
     """The hints any request may carry besides its own fields: 4.9 the first, 5.x all. A broker may ignore them."""
 
-    addressed_broker: str | None = wire("bname", short="n", default=None)
-    resource_namespace: str | None = wire("ns", default=None)
+    addressed_broker: Label | None = wire("bname", short="n", default=None)
+    resource_namespace: Label | None = wire("ns", default=None)
     is_namespaced: bool | None = wire("nsd", default=None)
     is_logical: bool | None = wire("lo", default=None)

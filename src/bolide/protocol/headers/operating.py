@@ -1,5 +1,6 @@
 """Admin to broker, about the broker itself: configuration, statistics, its files."""
 
+from bolide.model.names import GroupName, Key, Label, Text, TopicName
 from bolide.model.queue import QueueOffset
 from bolide.protocol.headers.header import Header, Int32, Int64, RequestHeader, header, wire
 
@@ -8,49 +9,49 @@ from bolide.protocol.headers.header import Header, Int32, Int64, RequestHeader, 
 class GetBrokerConfigAnswer(Header):
     """The version of the configuration in the body, as JSON."""
 
-    version: str = wire("version")
+    version: Text = wire("version")
 
 
 @header
 class ViewBrokerStatsRequest(RequestHeader):
     """One series of the broker's statistics; the key is a topic or `topic@group`."""
 
-    stats_name: str = wire("statsName")
-    stats_key: str = wire("statsKey")
+    stats_name: Label = wire("statsName")
+    stats_key: Key = wire("statsKey")
 
 
 @header
 class QueryConsumeQueueRequest(RequestHeader):
     """The entries of a consume queue, and whether a group's filter lets them through."""
 
-    topic: str | None = wire("topic", default=None)
+    topic: TopicName | None = wire("topic", default=None)
     queue_id: Int32 = wire("queueId", default=0)
     first_offset: QueueOffset = wire("index", default=QueueOffset(0))
     entry_count: Int32 = wire("count", default=0)
-    consumer_group: str | None = wire("consumerGroup", default=None)
+    consumer_group: GroupName | None = wire("consumerGroup", default=None)
 
 
 @header
 class ResumeCheckHalfMessageRequest(RequestHeader):
     """Ask again after a half message that was given up."""
 
-    topic: str | None = wire("topic", default=None)
-    message_id: str | None = wire("msgId", default=None)
+    topic: TopicName | None = wire("topic", default=None)
+    message_id: Key | None = wire("msgId", default=None)
 
 
 @header
 class AddBrokerRequest(RequestHeader):
     """Start another broker in a broker container."""
 
-    config_path: str | None = wire("configPath", default=None)
+    config_path: Text | None = wire("configPath", default=None)
 
 
 @header
 class RemoveBrokerRequest(RequestHeader):
     """Stop one."""
 
-    broker_name: str = wire("brokerName")
-    cluster_name: str = wire("brokerClusterName")
+    broker_name: Label = wire("brokerName")
+    cluster_name: Label = wire("brokerClusterName")
     broker_id: Int64 = wire("brokerId")
 
 
@@ -58,7 +59,7 @@ class RemoveBrokerRequest(RequestHeader):
 class CheckRocksdbQueuesRequest(RequestHeader):
     """Compare the two kinds of consume queue a 5.x broker may keep."""
 
-    topic: str = wire("topic")
+    topic: TopicName = wire("topic")
     since_ms: Int64 = wire("checkStoreTime", default=0)
 
 
@@ -66,11 +67,11 @@ class CheckRocksdbQueuesRequest(RequestHeader):
 class ExportRocksdbConfigRequest(RequestHeader):
     """Write tables kept in RocksDB to the JSON files of other brokers."""
 
-    config_type: str = wire("configType")
+    config_type: Label = wire("configType")
 
 
 @header
 class SetLogReadModeRequest(RequestHeader):
     """How the kernel should read ahead in the log."""
 
-    read_ahead_mode: str | None = wire("READ_AHEAD_MODE", default=None)
+    read_ahead_mode: Label | None = wire("READ_AHEAD_MODE", default=None)

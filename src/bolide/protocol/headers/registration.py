@@ -1,5 +1,6 @@
 """Broker to name server, and the one question back: who is here, with which topics, and who leads."""
 
+from bolide.model.names import Label, TopicName
 from bolide.model.queue import PhysicalOffset
 from bolide.protocol.headers.header import Header, Int32, Int64, RequestHeader, header, wire
 
@@ -8,10 +9,10 @@ from bolide.protocol.headers.header import Header, Int32, Int64, RequestHeader, 
 class RegisterBrokerRequest(RequestHeader):
     """I am here. The body has the topics; `body_crc32` is its CRC cut to 31 bits, 0 when nobody should check."""
 
-    broker_name: str = wire("brokerName")
-    broker_address: str = wire("brokerAddr")
-    cluster_name: str = wire("clusterName")
-    ha_address: str = wire("haServerAddr")
+    broker_name: Label = wire("brokerName")
+    broker_address: Label = wire("brokerAddr")
+    cluster_name: Label = wire("clusterName")
+    ha_address: Label = wire("haServerAddr")
     broker_id: Int64 = wire("brokerId")
     heartbeat_timeout_ms: Int64 | None = wire("heartbeatTimeoutMillis", default=None)
     is_acting_master_enabled: bool | None = wire("enableActingMaster", default=None)
@@ -23,17 +24,17 @@ class RegisterBrokerRequest(RequestHeader):
 class RegisterBrokerAnswer(Header):
     """For a slave, where its master is."""
 
-    ha_address: str | None = wire("haServerAddr", default=None)
-    master_address: str | None = wire("masterAddr", default=None)
+    ha_address: Label | None = wire("haServerAddr", default=None)
+    master_address: Label | None = wire("masterAddr", default=None)
 
 
 @header
 class UnregisterBrokerRequest(RequestHeader):
     """I am leaving."""
 
-    broker_name: str = wire("brokerName")
-    broker_address: str = wire("brokerAddr")
-    cluster_name: str = wire("clusterName")
+    broker_name: Label = wire("brokerName")
+    broker_address: Label = wire("brokerAddr")
+    cluster_name: Label = wire("clusterName")
     broker_id: Int64 = wire("brokerId")
 
 
@@ -41,9 +42,9 @@ class UnregisterBrokerRequest(RequestHeader):
 class QueryDataVersionRequest(RequestHeader):
     """Is what you know of me still what I have? The body has my version."""
 
-    broker_name: str = wire("brokerName")
-    broker_address: str = wire("brokerAddr")
-    cluster_name: str = wire("clusterName")
+    broker_name: Label = wire("brokerName")
+    broker_address: Label = wire("brokerAddr")
+    cluster_name: Label = wire("clusterName")
     broker_id: Int64 = wire("brokerId")
 
 
@@ -58,16 +59,16 @@ class QueryDataVersionAnswer(Header):
 class RegisterTopicRequest(RequestHeader):
     """One topic, without the rest; the body has its queues."""
 
-    topic: str = wire("topic")
+    topic: TopicName = wire("topic")
 
 
 @header
 class BrokerHeartbeatRequest(RequestHeader):
     """I am still here. The last five are for a controller."""
 
-    cluster_name: str = wire("clusterName")
-    broker_address: str = wire("brokerAddr")
-    broker_name: str = wire("brokerName")
+    cluster_name: Label = wire("clusterName")
+    broker_address: Label = wire("brokerAddr")
+    broker_name: Label = wire("brokerName")
     broker_id: Int64 | None = wire("brokerId", default=None)
     epoch: Int32 | None = wire("epoch", default=None)
     max_offset: PhysicalOffset | None = wire("maxOffset", default=None)
@@ -80,8 +81,8 @@ class BrokerHeartbeatRequest(RequestHeader):
 class GetBrokerMembersRequest(RequestHeader):
     """Who else bears my broker name."""
 
-    cluster_name: str = wire("clusterName")
-    broker_name: str = wire("brokerName")
+    cluster_name: Label = wire("clusterName")
+    broker_name: Label = wire("brokerName")
 
 
 @header
@@ -89,7 +90,7 @@ class NotifyLeastBrokerIdRequest(RequestHeader):
     """Name server to broker: the smallest id under your name is now another's."""
 
     least_broker_id: Int64 | None = wire("minBrokerId", default=None)
-    broker_name: str | None = wire("brokerName", default=None)
-    least_broker_address: str | None = wire("minBrokerAddr", default=None)
-    offline_broker_address: str | None = wire("offlineBrokerAddr", default=None)
-    ha_address: str | None = wire("haBrokerAddr", default=None)
+    broker_name: Label | None = wire("brokerName", default=None)
+    least_broker_address: Label | None = wire("minBrokerAddr", default=None)
+    offline_broker_address: Label | None = wire("offlineBrokerAddr", default=None)
+    ha_address: Label | None = wire("haBrokerAddr", default=None)

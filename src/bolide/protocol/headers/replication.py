@@ -1,5 +1,6 @@
 """Slave to master, broker to broker: tables to copy, and who keeps the log."""
 
+from bolide.model.names import GroupName, Label, Text
 from bolide.model.queue import PhysicalOffset
 from bolide.protocol.headers.header import Header, Int32, RequestHeader, header, wire
 
@@ -9,7 +10,7 @@ class GetAllTopicConfigRequest(RequestHeader):
     """All topics. Only peers after 5.3 ask in pages; everyone before sends no header at all, so nothing is required."""
 
     first: Int32 | None = wire("topicSeq", default=None)
-    data_version: str | None = wire("dataVersion", default=None)
+    data_version: Text | None = wire("dataVersion", default=None)
     count_max: Int32 | None = wire("maxTopicNum", default=None)
 
 
@@ -25,7 +26,7 @@ class GetAllGroupConfigRequest(RequestHeader):
     """All groups, in pages as above."""
 
     first: Int32 | None = wire("groupSeq", default=None)
-    data_version: str | None = wire("dataVersion", default=None)
+    data_version: Text | None = wire("dataVersion", default=None)
     count_max: Int32 | None = wire("maxGroupNum", default=None)
 
 
@@ -40,18 +41,18 @@ class GetAllGroupConfigAnswer(Header):
 class ExchangeHaStateRequest(RequestHeader):
     """What a broker knows of its master."""
 
-    master_ha_address: str | None = wire("masterHaAddress", default=None)
+    master_ha_address: Label | None = wire("masterHaAddress", default=None)
     master_flush_offset: PhysicalOffset | None = wire("masterFlushOffset", default=None)
-    master_address: str | None = wire("masterAddress", default=None)
+    master_address: Label | None = wire("masterAddress", default=None)
 
 
 @header
 class ExchangeHaStateAnswer(Header):
     """What the other one knows."""
 
-    master_ha_address: str | None = wire("masterHaAddress", default=None)
+    master_ha_address: Label | None = wire("masterHaAddress", default=None)
     master_flush_offset: PhysicalOffset | None = wire("masterFlushOffset", default=None)
-    master_address: str | None = wire("masterAddress", default=None)
+    master_address: Label | None = wire("masterAddress", default=None)
 
 
 @header
@@ -65,8 +66,8 @@ class ResetMasterFlushOffsetRequest(RequestHeader):
 class GetControllerMetadataAnswer(Header):
     """Who leads the controllers of 5.x."""
 
-    group: str | None = wire("group", default=None)
-    leader_id: str | None = wire("controllerLeaderId", default=None)
-    leader_address: str | None = wire("controllerLeaderAddress", default=None)
+    group: GroupName | None = wire("group", default=None)
+    leader_id: Label | None = wire("controllerLeaderId", default=None)
+    leader_address: Label | None = wire("controllerLeaderAddress", default=None)
     is_leader: bool = wire("isLeader", default=False)
-    peers: str | None = wire("peers", default=None)
+    peers: Text | None = wire("peers", default=None)

@@ -1,5 +1,6 @@
 """Client and admin to name server: routes, key-value configuration, write permission, topic lists."""
 
+from bolide.model.names import Key, Label, Text, TopicName
 from bolide.protocol.headers.header import Header, Int32, RequestHeader, header, wire
 
 # Beside the list of brokers, in an answer of ours: those that left lately, as JSON lists of name, address and how.
@@ -10,7 +11,7 @@ DEPARTED_FIELD = "bolideDeparted"
 class GetRouteRequest(RequestHeader):
     """Where a topic lives; `is_standard_json` asks for quoted keys whatever the client's version."""
 
-    topic: str = wire("topic")
+    topic: TopicName = wire("topic")
     is_standard_json: bool | None = wire("acceptStandardJsonOnly", default=None)
 
 
@@ -18,46 +19,46 @@ class GetRouteRequest(RequestHeader):
 class PutKvRequest(RequestHeader):
     """Keep a value."""
 
-    namespace: str = wire("namespace")
-    key: str = wire("key")
-    value: str = wire("value")
+    namespace: Label = wire("namespace")
+    key: Key = wire("key")
+    value: Text = wire("value")
 
 
 @header
 class GetKvRequest(RequestHeader):
     """Read a value."""
 
-    namespace: str = wire("namespace")
-    key: str = wire("key")
+    namespace: Label = wire("namespace")
+    key: Key = wire("key")
 
 
 @header
 class GetKvAnswer(Header):
     """The value."""
 
-    value: str | None = wire("value", default=None)
+    value: Text | None = wire("value", default=None)
 
 
 @header
 class DeleteKvRequest(RequestHeader):
     """Forget a value."""
 
-    namespace: str = wire("namespace")
-    key: str = wire("key")
+    namespace: Label = wire("namespace")
+    key: Key = wire("key")
 
 
 @header
 class GetKvListRequest(RequestHeader):
     """All values of a namespace."""
 
-    namespace: str = wire("namespace")
+    namespace: Label = wire("namespace")
 
 
 @header
 class WipeWritePermissionRequest(RequestHeader):
     """Let no more messages be sent to a broker."""
 
-    broker_name: str = wire("brokerName")
+    broker_name: Label = wire("brokerName")
 
 
 @header
@@ -71,7 +72,7 @@ class WipeWritePermissionAnswer(Header):
 class AddWritePermissionRequest(RequestHeader):
     """Let messages be sent to it again."""
 
-    broker_name: str = wire("brokerName")
+    broker_name: Label = wire("brokerName")
 
 
 @header
@@ -85,12 +86,12 @@ class AddWritePermissionAnswer(Header):
 class DeleteTopicInNamesrvRequest(RequestHeader):
     """Forget a topic's route, everywhere or in one cluster."""
 
-    topic: str = wire("topic")
-    cluster_name: str | None = wire("clusterName", default=None)
+    topic: TopicName = wire("topic")
+    cluster_name: Label | None = wire("clusterName", default=None)
 
 
 @header
 class GetTopicsByClusterRequest(RequestHeader):
     """The topics that have a queue in a cluster."""
 
-    cluster_name: str = wire("cluster")
+    cluster_name: Label = wire("cluster")
