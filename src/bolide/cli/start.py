@@ -17,7 +17,9 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from bolide.cli.lines import OneLine
 from bolide.errors import BolideError, ConfigError
+from bolide.remoting.lines import PeerLines
 from bolide.settings import read_properties
 
 if TYPE_CHECKING:
@@ -173,8 +175,12 @@ def pairs_of(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def set_up_logs(level: str) -> None:
+    """Lines on the standard error: one for each record, and no more of them than a connection may cause."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(PeerLines())
     try:
-        logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=level.upper(), handlers=[handler])
     except ValueError:
         raise ConfigError("--log-level", level, "must be debug, info, warning or error") from None
 

@@ -61,5 +61,8 @@ def failure(request: Request, problem: BaseException) -> Command:
     if isinstance(problem, Refusal):
         log.debug("request refused code=%d peer=%s: %s", command.code, peer, problem)
         return command.answer(problem.code, remark=problem.remark)
+    if isinstance(problem, RecursionError):  # only what a peer sends has no depth that we gave it
+        log.warning("request refused code=%d peer=%s: it is nested too deeply", command.code, peer)
+        return command.answer(ResponseCode.SYSTEM_ERROR, remark="what the request holds is nested too deeply")
     log.error("request failed code=%d peer=%s", command.code, peer, exc_info=problem)
     return command.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(problem).__name__}: {problem}")

@@ -32,6 +32,7 @@ from bolide.remoting.asked import Asked, lost
 from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import untaken_size
+from bolide.remoting.lines import LineBudget, spoken
 from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
 from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
@@ -78,17 +79,16 @@ class Session(asyncio.BufferedProtocol):
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[Request] = deque()
-        self._held_count = 0
         self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
         self._window = memoryview(b"")  # where the transport reads to
         self.is_reading = True  # what the peer sends is taken; otherwise it waits for us
         self._is_peer_slow = False
         self._outgoing: list[bytes | memoryview] = []
-        self._outgoing_size = 0
-        self._unsent_seen_size = 0
+        self._held_count = self._outgoing_size = self._unsent_seen_size = 0
         self._is_flush_due = False
         self._writable: asyncio.Event | None = None  # exists once the peer was slow
         self.asked = Asked(config.requests_max)
+        self.lines: LineBudget | None = None
 
     def __repr__(self) -> str:
         return f"<Session peer={self.peer} local={self.local}{' tls' if self.is_tls else ''}>"
@@ -244,7 +244,7 @@ class Session(asyncio.BufferedProtocol):
             if self._transport is not None:
                 log.debug("connection ended peer=%s why=%s", self.peer, self._why)
                 try:
-                    self._owner.closed(self, self._why)
+                    spoken(self, self._owner.closed, self, self._why)
                 except Exception:
                     log.exception("closing failed peer=%s", self.peer)
 
@@ -370,7 +370,7 @@ class Session(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Serve what waits as far as the limits allow; then read on, or stop reading, or be done."""
         while self._waiting and self._has_room():
-            self._serve(self._waiting.popleft())
+            spoken(self, self._serve, self._waiting.popleft())
         self._read(self._limit is None and self._has_room())
         if self._limit is not None and not self.in_flight_count and self._transport is not None:
             self.flush()
