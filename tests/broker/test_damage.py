@@ -160,7 +160,7 @@ def test_an_offset_that_cannot_be_written_costs_itself_and_no_other(tmp_path) ->
         async with tables(tmp_path, VirtualClock()) as kept:
             offsets = Offsets(tmp_path / "config", kept.keeper, VirtualClock())
             offsets.put("g", "before", 0, 1)
-            offsets.put("g", "odd", 0, 1 << 70)
+            offsets.table["odd@g"] = {0: 1 << 70}  # no request comes so far
             offsets.put("g", "behind", 0, 2)
             await offsets.kept()
             offsets.save()

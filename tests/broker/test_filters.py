@@ -196,6 +196,17 @@ async def test_all_filters_together_are_bounded_and_the_dead_make_room(tmp_path,
 
 
 @virtual_time
+async def test_short_expressions_are_kept_up_to_a_number(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bolide.broker.filters.KEPT_COUNT_MAX", 5)
+    async with kept(tmp_path, VirtualClock()) as filters:
+        filters.heard("G", [wanting("a = 1", 1, f"T{number}") for number in range(9)])
+        assert [number for number in range(9) if filters.get(f"T{number}", "G") is not None] == [0, 1, 2, 3, 4]
+        filters.heard("G", [wanting("a = 2", 2, "T0")])  # the others are dead now, and make room
+        filters.heard("H", [wanting("a = 1", 1)])
+        assert filters.get("T", "H") is not None
+
+
+@virtual_time
 async def test_compiled_expressions_are_remembered_up_to_a_bound(tmp_path) -> None:
     async with kept(tmp_path, VirtualClock()) as filters:
         first = filters.compiled("a = 1", "SQL92")

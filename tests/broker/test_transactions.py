@@ -12,7 +12,7 @@ from bolide import kernel
 from bolide.broker.hotpath import HotPath
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
-from bolide.protocol.command import Command
+from bolide.protocol.command import FRAME_SIZE_MAX, Command
 from bolide.protocol.properties import parse_properties
 from bolide.store.record import Draft, decode
 from bolide.testing import run
@@ -148,10 +148,12 @@ def test_ends_of_nothing_are_one_line_in_the_log_and_forge_none(
 ) -> None:
     async def check(rig: Transacting) -> None:
         sent = await rig.prepare()
-        for place in range(50):
-            rig.end(
-                sent, COMMIT, oneway=True, physical_offset=1 << 40 | place, producer_group="evil\nforged " + "x" * 9999
-            )
+        group = "evil forged " + "x" * 9999
+        places = [1 << 40 | place for place in range(50)]
+        ends = [rig.end_command(sent, COMMIT, oneway=True, physical_offset=at, producer_group=group) for at in places]
+        stream = b"".join(end.encode() for end in ends)
+        bounds, _, _ = kernel.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
+        assert rig.transactions.processor.take(memoryview(stream), bounds) == []
         rig.transactions.processor.finish()
 
     scenario(tmp_path, check)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
 from bolide.broker.transactions.room import TransactionRoom
 from bolide.broker.waiting import Waiting
+from bolide.errors import Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from bolide.protocol.bodies import Heartbeat, ProducerMember
@@ -42,8 +43,13 @@ class Producer:
         self.asked.append(command)
 
     def questions(self) -> list[tuple[CheckTransactionRequest, StoredMessage]]:
+        """What it was asked, but for what names a topic that nothing can be called: it is damaged, and passed over."""
         asked, self.asked = self.asked, []
-        return [(CheckTransactionRequest.decode(each.fields), decode_record(each.body)) for each in asked]
+        found = []
+        for each in asked:
+            with suppress(Refusal):
+                found.append((CheckTransactionRequest.decode(each.fields), decode_record(each.body)))
+        return found
 
 
 @dataclass

@@ -93,6 +93,8 @@ class Broker:
         self.stats = Stats(clock)
         self.topics = Topics(self.current, keeper, clock)
         self.groups = Groups(self.current, keeper, clock)
+        self.stats.is_topic = self.topics.table.__contains__
+        self.stats.is_group = self.groups.table.__contains__
         self.offsets = Offsets(config.directory, keeper, clock)
         self.members = Members(self.current, self.groups, self.topics, clock)
         self.filters = Filters(self.current, keeper, clock)

@@ -8,7 +8,8 @@ The file, consumerFilter.json, follows every 10 s and at the stop, as in RocketM
 in a Java broker a heartbeat brings everything back. After a start all filters count as dead until somebody is heard.
 
 What is compiled costs a hundred times the length of its text in memory, and the time of everybody on the loop. So a
-heartbeat compiles only so much, and the next one goes on; and beyond a megabyte of texts in all no more are taken.
+heartbeat compiles only so much, and the next one goes on; and beyond a megabyte of texts in all, or twenty thousand of
+them (short ones for topics that nobody has), no more are taken.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ _COMPILED_COUNT_MAX = 256
 _COMPILED_LENGTH_MAX = 1 << 20
 _HEARD_LENGTH_MAX = 32_768  # of new expressions in one heartbeat, unless the first alone is longer
 KEPT_LENGTH_MAX = 1 << 20
+KEPT_COUNT_MAX = 20_000
 _SHOWN_MAX = 200
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Filters:
         self._path: Path = config.directory / FILE_NAME
         self._compiled: OrderedDict[str, Predicate] = OrderedDict()
         self._compiled_length = 0
-        self._kept_length = 0
+        self._kept_length = self._kept_count = 0
         self._by_group: dict[str, dict[str, GroupFilter]] = {}
         self._is_changed = False
         self._load(read_whole(self._path, parse_filters, FilterTable()))
@@ -131,11 +133,12 @@ class Filters:
 
     def _replace(self, group: str, told: Subscription) -> None:
         self._drop(group, told.topic)
-        if self._kept_length + len(told.sub_string) > KEPT_LENGTH_MAX:
+        if not self._has_room(told.sub_string):
             self._clean(self._clock.now_ms())  # the dead make room
         try:
-            if self._kept_length + len(told.sub_string) > KEPT_LENGTH_MAX:
-                raise SqlError(f"the expressions of all groups have more than {KEPT_LENGTH_MAX} characters")
+            if not self._has_room(told.sub_string):
+                limits = f"more than {KEPT_LENGTH_MAX} characters, or are more than {KEPT_COUNT_MAX}"
+                raise SqlError(f"the expressions of all groups have {limits}")
             predicate = self.compiled(told.sub_string, told.expression_type)
         except SqlError as problem:
             log.warning("filter refused group=%s topic=%s problem=%s", group, told.topic, problem)
@@ -152,9 +155,13 @@ class Filters:
         self._put(kept)
         log.info("filter taken group=%s topic=%s expression=%s", group, told.topic, told.sub_string[:_SHOWN_MAX])
 
+    def _has_room(self, expression: str) -> bool:
+        return self._kept_length + len(expression) <= KEPT_LENGTH_MAX and self._kept_count < KEPT_COUNT_MAX
+
     def _put(self, kept: GroupFilter) -> None:
         self._by_group.setdefault(kept.group, {})[kept.topic] = kept
         self._kept_length += len(kept.expression)
+        self._kept_count += 1
         self._is_changed = True
 
     def _drop(self, group: str, topic: str) -> None:
@@ -162,6 +169,7 @@ class Filters:
         kept = topics.pop(topic, None)
         if kept is not None:
             self._kept_length -= len(kept.expression)
+            self._kept_count -= 1
             self._is_changed = True
             if not topics:
                 del self._by_group[group]

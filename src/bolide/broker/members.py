@@ -40,6 +40,8 @@ SILENCE_MAX_S = 120
 # What one connection may join and subscribe to; the largest known clients stay a hundred times below.
 GROUPS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 20_000
+# Under so many ids one connection is found by who replies to it. A client has one; what joins several has a few.
+CLIENT_IDS_MAX = 64
 _UNIT_SUBSCRIPTION_FLAG = 2
 log = logging.getLogger(__name__)
 
@@ -89,10 +91,11 @@ class ConsumerGroup:
 
 @dataclass(slots=True)
 class _Joined:
-    """The groups a connection is in."""
+    """The groups a connection is in, and the client ids it produces under, the oldest first."""
 
     consumers: set[str] = field(default_factory=set)
     producers: set[str] = field(default_factory=set)
+    client_ids: dict[str, None] = field(default_factory=dict)
 
 
 class Members:
@@ -220,8 +223,18 @@ class Members:
     def _produce(self, session: Session, member: Member, group: str) -> None:
         if _join(self.producer_groups.setdefault(group, {}), session, member, group):
             log.info("producer joined group=%s client=%s peer=%s", group, member.client_id, session.peer)
-        self._joined.setdefault(session, _Joined()).producers.add(group)
+        joined = self._joined.setdefault(session, _Joined())
+        joined.producers.add(group)
+        joined.client_ids[member.client_id] = None
         self._producing[member.client_id] = session
+        if len(joined.client_ids) > CLIENT_IDS_MAX:
+            self._forget_ids(session, joined, [next(iter(joined.client_ids))])
+
+    def _forget_ids(self, session: Session, joined: _Joined, client_ids: list[str]) -> None:
+        for client_id in client_ids:
+            del joined.client_ids[client_id]
+            if self._producing.get(client_id) is session:
+                del self._producing[client_id]
 
     # Leaving
 
@@ -257,13 +270,12 @@ class Members:
 
     def _leave_producers(self, session: Session, name: str) -> None:
         members = self.producer_groups.get(name)
-        member = members.pop(session, None) if members is not None else None
-        if members is None or member is None:
+        if members is None or members.pop(session, None) is None:
             return
-        producing = self._joined[session].producers
-        self._part(session, producing, name)
-        if not producing and self._producing.get(member.client_id) is session:
-            del self._producing[member.client_id]
+        joined = self._joined[session]
+        self._part(session, joined.producers, name)
+        if not joined.producers:
+            self._forget_ids(session, joined, list(joined.client_ids))
         log.info("producer left group=%s peer=%s members=%d", name, session.peer, len(members))
         if not members:
             del self.producer_groups[name]

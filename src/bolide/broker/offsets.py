@@ -10,6 +10,8 @@ need not be of the same moment, for each stands alone.
 
 Where an operator put a group is another matter: it is in the file before he is told so (`kept`).
 
+An offset that Java could not read does not enter the table: not by a request, and not from a file that has one.
+
 A reset puts a group elsewhere while its members still commit where they were. Until the next pull takes it, it is what
 `get` answers, and what they commit is not heard.
 """
@@ -25,9 +27,11 @@ from pathlib import Path
 import msgspec
 
 from bolide.broker.keeping import Keeper, Pace
+from bolide.broker.places import OFFSET_MAX
 from bolide.clock import Clock
 from bolide.errors import Refusal, StoreError
 from bolide.files import read_whole
+from bolide.model.names import shown
 from bolide.protocol.bodies import ConsumerOffsets, DataVersion
 from bolide.protocol.bodies.body import read
 from bolide.protocol.codes import ResponseCode
@@ -36,8 +40,10 @@ OffsetTable = dict[str, dict[int, int]]
 FILE_NAME = "consumerOffset.json"
 _SOON_S = 1.0
 _SLICE_COUNT = 500
+_QUEUE_ID_MAX = (1 << 31) - 1
+_SHOWN_COUNT = 8
 # A text passes as it is; an integer that begins an entry is a key without its quotes.
-_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(\d+)(?=\s*:)')
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(-?\d+)(?=\s*:)')
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +61,7 @@ class Offsets:
         self.on_reset: list[Callable[[str, str, int], None]] = []  # group, topic, queue id
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
-        self.table: OffsetTable = content.offset_table
+        self.table: OffsetTable = sound(content.offset_table, self._path)
         # When the file that was read was written; what came later is not in it.
         self.written_ms = content.data_version.timestamp if content.data_version is not None else 0
         self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
@@ -67,6 +73,8 @@ class Offsets:
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note how far the group has come, be it backwards; while a reset waits to be taken, nothing is noted."""
+        if not 0 <= offset <= OFFSET_MAX:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"offset {offset} is not one of a queue: 0 to {OFFSET_MAX}")
         key = f"{topic}@{group}"
         if self._resets and queue_id in self._resets.get(key, ()):
             return
@@ -78,6 +86,7 @@ class Offsets:
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Put the group elsewhere; its next pull is to be told (`take_reset`)."""
+        assert 0 <= offset <= OFFSET_MAX, "it was found in the queue"
         key = f"{topic}@{group}"
         self._resets.setdefault(key, {})[queue_id] = offset
         self.table.setdefault(key, {})[queue_id] = offset
@@ -216,6 +225,24 @@ class Offsets:
 def parse(text: str) -> ConsumerOffsets:
     """What a file says; raises ValueError."""
     return read(ConsumerOffsets, quote_keys(text).encode())
+
+
+def sound(table: OffsetTable, path: Path) -> OffsetTable:
+    """The table without what cannot be an offset of a queue: whoever asks for one would be answered with an error."""
+    kept: OffsetTable = {}
+    dropped: list[str] = []
+    for key, queues in table.items():
+        bad = {queue_id for queue_id, offset in queues.items() if not _is_sound(queue_id, offset)}
+        dropped += [f"queue {shown(str(queue_id))} of {shown(key)}" for queue_id in bad]
+        kept[key] = {queue_id: queues[queue_id] for queue_id in queues if queue_id not in bad} if bad else queues
+    if dropped:
+        some = ", ".join(dropped[:_SHOWN_COUNT])
+        log.warning("offsets dropped, which are out of range: count=%d path=%s: %s", len(dropped), path, some)
+    return kept
+
+
+def _is_sound(queue_id: int, offset: int) -> bool:
+    return 0 <= queue_id <= _QUEUE_ID_MAX and 0 <= offset <= OFFSET_MAX
 
 
 def quote_keys(text: str) -> str:

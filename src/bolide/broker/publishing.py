@@ -33,6 +33,7 @@ from bolide.errors import ProtocolError, Refusal, StoreError
 from bolide.files import read_whole
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
+from bolide.model.names import shown
 from bolide.model.queue import QueueKey
 from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
 from bolide.protocol.batch import BatchItem, split_batch
@@ -201,7 +202,7 @@ class Publishing:
         key = target_of(stage)
         topic = None if key is None else self._topics.find(key.topic)
         if key is None or topic is None or is_system_topic(key.topic):
-            remark = f"a stage for topic {stage.properties.get(TARGET_TOPIC)!r}, which is not here; create it"
+            remark = f"a stage for topic {shown(stage.properties.get(TARGET_TOPIC, ''))}, which is not here; create it"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         if not topic.perm & PERM_WRITE or not 0 <= key.queue_id < topic.write_queue_nums:
             remark = (

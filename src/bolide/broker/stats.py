@@ -8,6 +8,7 @@ and one that stood still for a day is forgotten: what an idle topic costs is one
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
@@ -91,6 +92,9 @@ class Stats:
         self._began_s = tuple(deque([clock.monotonic_s()], maxlen=steps + 1) for steps in _STEPS_OF_WINDOW)
         self._moments = deque([self._moment()], maxlen=1 + 600 // TICK_S)
         self._day = _local_day(self.booted_ms)
+        # Only what is here has counters of its own: names come from strangers, in properties too.
+        self.is_topic: Callable[[str], bool] = lambda topic: True
+        self.is_group: Callable[[str], bool] = lambda group: True
         self.put_mornings = (0, 0)  # totals at the last two midnights
         self.got_mornings = (0, 0)
 
@@ -98,7 +102,9 @@ class Stats:
         """Messages of one topic were stored; `size` is what they take in the log."""
         flow = self._puts.get(topic)
         if flow is None:
-            flow = self._puts[topic] = Flow()
+            flow = Flow()
+            if self.is_topic(topic):
+                self._puts[topic] = flow
         flow.count += count
         flow.size += size
         flow.times += count
@@ -118,7 +124,7 @@ class Stats:
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
         """One pull or pop handed out messages."""
-        _add(self._gots, (topic, group), count, size)
+        self._add(self._gots, (topic, group), count, size)
         total = self.got_total
         total.count += count
         total.size += size
@@ -130,15 +136,25 @@ class Stats:
 
     def acked(self, group: str, topic: str, count: int) -> None:
         """Popped messages were settled."""
-        _add(self._acks, (topic, group), count, 0)
+        self._add(self._acks, (topic, group), count, 0)
 
     def sent_back(self, group: str, topic: str, count: int = 1) -> None:
         """Messages of a topic were given back for a later attempt."""
-        _add(self._sent_back, (topic, group), count, 0)
+        self._add(self._sent_back, (topic, group), count, 0)
 
     def died(self, group: str, topic: str, count: int = 1) -> None:
         """Messages of a topic went to the group's dead letters."""
-        _add(self._dead, (topic, group), count, 0)
+        self._add(self._dead, (topic, group), count, 0)
+
+    def _add(self, table: dict[tuple[str, str], Flow], key: tuple[str, str], count: int, size: int) -> None:
+        flow = table.get(key)
+        if flow is None:
+            flow = Flow()
+            if self.is_topic(key[0]) and self.is_group(key[1]):
+                table[key] = flow
+        flow.count += count
+        flow.size += size
+        flow.times += 1
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone, and so are its counters; the totals stay."""
@@ -271,15 +287,6 @@ class Stats:
         for table in self._tables():
             for key in [key for key, flow in table.items() if flow.at(_DAY, first)[3] == flow.times]:
                 del table[key]
-
-
-def _add(table: dict[tuple[str, str], Flow], key: tuple[str, str], count: int, size: int) -> None:
-    flow = table.get(key)
-    if flow is None:
-        flow = table[key] = Flow()
-    flow.count += count
-    flow.size += size
-    flow.times += 1
 
 
 def _local_day(now_ms: int) -> date:

@@ -14,6 +14,7 @@ and is answered with the last batch of the query that is published, or -1:
 
 import msgspec
 
+from bolide.model.names import shown
 from bolide.model.topics import MARK_TOPIC
 
 __all__ = [
@@ -41,6 +42,7 @@ IDENTITY = "BOLIDE_TXN"  # query/batch/partition/number, on every message
 STAGES_MAX = 100_000
 NAME_SIZE_MAX = 200
 NOTHING = -1
+NUMBER_MAX = (1 << 63) - 1
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +55,21 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, data: bytes) -> "Publish":
         """Raises ValueError for what is no such request."""
-        found = msgspec.json.decode(data, type=cls)
+        try:
+            found = msgspec.json.decode(data, type=cls)
+        except RecursionError:
+            raise ValueError("what it holds is nested too deeply") from None
         if not 0 < len(found.query.encode()) <= NAME_SIZE_MAX or "/" in found.query or not found.query.isprintable():
-            raise ValueError(f"a query is named by 1 to {NAME_SIZE_MAX} bytes without a slash, not {found.query!r}")
-        if found.batch < 0:
-            raise ValueError(f"batches are numbered from 0, found {found.batch}")
+            raise ValueError(
+                f"a query is named by 1 to {NAME_SIZE_MAX} bytes without a slash, not {shown(found.query)}"
+            )
+        if not 0 <= found.batch <= NUMBER_MAX:
+            raise ValueError(f"batches are numbered from 0 to {NUMBER_MAX}, found {found.batch}")
         if found.stages is not None and len(found.stages) > STAGES_MAX:
             raise ValueError(f"{len(found.stages)} stages in one batch, at most {STAGES_MAX} are published at once")
+        for place in found.stages or ():
+            if not (0 <= place[0] < STAGE_QUEUE_COUNT and 0 <= place[1] <= NUMBER_MAX):
+                raise ValueError(f"a stage at queue {place[0]}, offset {place[1]}: there is no such place")
         return found
 
     def encode(self) -> bytes:
@@ -93,5 +103,5 @@ def read_note(data: bytes) -> Publish | Done:
     """A record of the mark topic; raises ValueError."""
     try:
         return msgspec.json.decode(data, type=Done)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         return Publish.decode(data)

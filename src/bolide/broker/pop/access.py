@@ -2,6 +2,7 @@
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import READ_BIT, Groups
+from bolide.broker.places import known_group
 from bolide.broker.pop.lanes import Lane
 from bolide.broker.topics import PERM_READ, Topics
 from bolide.errors import Refusal
@@ -43,14 +44,19 @@ class Access:
 
     def check_message(self, lane: Lane, offset: int, *, may_be_next: bool) -> None:
         """A message that was popped must lie in its queue; `may_be_next`: or just behind its end, as Java takes it."""
-        config = self._topic(lane.topic)
-        if not 0 <= lane.queue_id < config.read_queue_nums:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(lane, config))
-        queue = self._store.queue(QueueKey(lane.topic, lane.queue_id))
-        first, end = (queue.min_offset, queue.next_offset) if queue is not None else (0, 0)
+        first, end = self.span(lane)
         if not first <= offset < end + may_be_next:
             remark = f"offset is illegal, key:{lane.topic}@{lane.queue_id}, commit:{offset}, store:{first}~{end}"
             raise Refusal(ResponseCode.NO_MESSAGE, remark)
+
+    def span(self, lane: Lane) -> tuple[int, int]:
+        """From where to where the queue reaches in which something was popped: topic, queue and group must be here."""
+        config = self._topic(lane.topic)
+        if not 0 <= lane.queue_id < config.read_queue_nums:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(lane, config))
+        known_group(self._groups, lane.group)
+        queue = self._store.queue(QueueKey(lane.topic, lane.queue_id))
+        return (queue.min_offset, queue.next_offset) if queue is not None else (0, 0)
 
     def _topic(self, topic: str) -> TopicConfig:
         config = self._topics.find(topic)

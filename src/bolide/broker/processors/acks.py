@@ -74,23 +74,41 @@ class Acks:
         return when_durable(self._store, request, end, request.command.answer(ResponseCode.SUCCESS))
 
     def ack_many(self, request: Request) -> Reply:
-        """200151: messages of several pops are done; what is not out is passed over."""
+        """200151: messages of several pops are done; what is not out, or not here, is passed over."""
         acks = BatchAcks.decode(request.command.body).acks if request.command.body else []
         if not acks:
             raise Refusal(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
         if len(acks) > _BATCH_MAX:
             remark = f"{len(acks)} pops acknowledged at once, the limit is {_BATCH_MAX}: send them in several requests"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        end = max([self._ack_batch(ack) for ack in acks])
+        known = self._known(acks)
+        end = max([self._ack_batch(ack, lane, offsets) for ack, lane, offsets in known])
         return when_durable(self._store, request, end, request.command.answer(ResponseCode.SUCCESS))
 
-    def _ack_batch(self, ack: BatchAck) -> int:
-        if len(ack.bits) > _BITS_SIZE_MAX:
-            remark = f"a bit set of {len(ack.bits)} bytes, a pop has at most 32 messages"
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        topic = marked_topic(ack.consumer_group, ack.topic, _mark(ack.topic_mark))
-        lane = Lane(ack.consumer_group, topic, ack.queue_id)
-        offsets = list(ack.offsets())
+    def _known(self, acks: list[BatchAck]) -> list[tuple[BatchAck, Lane, list[int]]]:
+        """What of a batch is about messages that can be here, looked at before anything is counted or stored.
+
+        A batch is of many groups: one that was deleted since costs the others nothing. Without any, the first says why.
+        """
+        known: list[tuple[BatchAck, Lane, list[int]]] = []
+        refused: Refusal | None = None
+        for ack in acks:
+            if len(ack.bits) > _BITS_SIZE_MAX:
+                remark = f"a bit set of {len(ack.bits)} bytes, a pop has at most 32 messages"
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+            topic = marked_topic(ack.consumer_group, ack.topic, _mark(ack.topic_mark))
+            lane = Lane(ack.consumer_group, topic, ack.queue_id)
+            try:
+                first, end = self._access.span(lane)
+            except Refusal as refusal:
+                refused = refused or refusal
+            else:
+                known.append((ack, lane, [offset for offset in ack.offsets() if first <= offset <= end]))
+        if refused is not None and not known:
+            raise refused
+        return known
+
+    def _ack_batch(self, ack: BatchAck, lane: Lane, offsets: list[int]) -> int:
         self._stats.acked(lane.group, lane.topic, len(offsets))
         if ack.revive_queue_id != ORDERLY_REVIVE_QUEUE:
             key = CheckpointKey(lane, ack.start_offset, ack.pop_time)

@@ -12,7 +12,7 @@ from bolide.broker.backoff import policy_problem
 from bolide.broker.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.keeping import Keeper
 from bolide.broker.offsets import Offsets
-from bolide.broker.processors.offsets import known_group, known_topic, unknown_group
+from bolide.broker.places import known_group, known_topic, unknown_group
 from bolide.broker.processors.topics import INT32_MAX, kept
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics

@@ -7,10 +7,11 @@ here, so that the table cannot grow beyond what the broker has.
 from bolide.broker.groups import Groups
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
+from bolide.broker.places import Places, unknown_group
 from bolide.broker.topics import Topics
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey, QueueOffset
-from bolide.protocol.bodies import ConsumerOffsets, CorrectionOffsets, GroupConfig, GroupList, TopicConfig, TopicList
+from bolide.protocol.bodies import ConsumerOffsets, CorrectionOffsets, GroupList, TopicList
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
@@ -36,6 +37,7 @@ class GroupOffsets:
         self._topics = topics
         self._groups = groups
         self._store = store
+        self._places = Places(topics, groups, store)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -74,15 +76,8 @@ class GroupOffsets:
         """15: how far a group has come in a queue."""
         header = UpdateConsumerOffsetRequest.decode(request.command.fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        known_group(self._groups, group)
-        config = known_topic(self._topics, topic)
-        count = max(config.read_queue_nums, config.write_queue_nums)
-        # A queue the topic had before it shrank may still be worked off.
-        if not 0 <= queue_id < count and self._offsets.get(group, topic, queue_id) is None:
-            remark = f"queue {queue_id} of topic {topic!r} is not here: it has {count}"
-            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-        if header.commit_offset < 0:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"offset {header.commit_offset} is before the first, 0")
+        has_been = self._offsets.get(group, topic, queue_id) is not None
+        self._places.check_progress(group, topic, queue_id, header.commit_offset, has_been=has_been)
         if self._offsets.has_reset(group, topic, queue_id):
             if self._members.consumers(group) is None:
                 # Nobody is in the group who could commit where he was: this is an administrator who moves it on.
@@ -140,25 +135,3 @@ class GroupOffsets:
                 self._offsets.clone(header.source_group, header.destination_group, topic)
         await self._offsets.kept()
         return request.command.answer(ResponseCode.SUCCESS)
-
-
-def known_topic(topics: Topics, topic: str) -> TopicConfig:
-    """The topic; raises Refusal if it is not here."""
-    config = topics.find(topic)
-    if config is None:
-        remark = f"topic {topic!r} is not here; create it or check the spelling"
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
-    return config
-
-
-def known_group(groups: Groups, group: str) -> GroupConfig:
-    """The group; raises Refusal if it is not here."""
-    config = groups.get(group)
-    if config is None:
-        raise unknown_group(group)
-    return config
-
-
-def unknown_group(group: str) -> Refusal:
-    remark = f"subscription group {group!r} is not here; create it or check the spelling"
-    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)

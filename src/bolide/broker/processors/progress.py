@@ -11,7 +11,7 @@ from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import Groups
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
-from bolide.broker.processors.offsets import known_topic
+from bolide.broker.places import known_topic
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
 from bolide.clock import Clock

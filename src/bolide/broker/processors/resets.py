@@ -14,7 +14,7 @@ from bolide.broker.config import CurrentConfig
 from bolide.broker.groups import Groups
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
-from bolide.broker.processors.offsets import known_group, known_topic
+from bolide.broker.places import known_group, known_topic
 from bolide.broker.topics import Topics
 from bolide.errors import Refusal
 from bolide.kernel.plain import LANGUAGES

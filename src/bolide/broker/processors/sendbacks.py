@@ -19,7 +19,7 @@ from bolide.broker.config import CurrentConfig
 from bolide.broker.deadletters import dead_properties
 from bolide.broker.groups import Groups
 from bolide.broker.open_topics import OpenTopics
-from bolide.broker.processors.offsets import unknown_group
+from bolide.broker.places import unknown_group
 from bolide.broker.processors.send import RETRY_LIMIT_VERSION, UNIT_SUBSCRIBED_FLAG, check_ready
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_WRITE, Topics

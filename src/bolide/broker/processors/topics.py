@@ -14,8 +14,8 @@ from bolide.broker.attributes import TOPIC_ATTRIBUTES, altered, parse_change
 from bolide.broker.config import CurrentConfig
 from bolide.broker.keeping import Keeper
 from bolide.broker.offsets import Offsets
+from bolide.broker.places import known_topic
 from bolide.broker.pop.lanes import retry_topic_v1, retry_topic_v2
-from bolide.broker.processors.offsets import known_topic
 from bolide.broker.stats import Stats
 from bolide.broker.topics import PERM_ALL, Topics
 from bolide.errors import Refusal, StoreError

@@ -16,6 +16,7 @@ from functools import partial
 
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
+from bolide.broker.places import Places
 from bolide.broker.stats import Stats
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import HALVES, Half, again, committed, immunity_ms, read_half, real_place
@@ -23,10 +24,12 @@ from bolide.broker.transactions.operations import Operations
 from bolide.broker.waiting import Destination, Waiting
 from bolide.clock import Clock
 from bolide.errors import BolideError, Refusal
-from bolide.kernel.plain_ends import End
+from bolide.kernel.plain_ends import End, LaidEnds
 from bolide.model import properties as names
 from bolide.model.halves import transaction_key
 from bolide.model.message import parse_offset_id
+from bolide.model.names import shown
+from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC
 from bolide.protocol import sysflags
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -38,8 +41,8 @@ from bolide.remoting.session import Request
 from bolide.store.record import Draft, decode
 from bolide.store.store import Store
 
+_HALF_TOPICS = (HALF_TOPIC, CHECK_EXHAUSTED_TOPIC)
 _BATCH_COUNT_MAX = 256
-_SHOWN_LENGTH_MAX = 80
 _BATCH_SIZE_MAX = 32 << 10  # of bodies and properties: a batch lies in one segment of the log
 _DECISIONS = {sysflags.COMMITTED: "committed", sysflags.ROLLED_BACK: "rolled back"}
 log = logging.getLogger(__name__)
@@ -52,6 +55,7 @@ class Transactions:
         self,
         current: CurrentConfig,
         store: Store,
+        places: Places,
         waiting: Waiting,
         stats: Stats,
         ended: Ended,
@@ -60,6 +64,7 @@ class Transactions:
     ) -> None:
         self._current = current
         self._store = store
+        self._places = places
         self._waiting = waiting
         self._stats = stats
         self._ended = ended
@@ -138,9 +143,8 @@ class Transactions:
             due = due[seen:]
         if problems:  # one line for all: whoever sends nonsense must not fill the log with it
             (_, offset, _, _, group), problem = problems[0]
-            shown = group.decode()[:_SHOWN_LENGTH_MAX]
-            text = "transactions not ended count=%d, the first: group=%r offset=%d problem=%.400s"
-            log.warning(text, len(problems), shown, offset, problem)
+            text = "transactions not ended count=%d, the first: group=%s offset=%d problem=%.400s"
+            log.warning(text, len(problems), shown(group.decode()), offset, problem)
 
     def _finish_plain(self, due: list[End]) -> tuple[int, list[End]]:
         """Those that need no thought, as many as one write takes: how many were looked at, and which are left."""
@@ -153,13 +157,18 @@ class Transactions:
         places = (segment.view, segment.base, store.progress.visible, *near, ended.marks, ended.base)
         lay = partial(kernel.lay_ends, due, *places, _BATCH_SIZE_MAX, store.store_host)
         try:
-            (seen, decided, tallies, left), _ = store.append_laid(lay)
+            (seen, decided, tallies, left), _ = store.append_laid(lambda *at: self._targets_checked(lay(*at)))
         except Refusal:
-            return len(due), due
+            return len(due), due  # whichever of them it was: one by one it is found
         for topic, count, size in tallies:
             self._stats.put(topic, count, size)
         self._note(decided)
         return seen, left
+
+    def _targets_checked(self, laid: LaidEnds) -> LaidEnds:
+        for topic, queue_id, *_ in laid[1]:
+            self._places.check_target(topic, queue_id)
+        return laid
 
     def _finish_slowly(self, due: list[End]) -> list[tuple[End, BolideError]]:
         """One by one; returns those that are no ends of a half message, with why."""
@@ -234,6 +243,7 @@ class Transactions:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message at {half.physical_offset} has no real topic")
         if end[2] == sysflags.ROLLED_BACK:
             return committed(half, Destination(*place, half.properties))
+        self._places.check_target(*place)
         return committed(half, self._waiting.divert(*place, half.properties))
 
     def _check_place(self, end: End) -> None:
@@ -273,12 +283,17 @@ class Transactions:
         found = parse_offset_id(header.message_id or "")
         record = None if found is None else self._store.record_at(found.physical_offset)
         if record is None:
-            remark = f"no message here with the id {header.message_id!r}; give the broker's own id of the message"
+            remark = (
+                f"no message here with the id {shown(header.message_id or '')}; give the broker's own id of the message"
+            )
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         message = decode(record)
-        if real_place(message.properties) is None or names.PRODUCER_GROUP not in message.properties:
-            remark = f"the message {header.message_id} of {message.topic!r} is no half message"
+        place = real_place(message.properties)
+        # Anybody can send a message with these properties; what lies in one of these two topics the broker put there.
+        if place is None or names.PRODUCER_GROUP not in message.properties or message.topic not in _HALF_TOPICS:
+            remark = f"the message {header.message_id} of {message.topic!r} is no half message of this broker"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        self._places.check_target(*place)
         # It begins anew: an earlier place of it in the half queue says nothing any more.
         properties = {name: text for name, text in message.properties.items() if name != names.PREPARED_QUEUE_OFFSET}
         message = replace(message, properties=properties)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from bolide.broker.config import CurrentConfig
 from bolide.broker.members import Members
 from bolide.broker.offsets import Offsets
+from bolide.broker.places import Places
 from bolide.broker.processors.transactions import Transactions
 from bolide.broker.stats import Stats
 from bolide.broker.topics import Topics
@@ -53,7 +54,7 @@ class TransactionRoom:
         self.operations = Operations(current, store, clock)
         shared = (self.ended, self.operations, clock)
         self.checks = Checks(current, store, topics, offsets, members, *shared)
-        self.processor = Transactions(current, store, waiting, stats, *shared)
+        self.processor = Transactions(current, store, Places(topics, None, store), waiting, stats, *shared)
 
     def handlers(self) -> dict[int, Handler]:
         return self.processor.handlers()
