@@ -23,6 +23,13 @@ _BORDERS = sorted(
     }
     | {0, 52, 88, 91, 4096, 999_999_999, 10**18 - 1, 10**18}
 )
+# Where numbers lie in what is laid out in rows (or, of an index file, once): place and size of each.
+_FIELDS: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
+    "entries": (20, ((0, 8), (8, 4), (12, 8))),
+    "keys": (20, ((0, 4), (4, 8), (12, 8))),
+    "units": (52, ((0, 4), (4, 8), (12, 4), (16, 8), (24, 4), (28, 8), (36, 4))),
+    "index": (1 << 30, ((0, 8), (8, 8), (16, 8), (24, 8), (32, 4), (36, 4))),
+}
 _WORDS = [
     *(b'"code":', b'"extFields":{', b'"flag":', b"null", b"true", b"1e5", b"-0", b"01", b"9" * 18, b"9" * 19, b"-1"),
     *(b"\\u0001", b"\\ud83d", b"\\", b'"', b"{", b"}", b"[", b"\x01", b"\x02", b"\x00", b"\xff", b"\xc3\xa9", b" "),
@@ -35,12 +42,14 @@ _WORDS = [
 def changed(case: Case, other: Case, chance: random.Random) -> Case:
     """A case with one to some changes; stretches may come from another case of the same function."""
     new = dict(case)
-    names = sorted(new)
+    names = sorted([*new, *(name for name in new if name in _FIELDS for _ in range(3))])
     for _ in range(min(1 + int(chance.expovariate(0.7)), 8)):
         name = chance.choice(names)
         value = new[name]
         if isinstance(value, int):
             new[name] = _number(value, chance)
+        elif name in _FIELDS and len(value) >= 52 and chance.randrange(2):
+            new[name] = _with_field(value, *_FIELDS[name], chance)
         else:
             donor = other.get(name)
             new[name] = _bytes(value, donor if isinstance(donor, bytes) else b"", chance)[:SIZE_MAX]
@@ -92,6 +101,15 @@ def _with_number(value: bytes, chance: random.Random) -> bytes:
         number = old + chance.choice((-20, -1, 1, 20)) & (1 << 8 * size) - 1
         order = "big"
     return value[:at] + number.to_bytes(size, "big" if order == "big" else "little") + value[at + size :]
+
+
+def _with_field(value: bytes, row_size: int, fields: tuple[tuple[int, int], ...], chance: random.Random) -> bytes:
+    """With a number at the border of what its field can hold."""
+    place, size = chance.choice(fields)
+    at = row_size * chance.randrange(max(len(value) // row_size, 1)) + place
+    top = 1 << 8 * size - 1
+    number = chance.choice((-top, 1 - top, -1000, -3, -1, 0, 1, top - 200, top - 20, top - 1)) + chance.randrange(2)
+    return value[:at] + (number & 2 * top - 1).to_bytes(size, "big") + value[at + size :]
 
 
 # On disk: a line for each case, bytes as they print where they do.

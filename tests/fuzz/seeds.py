@@ -127,6 +127,7 @@ def store() -> dict[str, list[Case]]:
     index = struct.pack(">qqqqii", 50_000, 56_000, 1000, 1004, 1, 2) + bytes(8 * 4 + 10 * 20)
     keys = b"".join(struct.pack(">iqq", hashed, 1000 + i, STORED_MS + 1500 * i) for i, hashed in enumerate((3, 11, 5)))
     pulled = limits | {"entries": entries, "log": log, "base": BASE, "offset": 17, "codec": 0, "opaque": 7}
+    first = b"".join(ENTRY.pack(at, 40, 97) for at in (0, 40, 80))  # of the first segment, which begins at 0
     programs = [
         "a > 4 AND b IN ('x', 'y')",
         "NOT (a CONTAINS 'z') OR b = 'x' OR a BETWEEN 1 AND 9",
@@ -159,7 +160,11 @@ def store() -> dict[str, list[Case]]:
         "count_entries": [{"entries": entries, "limit": BASE + len(log)}],
         "select_entries": [limits | {"entries": entries, "has_tags": 1, "tag": 5}],
         "put_keys": [{"index": index, "keys": keys, "slots": 8, "room": 10}],
-        "answer_pull": [pulled | {"has_tags": 0, "tag": 5}, pulled | {"codec": 1, "has_tags": 1, "tag": 5}],
+        "answer_pull": [
+            pulled | {"has_tags": 0, "tag": 5},
+            pulled | {"entries": first, "base": 0, "has_tags": 0},
+            pulled | {"codec": 1, "has_tags": 1, "tag": 5},
+        ],
         "match_entries": [
             pulled | {"expression": text.encode(), "program": compile_sql(text).program, "is_raw": i % 2, "ask": 1}
             for i, text in enumerate(programs * 2)
