@@ -24,6 +24,7 @@ from bolide.client.options import ConsumerOptions, MessageOptions, ProducerOptio
 from bolide.client.receipt import Receipt
 from bolide.client.received import Received, Verdict
 from bolide.client.submissions import Submissions
+from bolide.client.subscriber import Subscriber
 from bolide.client.subscriptions import Topics
 from bolide.clock import Clock, SystemClock
 from bolide.model.message import Message
@@ -177,7 +178,7 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
 
     def __iter__(self) -> Iterator[Received]:
         self._enter()
-        return _Messages(self, self._hand)
+        return _Messages(self, self._subscriber, self._hand)
 
     def __next__(self) -> Received:
         """The next message, by hand: `ack()` it, or `commit()` what was taken so far. Ends when the consumer closes."""
@@ -298,11 +299,13 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
 class _Messages(Loop):
     """One loop over a consumer."""
 
-    __slots__ = ("_consumer",)
+    __slots__ = ("_ahead", "_consumer", "_subscriber")
 
-    def __init__(self, consumer: Consumer, hand: Hand) -> None:
+    def __init__(self, consumer: Consumer, subscriber: Subscriber, hand: Hand) -> None:
         super().__init__(hand)
         self._consumer = consumer
+        self._subscriber = subscriber
+        self._ahead = hand.ahead
 
     def __iter__(self) -> Iterator[Received]:
         self._enter_again()
@@ -314,5 +317,11 @@ class _Messages(Loop):
             self.current = None
             if current.verdict is None:
                 current.ack()
-        message = self.current = self._consumer.next_message()
+        ahead = self._ahead
+        if ahead and not ahead[0].home.is_paused and not ahead[0].home.is_dropped:
+            message = self.current = ahead.popleft()  # nearly every message comes here: no further call than is needed
+            if self._subscriber.tracing is not None:
+                self._subscriber.begun(message)
+        else:
+            message = self.current = self._consumer.next_message()
         return message

@@ -103,11 +103,11 @@ class Submissions:
     def _answered(self, outer: Future[Receipt], inner: asyncio.Future[Receipt]) -> None:
         self._places.release()
         self._answered_count += 1
-        if inner.cancelled() or inner.exception() is not None:
+        problem = asyncio.CancelledError("the producer was closed") if inner.cancelled() else inner.exception()
+        if problem is not None:
             self._failed_count += 1
         if not outer.set_running_or_notify_cancel():
             return
-        problem = asyncio.CancelledError("the producer was closed") if inner.cancelled() else inner.exception()
         if problem is not None:
             outer.set_exception(problem)
         else:
