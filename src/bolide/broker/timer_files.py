@@ -4,6 +4,10 @@ The wheel and the log are written by filing, the check every second: first the c
 messages were delivered, then the timer's log, then the wheel, then the check. At a start the units behind the check are
 looked at: slots are pointed at them, and behind the last good one the log is cut. A slot that points behind the cut has
 lost units; then everything since its first unit is looked at once more.
+
+Wheel and log follow from the timer's topic, so where they are missing, of a wrong length, or do not agree (`_damage`),
+both are emptied and all that is left in the topic is filed again. What was due before the check's time is delivered and
+is left out then; a message that had rolled comes once for each time it is in the topic.
 """
 
 import asyncio
@@ -11,11 +15,12 @@ import logging
 
 import msgspec
 
+from bolide import kernel
 from bolide.broker.keeping import Keeper
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord
 from bolide.files import read_whole
-from bolide.kernel.plain_waits import UNIT_SIZE
+from bolide.kernel.plain_waits import KIND_MARK, UNIT_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
 from bolide.protocol.bodies import DataVersion
@@ -28,6 +33,7 @@ from bolide.store.timerlog import TimerLog
 from bolide.store.timerwheel import SLOTS_AHEAD, Slot, TimerWheel
 
 _BLANK_STEPS = 60  # at the far end of the wheel, which are never used
+_UNITS_AT_ONCE = 4096
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
 log = logging.getLogger(__name__)
 
@@ -105,13 +111,20 @@ class TimerFiles:
         self.latest_ms = 0
         self.waiting_count = 0
         self._saving = asyncio.Lock()
+        self.filed_before = 0  # messages before this offset of the topic are being filed again
+        self.delivered_ms = 0  # those of them that were due before this are delivered
         self.log.load()
         known = timercheck.load(self._check_path)
         self.check = known or TimerCheck()
         if known is None:
             self._begin_anew()
         else:
+            filed_to, read_ms = known.queue_offset, known.read_ms
             self._recover()
+            odd = self._damage(filed_to, timercheck.waiting_count(self._check_path))
+            if odd:
+                self.check.queue_offset = filed_to
+                self.file_again(odd, read_ms)
 
     def _begin_anew(self) -> None:
         """Without a check nobody knows what was delivered: file everything that is left in the timer's topic."""
@@ -145,6 +158,42 @@ class TimerFiles:
             self.latest_ms = max(self.latest_ms, slot.time_ms)
             if slot.time_ms >= check.read_ms:
                 self.waiting_count += slot.load
+        self.is_changed = True
+
+    def _damage(self, filed_to: int, waiting_count: int) -> str:
+        """What is wrong with wheel or log, nothing if each slot has the units that it counts."""
+        if (self.wheel.odd or self.log.odd) and filed_to:
+            return self.wheel.odd or self.log.odd
+        if self.log.end < self.check.log_end:
+            return f"the timer's log ends at {self.log.end}, and was durable up to {self.check.log_end}"
+        for slot in self.wheel.occupied():
+            if slot.time_ms >= self.check.read_ms and not self._holds(slot):
+                return f"the slot of {slot.time_ms} ms has not the units that it counts"
+        if self.waiting_count < waiting_count:
+            return f"{self.waiting_count} messages wait in the wheel, and {waiting_count} did"
+        return ""
+
+    def _holds(self, slot: Slot) -> bool:
+        position, load = slot.last, 0
+        while position >= 0:
+            segment = self.log.find(position)
+            if segment is None:
+                return False
+            _, kinds, position = kernel.walk_units(
+                segment.view, segment.base, position, self._step_ms, slot.time_ms, _UNITS_AT_ONCE
+            )
+            load += sum(-1 if kind & KIND_MARK else 1 for kind in kinds)
+        return position == -1 and load == slot.load
+
+    def file_again(self, odd: str, read_ms: int) -> None:
+        """Empty wheel and log, and have everything filed again that was not due before read_ms."""
+        log.warning("the timer's files are damaged, what waits is filed again from its topic: %s", odd)
+        self.log.clear()
+        self.wheel.clear()
+        self.counts.table.clear()
+        self.latest_ms = self.waiting_count = 0
+        self.filed_before, self.delivered_ms = max(self.filed_before, self.check.queue_offset), read_ms
+        self.check.queue_offset = self._store.min_offset(_QUEUE)
         self.is_changed = True
 
     def are_slots_in_use(self, read_ms: int, now_ms: int) -> bool:
@@ -185,7 +234,7 @@ class TimerFiles:
             check = self.check
             check.read_ms, check.log_end, check.master_queue_offset = read_ms, self.log.end, check.queue_offset
             check.counter, check.changed_ms = check.counter + 1, self._clock.now_ms()
-            content = check.encoded()
+            content = timercheck.with_count(check.encoded(), self.waiting_count)
             dirty, is_wheel_dirty = self.log.take_dirty(), self.wheel.take_dirty()
 
             def sync() -> None:

@@ -177,7 +177,10 @@ class Timers:
         check.queue_offset = max(check.queue_offset, queue.min_offset)
         if check.queue_offset >= queue.next_offset:
             return False
-        entries = queue.read(check.queue_offset, BATCH_COUNT_MAX)
+        again_count = files.filed_before - check.queue_offset
+        entries = queue.read(
+            check.queue_offset, min(again_count, BATCH_COUNT_MAX) if again_count > 0 else BATCH_COUNT_MAX
+        )
         segment = self._store.commitlog.segments.find(int.from_bytes(entries[:8], "big")) if entries else None
         if not entries or segment is None:
             log.error("timed messages are gone from the log queue_offset=%d", check.queue_offset)
@@ -198,7 +201,7 @@ class Timers:
         if units:  # before anything is delivered: a disk without room for it must not have that come again and again
             files.wheel.reserve(changes)
             files.log.reserve(len(units))
-        self._deliver_late(due)
+        self._deliver_late(self._undelivered(due) if again_count else due)
         if units:
             files.log.append(units)
             files.latest_ms = max(files.latest_ms, files.wheel.apply(changes))
@@ -210,6 +213,16 @@ class Timers:
             files.counts.add(topic, change)
         self._filed(seen)
         return True
+
+    def _undelivered(self, due: bytes) -> bytes:
+        """Of messages that are filed for the second time, those whose slot was not delivered."""
+        left = b""
+        for entry in _cut(due):
+            record = self._store.record_at(int.from_bytes(entry[:8], "big"))
+            with self._store.mishaps.passing_over(_TASK, lambda: "a message that is filed again"):
+                out_ms = 0 if record is None else int(decode(record).properties[names.TIMER_OUT_AT])
+                left += entry if self._steps(out_ms) >= self.files.delivered_ms else b""
+        return left
 
     def _deliver_late(self, due: bytes) -> None:
         """What was due before it was filed; after a refusal the batch is laid out anew, and goes on behind this."""
@@ -248,21 +261,21 @@ class Timers:
                 await asyncio.sleep(0)
 
     async def _deliver(self, slot: Slot) -> bool:
-        """The messages of a slot, oldest first; false if it was given up, because the store refuses at the stop."""
+        """The messages of a slot, oldest first; false if it was given up: at the stop, or as its chain is broken."""
         starts: list[int] = []
         marks: set[bytes] = set()
-        position, load = slot.last, 0
+        position = slot.last
         while position >= 0:
             starts.append(position)
             entries, kinds, position = self._chunk(slot, position)
-            load += _load(kinds)
             if not _are_plain(kinds):
                 marks |= self._marks(entries, kinds)
             if len(starts) % _CHUNKS_MAX == 0:
                 await asyncio.sleep(0)
         if position < -1:
-            text = "the timer's log is damaged or gone at %d: %d messages that were due at %d ms are lost"
-            log.error(text, -2 - position, slot.load - load, slot.time_ms)
+            self.files.file_again(f"no unit at {-2 - position} of the timer's log", self.read_ms)
+            self._is_woken.set()
+            return False
         recalled = frozenset(marks)
         for start in reversed(starts):
             entries, kinds, _ = self._chunk(slot, start)

@@ -8,6 +8,7 @@ has no room for another unit and an end mark is closed with one, as RocketMQ doe
 import struct
 from pathlib import Path
 
+from bolide.errors import StoreError
 from bolide.kernel.plain_waits import UNIT_SIZE
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
@@ -31,12 +32,26 @@ class TimerLog:
         self._pool = SegmentPool(disk, _OPEN_FILES_MAX)
         self.segments = Segments(self._pool, directory, file_size)
         self.end = 0
+        self.odd = ""
         self._dirty: set[int] = set()  # bases of files that are not durable yet
         self._is_new_file = False
 
     def load(self) -> None:
-        """See which files there are; `recover` finds the end."""
-        self.segments.load()
+        """See which files there are; `recover` finds the end.
+
+        Files of a wrong length are given up with all others, and `odd` says so; unless there are several of one length,
+        which says that another was meant.
+        """
+        try:
+            self.segments.load()
+        except StoreError as error:
+            sizes = [path.stat().st_size for path in self.segments.directory.iterdir()]
+            if len(sizes) > 1 and len(set(sizes)) == 1:
+                raise
+            self.odd = str(error)
+            self.segments.bases.clear()
+            for path in self.segments.directory.iterdir():
+                self._disk.remove(path)
         bases = self.segments.bases
         self.end = bases[-1] + self.segments.segment_size if bases else 0
 

@@ -4,7 +4,8 @@ A slot is 32 bytes: its time in steps, the places of its first and last unit in 
 found by its time modulo the number of slots, and one that has another time in it is empty. Pages are reserved before
 the first write to them, so that a full disk is an error and not a signal.
 
-The file has the one length that RocketMQ expects; any other refuses the start, as there.
+The file has the one length that RocketMQ expects. One of another length, where RocketMQ refuses to start, is emptied,
+and `odd` says so: what waits is filed again from the timer's topic.
 """
 
 import errno
@@ -15,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bolide.errors import StoreError
 from bolide.kernel.plain_waits import CHANGE_SIZE, SLOT_SIZE
 from bolide.store.disk import Disk
 
@@ -41,7 +41,7 @@ class TimerWheel:
     def __init__(self, disk: Disk, path: Path, step_ms: int) -> None:
         self._disk = disk
         self._step_ms = step_ms
-        self._fd = _open(disk, path)
+        self._fd, self.odd = _open(disk, path)
         self.map = mmap.mmap(self._fd, FILE_SIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self.map.madvise(mmap.MADV_RANDOM)  # or a first touch would read megabytes of nothing ahead
         self._reserved: set[int] = set()
@@ -121,17 +121,17 @@ class TimerWheel:
         os.close(self._fd)
 
 
-def _open(disk: Disk, path: Path) -> int:
+def _open(disk: Disk, path: Path) -> tuple[int, str]:
+    """The descriptor of the file, and what is odd about it: nothing if it is whole."""
     try:
         fd = disk.create(path, FILE_SIZE)
         disk.sync_directory(path.parent)
-        return fd
+        return fd, f"{path} was missing"
     except FileExistsError:
         fd = disk.open(path)
     size = os.fstat(fd).st_size
-    if size == 0:  # a crash between making and sizing it
-        os.ftruncate(fd, FILE_SIZE)
-    elif size != FILE_SIZE:
-        os.close(fd)
-        raise StoreError(f"{path} has {size} bytes, a timer wheel has {FILE_SIZE}; move it away to have it made anew")
-    return fd
+    if size == FILE_SIZE:
+        return fd, ""
+    os.ftruncate(fd, 0)
+    os.ftruncate(fd, FILE_SIZE)
+    return fd, f"{path} had {size} bytes instead of {FILE_SIZE}"
