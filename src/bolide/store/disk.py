@@ -51,7 +51,7 @@ class Disk:
 
     def clear(self, fd: int, position: int, size: int, is_reserved: bool) -> bool:
         """Make a range read as zeros: it stays reserved, or is given back. False if it read so already."""
-        if is_clear(fd, position, position + size):
+        if _is_clear(fd, position, position + size):
             return False
         mode = _KEEP_SIZE | (_ZERO_RANGE if is_reserved else _PUNCH_HOLE)
         if _libc.fallocate(fd, mode, ctypes.c_long(position), ctypes.c_long(size)) == 0:
@@ -112,7 +112,7 @@ class Disk:
         return -(-100 * used // max(used + usage.f_bavail, 1))
 
 
-def is_clear(fd: int, position: int, end: int) -> bool:
+def _is_clear(fd: int, position: int, end: int) -> bool:
     """Whether a range reads as zeros; gives up on much data, for clearing is cheaper than reading then."""
     give_up_at = position + _LOOK_SIZE_MAX
     while position < end:
