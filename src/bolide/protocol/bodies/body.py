@@ -64,21 +64,18 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read one from the wire; raises Refusal with the reason if it is none, or names what nothing can be called."""
-        try:
-            found = read(cls, data)
-            if cls.is_request and (check := check_of(cls)) is not None:
-                check(found)
-        except ValueError as problem:
-            raise refusal(cls, problem) from None
-        return found
+        return decode_breathing(cls, data, None)
 
 
-def decode_breathing(kind: type[B], data: bytes, breathe: Callable[[], None]) -> B:
+def decode_breathing(kind: type[B], data: bytes, breathe: Callable[[], None] | None) -> B:
     """`decode` for large bodies; the mild reader calls `breathe` (see `fastjson.loads`)."""
     try:
-        return cast(B, _read(kind, data, breathe))
+        found = cast(B, _read(kind, data, breathe))
+        if kind.is_request and (check := check_of(kind)) is not None:
+            check(found)
     except ValueError as problem:
         raise refusal(kind, problem) from None
+    return found
 
 
 def encode_list(bodies: list[B]) -> bytes:
