@@ -284,3 +284,17 @@ def test_a_large_damaged_index_file_is_refused_until_the_next_start_makes_it_aga
         store.query("A", "k0", 10, 0, 1 << 60)
     with opened(config_of(root), clock) as store:
         check_all(store)
+
+
+def test_verification_names_files_of_a_wrong_length_and_changes_none(make):
+    root, _ = make()
+    os.truncate(root / QUEUE_FILE, 120)
+    (root / "consumequeue/B/0/00000000000000000400").unlink()
+    index_file = min((root / "index").iterdir())
+    os.truncate(index_file, 100)
+    before = {path: path.stat().st_size for path in root.rglob("*") if path.is_file()}
+    said = "\n".join(f"{finding.file}: {finding.what}" for finding in findings(config_of(root)))
+    assert f"{root / QUEUE_FILE} has 120 bytes" in said
+    assert f"{root}/consumequeue/B/0/00000000000000000400: entry 20 is not that of" in said
+    assert f"{index_file} has 100 bytes instead of" in said
+    assert {path: path.stat().st_size for path in root.rglob("*") if path.is_file()} == before

@@ -206,11 +206,11 @@ class Index:
         self.is_doubtful = False  # a sync failed: files from then on may not be what they seem
         self.full_ms = 0  # the end of the newest file that is full and durable
 
-    def load(self) -> None:
+    def load(self, mends: bool = False) -> None:
         """Open what is there; names that are no numbers are none of ours.
 
-        A file of a wrong length and those behind it are deleted, for they are made again from the log; unless all have
-        one length, which says that another was meant.
+        A file of a wrong length raises StoreError, or is deleted with those behind it by who mends, for they are made
+        again from the log; unless all have one length, which says that another was meant.
         """
         if not self._directory.is_dir():
             return
@@ -222,7 +222,7 @@ class Index:
         for path in paths:
             if sizes[path] == 0 and not self.odd:
                 self._disk.remove(path)  # a crash came between making and sizing it
-            elif sizes[path] != wanted or self.odd:
+            elif mends and (sizes[path] != wanted or self.odd):
                 self.odd = self.odd or f"{path} has {sizes[path]} bytes instead of {wanted}"
                 self._disk.remove(path)
             else:

@@ -106,7 +106,7 @@ class Recovery:
         self._log.segments.load()
         self._dispatch.roster.load()
         is_exact = self._is_clean and self._dispatch.roster.is_sealed_with(self._checkpoint.encoded())
-        self._dispatch.index.load()
+        self._dispatch.index.load(mends=True)
         self._mending.check_index(is_exact)
         self._dispatch.index.full_ms = self._checkpoint.index_ms
         if not self._log.segments.bases:

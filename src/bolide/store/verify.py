@@ -60,6 +60,7 @@ class Verification:
         self._queues: dict[tuple[str, int], Segments] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._doubts: dict[tuple[str, int], list[Finding]] = {}
+        self._odd: list[Finding] = []  # files that cannot be read as a queue
         self._known_topics = known_topics(config.root)
         self._keys: set[bytes] = set()
         self._delays_ms = delays_ms_of(config.delay_levels)
@@ -75,6 +76,7 @@ class Verification:
                 yield from doubts
             for key in self._queue_keys():
                 yield from self._check_end(key)
+            yield from self._odd
             if self._config.index_enabled:
                 yield from self._check_index()
         except StoreError as error:
@@ -91,7 +93,10 @@ class Verification:
         if segments is None:
             directory = self._config.root / "consumequeue" / key[0] / str(key[1])
             segments = self._queues[key] = Segments(self._pool, directory, self._config.queue_file_bytes)
-            segments.load()
+            try:
+                segments.load()
+            except StoreError as error:
+                self._odd.append(Finding(str(directory), 0, str(error)))
         return segments
 
     def _check_log(self) -> Iterator[Finding | Step]:
