@@ -10,7 +10,7 @@ import shlex
 from bolide.model.topics import AUTO_CREATE_TOPIC
 from bolide.namesrv.entries import Cause, Departure
 from bolide.namesrv.routes import RouteTables
-from bolide.namesrv.shares import topic_size
+from bolide.namesrv.shares import topics_size
 
 NAMES_MAX = 64
 SIZE_MAX = 16 * 1024 * 1024  # as `shares.py` reckons
@@ -62,7 +62,7 @@ class Departures:
 
 
 def _size_of(departure: Departure) -> int:
-    return sum(map(topic_size, departure.rows))
+    return topics_size(departure.rows)
 
 
 def explain(topic: str, tables: RouteTables, departures: Departures, here: str, now_ms: int) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from bolide.namesrv.shares import topic_size
+from bolide.namesrv.shares import TOPIC_SIZE
 from bolide.protocol.bodies.routes import DataVersion
 
 MASTER_ID = 0
@@ -181,7 +181,7 @@ class Plan:
             wanted = row.without_write() if self.wipes_write else row
             if known is None:
                 self.added_count += 1
-                self.added_size += topic_size(topic)
+                self.added_size += TOPIC_SIZE + len(topic)
             if wanted != known:
                 self.changed[topic] = wanted
         self._left_count -= count

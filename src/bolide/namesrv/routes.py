@@ -33,7 +33,7 @@ from bolide.namesrv.entries import (
     Plan,
     QueueRow,
 )
-from bolide.namesrv.shares import BROKER_SIZE, UNTOLD_TOPICS_MAX, topic_size
+from bolide.namesrv.shares import BROKER_SIZE, UNTOLD_TOPICS_MAX, topics_size
 from bolide.protocol.bodies.routes import DataVersion
 from bolide.protocol.codes import ResponseCode
 
@@ -358,12 +358,11 @@ class RouteTables:
             return 0
         known = self.queues.setdefault(name, {})
         alone = (name,)  # one tuple for all topics of a single broker: most of them are
-        added_size = 0
-        for topic in [topic for topic in changed if topic not in known]:
+        added = [topic for topic in changed if topic not in known]
+        for topic in added:
             self.topics[topic] = self.topics[topic] + alone if topic in self.topics else alone
-            added_size += topic_size(topic)
         known.update(changed)
-        self._resize(name, added_size)
+        self._resize(name, topics_size(added))
         self.revision += 1
         self._forget(changed)
         return len(changed)
@@ -384,10 +383,10 @@ class RouteTables:
         else:
             for topic in gone:
                 del known[topic]
-        removed_size = 0
+        removed_size = topics_size(gone)
         for topic in gone:
             names = tuple(other for other in self.topics[topic] if other != name)
-            removed_size += topic_size(topic) + self._remove_mapping(topic, name)
+            removed_size += self._remove_mapping(topic, name) if self.mappings else 0
             if names:
                 self.topics[topic] = names
             else:
