@@ -12,6 +12,7 @@ from bolide.kernel.plain import BINARY_CODEC
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command, encode_commands, read_commands
 from bolide.protocol.frames import READ_SIZE
+from bolide.remoting import serving
 from bolide.remoting.asked import following_opaque
 from bolide.remoting.session import Reply, Request, Session
 from bolide.testing import VirtualClock
@@ -97,6 +98,7 @@ async def test_replies_of_one_read_leave_in_one_write(monkeypatch: pytest.Monkey
             return getattr(self._transport, name)
 
     monkeypatch.setattr(Session, "connection_made", lambda self, transport: made(self, Counting(transport)))  # type: ignore[arg-type]
+    monkeypatch.setattr(serving, "TURN_S", 60.0)  # a turn has room for all of them, however busy the machine
     parked = Parked()
     owner = Table(lambda request: echo(request) if request.command.opaque % 2 else parked(request))
     async with served(owner) as server:
@@ -368,6 +370,26 @@ async def test_a_large_frame_makes_the_buffer_grow_only_as_it_arrives_and_shrink
         assert len(answer.body) == 4_000_000
         assert session.held_size <= READ_SIZE
         peer.leave()
+
+
+@both_loops
+async def test_requests_of_many_connections_go_on_after_each_other_when_a_turn_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "TURN_S", 0.0)  # nobody has more than one request served in a turn
+    owner = Table()
+    async with served(owner) as server:
+        many, few = await Peer.connect(server.port), await Peer.connect(server.port)
+        many.send(stream_of(400))
+        await eventually(lambda: bool(owner.served))
+        few.send(*[request_of(1_000 + n) for n in range(3)])
+        assert [answer.opaque for answer in await few.answers(3)] == [1_000, 1_001, 1_002]
+        assert len(owner.served) < 300
+        assert [answer.opaque for answer in await many.answers(400)] == list(range(400))
+        many.send(stream_of(5))  # it is read again
+        assert len(await many.answers(5)) == 5
+        for peer in (many, few):
+            peer.leave()
 
 
 @both_loops

@@ -32,7 +32,9 @@ async def test_a_thousand_beginnings_of_twenty_bytes_take_little_more_than_that(
         peers = [await Peer.connect(server.port) for _ in range(1_000)]
         for peer in peers:
             peer.send(beginning(20))
-        await eventually(lambda: len(server.sessions) == 1_000 and all(s.arrived_size == 20 for s in server.sessions))
+        await eventually(
+            lambda: len(server.sessions) == 1_000 and all(s.reader.held_size == 20 for s in server.sessions)
+        )
         taken = sum(session.held_size for session in server.sessions)
         assert taken == unfinished_of(server).size == 936 * 20 + 64 * READ_SIZE
         for peer in peers:
@@ -47,10 +49,10 @@ async def test_when_the_room_for_unfinished_frames_is_spent_the_largest_is_hung_
         small, large, last = [await Peer.connect(server.port) for _ in range(3)]
         small.send(beginning(100))
         large.send(beginning(700_000))
-        await eventually(lambda: sum(session.arrived_size for session in server.sessions) == 700_100)
+        await eventually(lambda: sum(session.reader.held_size for session in server.sessions) == 700_100)
         last.send(beginning(200_000))
         await large.end()
-        await eventually(lambda: sum(session.arrived_size for session in server.sessions) == 200_100)
+        await eventually(lambda: sum(session.reader.held_size for session in server.sessions) == 200_100)
         assert unfinished_of(server).size <= settings["unfinished_size_max"]
         for peer in (small, last):
             peer.leave()

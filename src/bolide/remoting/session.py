@@ -70,7 +70,7 @@ class Session(asyncio.BufferedProtocol):
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.shared = shared or Shared()
-        self._reader = FrameReader(config.frame_size_max, config.read_size, self.shared.spare, config.header_size_max)
+        self.reader = FrameReader(config.frame_size_max, config.read_size, self.shared.spare, config.header_size_max)
         self._unfinished_size = 0  # as it was told last
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -118,12 +118,7 @@ class Session(asyncio.BufferedProtocol):
     @property
     def held_size(self) -> int:
         """Memory for bytes that came and are not a whole frame yet."""
-        return self._reader.capacity
-
-    @property
-    def arrived_size(self) -> int:
-        """The bytes that came and are not a whole frame yet."""
-        return self._reader.held_size
+        return self.reader.capacity
 
     def send(self, command: Command) -> None:
         """Write an answer or a one-way request; to a peer that is gone, silently nothing."""
@@ -155,7 +150,7 @@ class Session(asyncio.BufferedProtocol):
         """So many of them have been."""
         self._held_count -= count
         if not self.is_reading and not self._gone.done():
-            self._go_on()
+            self.go_on()
 
     async def request(self, command: Command, timeout_s: float) -> Command:
         """Ask the peer and wait for its answer, the wait for room included; sets the command's opaque."""
@@ -184,8 +179,8 @@ class Session(asyncio.BufferedProtocol):
     def shrink(self) -> int:
         """Keep what has come of a frame in as little memory as it takes; returns how much that is."""
         if self._kept is None:
-            self._reader.shrink()
-        self._unfinished_size = self._reader.capacity
+            self.reader.shrink()
+        self._unfinished_size = self.reader.capacity
         return self._unfinished_size
 
     def finish(self, why: str) -> None:
@@ -193,7 +188,7 @@ class Session(asyncio.BufferedProtocol):
         if self._limit is None and not self._gone.done():
             self._why = self._why or why
             self._limit = self._loop.call_later(self._config.close_limit_s, self.abort, why)
-            self._go_on()
+            self.go_on()
 
     def close(self, why: str) -> None:
         """Close as soon as what was written is sent; what was begun is not answered any more."""
@@ -262,7 +257,7 @@ class Session(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # A kept read cannot end here: that may stop the reading, which libuv does not survive while it asks where to.
-        self._window = self._reader.window() if self._kept is None else self._reader.aside()
+        self._window = self.reader.window() if self._kept is None else self.reader.aside()
         return self._window
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -270,16 +265,16 @@ class Session(asyncio.BufferedProtocol):
         self.last_active_s = self._clock.monotonic_s()
         if self._kept is not None:
             self._kept()
-            self._reader.window()[:nbytes] = self._window[:nbytes]
+            self.reader.window()[:nbytes] = self._window[:nbytes]
         if not self.is_open:
             return
-        bounds = self._reader.cut(nbytes)
+        bounds = self.reader.cut(nbytes)
         if bounds or not self._unfinished_size:
             self.frame_began_s = self.last_active_s
         taken: Taken = b"", bounds
         try:
             if bounds:
-                taken = self._owner.take(self, self._reader.stream, bounds)
+                taken = self._owner.take(self, self.reader.stream, bounds)
         except Exception:
             log.exception("a read of frames failed peer=%s", self.peer)
             self.abort("failed")  # half of it may have been carried out: it must not be served again
@@ -299,17 +294,17 @@ class Session(asyncio.BufferedProtocol):
             self._push(replies)
         problem = self._serve_left(left) if left and self.is_open else None
         if self._gone.done():
-            self._reader.close()
+            self.reader.close()
         else:
-            self._reader.settle()
-            if self._reader.capacity != self._unfinished_size and self.shared.unfinished is not None:
-                self._unfinished_size = self._reader.capacity
+            self.reader.settle()
+            if self.reader.capacity != self._unfinished_size and self.shared.unfinished is not None:
+                self._unfinished_size = self.reader.capacity
                 self.shared.unfinished.hold(self, self._unfinished_size)
         self.flush()
-        if problem := problem or self._reader.problem:
+        if problem := problem or self.reader.problem:
             self._refuse(problem)
         elif self._limit is not None:
-            self._go_on()
+            self.go_on()
 
     def eof_received(self) -> None:
         if self._kept is not None:
@@ -317,9 +312,9 @@ class Session(asyncio.BufferedProtocol):
         self.has_left = True
         if self._why:
             return
-        held_size = self._reader.held_size
+        held_size = self.reader.held_size
         self._why = "left in the middle of a frame" if held_size else "left"
-        if name := unfinished(self._reader.held):
+        if name := unfinished(self.reader.held):
             self._why = f"sent {name}"
         if held_size:
             log.warning("connection closed: peer=%s %s, %d bytes of it had come", self.peer, self._why, held_size)
@@ -335,7 +330,7 @@ class Session(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set()
         self._is_peer_slow = False
-        self._go_on()
+        self.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.has_left = self.has_left or exc is not None
@@ -348,7 +343,7 @@ class Session(asyncio.BufferedProtocol):
         self._waiting.clear()
         self._outgoing, self._outgoing_size = [], 0
         if self._kept is None:
-            self._reader.close()
+            self.reader.close()
         if self.shared.unfinished is not None:
             self.shared.unfinished.left(self)
         if not self._gone.done():
@@ -358,20 +353,24 @@ class Session(asyncio.BufferedProtocol):
 
     def _serve_left(self, left: list[int]) -> str | None:
         """Serve frames of a read one by one; returns what is wrong with a header among them."""
-        commands, problem = read_until_bad(self._reader.stream, left)
+        commands, problem = read_until_bad(self.reader.stream, left)
         for command in commands:
             if not command.is_response:
                 self._waiting.append(Request(command, self, self.last_active_s))
             elif not self.asked.settle(command):
                 log.debug("late answer dropped opaque=%d peer=%s", command.opaque, self.peer)
-        self._go_on()
+        self.go_on()
         return problem
 
-    def _go_on(self) -> None:
+    def go_on(self, *, is_its_turn: bool = False) -> None:
         """Serve what waits as far as the limits allow; then read on, or stop reading, or be done."""
+        serving = self.shared.serving
         while self._waiting and self._has_room():
+            if not is_its_turn and serving is not None and serving.has_to_wait(self):
+                break
+            is_its_turn = False
             spoken(self, self._serve, self._waiting.popleft())
-        self._read(self._limit is None and self._has_room())
+        self._read(self._limit is None and not self._waiting and self._has_room())
         if self._limit is not None and not self.in_flight_count and self._transport is not None:
             self.flush()
             self._transport.close()
@@ -423,7 +422,7 @@ class Session(asyncio.BufferedProtocol):
     def _served(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not self.is_reading:
-            self._go_on()
+            self.go_on()
 
     def _answer(self, request: Request, reply: Reply) -> None:
         if reply is None or request.command.is_oneway or self._gone.done():

@@ -1,4 +1,4 @@
-"""What all connections of a server share: buffers to read into, room for unfinished frames, turns for long work.
+"""What all connections of a server share: buffers to read into, room for unfinished frames, time to work.
 
 A server with a second port shares it there too, so that the bounds are those of the process. Who connects shares his
 buffers among his own connections, and bounds nothing: he chose whom to ask.
@@ -8,6 +8,7 @@ from typing import Self
 
 from bolide.clock import Clock
 from bolide.remoting.config import ListenConfig
+from bolide.remoting.serving import Serving
 from bolide.remoting.turns import Turns
 from bolide.remoting.unfinished import Unfinished
 
@@ -15,13 +16,16 @@ from bolide.remoting.unfinished import Unfinished
 class Shared:
     """Given to each session; `of_server` has the bounds too."""
 
-    __slots__ = ("spare", "turns", "unfinished")
+    __slots__ = ("serving", "spare", "turns", "unfinished")
 
-    def __init__(self, unfinished: Unfinished | None = None, turns: Turns | None = None) -> None:
+    def __init__(
+        self, unfinished: Unfinished | None = None, turns: Turns | None = None, serving: Serving | None = None
+    ) -> None:
         self.spare: list[memoryview] = []
         self.unfinished = unfinished
         self.turns = turns
+        self.serving = serving
 
     @classmethod
     def of_server(cls, config: ListenConfig, clock: Clock) -> Self:
-        return cls(Unfinished(config, clock), Turns(clock))
+        return cls(Unfinished(config, clock), Turns(clock), Serving(clock))

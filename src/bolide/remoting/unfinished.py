@@ -79,7 +79,7 @@ class Unfinished:
 
     def _hang_up(self, session: "Session", why: str) -> None:
         text = "connection closed: peer=%s: the %d bytes of a frame that had come %s, while %d bytes of all were held"
-        log.warning(text, session.peer, session.arrived_size, why, self._budget.total)
+        log.warning(text, session.peer, session.reader.held_size, why, self._budget.total)
         session.abort("an unfinished frame")
 
     def _look(self) -> None:
@@ -87,7 +87,7 @@ class Unfinished:
         now_s = self._clock.monotonic_s()
         for session in list(self._budget.holders):
             late_s = now_s - session.frame_began_s - self._config.frame_free_s
-            if late_s > 0 and session.is_reading and session.arrived_size < late_s * self._config.frame_rate_min:
+            if late_s > 0 and session.is_reading and session.reader.held_size < late_s * self._config.frame_rate_min:
                 self._hang_up(session, f"came in {now_s - session.frame_began_s:.0f} s, which is too slow")
         if self._budget.total:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_INTERVAL_S, self._look)
