@@ -125,10 +125,10 @@ def index_file_missing(root):
 @pytest.mark.parametrize(
     ("damage", "where", "what"),
     [
-        (body_changed, "commitlog/00000000000000000000", "neither a whole record nor the end of the log"),
-        (size_changed, "commitlog/00000000000000016384", "neither a whole record nor the end of the log"),
-        (record_elsewhere, "commitlog/00000000000000016384", "neither a whole record nor the end of the log"),
-        (page_lost, "commitlog/00000000000000000000", "neither a whole record nor the end of the log"),
+        (body_changed, "commitlog/00000000000000000000", "are no whole record and are passed over"),
+        (size_changed, "commitlog/00000000000000016384", "are no whole record and are passed over"),
+        (record_elsewhere, "commitlog/00000000000000016384", "are no whole record and are passed over"),
+        (page_lost, "commitlog/00000000000000000000", "are no whole record and are passed over"),
         (segment_missing, "commitlog/00000000000000032768", "does not begin where"),
         (bytes_behind_the_end, "commitlog/", "neither a whole record nor the end of the log"),
         (entry_points_elsewhere, f"{QUEUE}/00000000000000000000", "entry 5 is not that of the record at"),

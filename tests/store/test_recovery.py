@@ -54,22 +54,22 @@ def test_what_follows_the_log_after_a_clean_stop_is_cut_off_and_zeroed(tmp_path)
     assert not any((tmp_path / "commitlog" / "00000000000000000000").read_bytes()[end:])
 
 
-def test_an_old_record_beyond_a_truncation_never_comes_back(tmp_path):
+def test_a_whole_record_behind_a_damaged_one_stays_where_it_is(tmp_path):
+    """What is whole was stored, and may have been confirmed: a log that ends at the first bad byte would lose it."""
     ends = write_three(tmp_path)
     log_path = tmp_path / "commitlog" / "00000000000000000000"
     whole = log_path.read_bytes()
-    # b is damaged: c, which is whole, must go too, or it would be taken for real once b is written again.
     with open(log_path, "r+b") as log:
         log.seek(ends[0] + 88)
         log.write(b"X")
     with opened(small(tmp_path)) as store:
-        assert bodies(store) == [b"a"]
-    assert whole[ends[1] : ends[2]] != log_path.read_bytes()[ends[1] : ends[2]] == bytes(ends[2] - ends[1])
+        assert [(record.queue_offset, record.body) for record in read_all(store)] == [(0, b"a"), (2, b"c")]
+    assert log_path.read_bytes()[ends[1] : ends[2]] == whole[ends[1] : ends[2]]
     crashed = opened(small(tmp_path))
-    crashed.append([draft(b"B", TAGS="t", KEYS="k")])
+    assert crashed.append([draft(b"d")]).physical_offsets == [ends[2]]
     crash(crashed)
     with opened(small(tmp_path)) as store:
-        assert bodies(store) == [b"a", b"B"]
+        assert [(record.queue_offset, record.body) for record in read_all(store)] == [(0, b"a"), (2, b"c"), (3, b"d")]
 
 
 def test_a_record_copied_to_another_place_is_not_taken(tmp_path):
@@ -83,19 +83,20 @@ def test_a_record_copied_to_another_place_is_not_taken(tmp_path):
         assert store.progress.appended == ends[2]
 
 
-def test_zeroed_pages_in_the_middle_end_the_log_there(tmp_path):
+def test_zeroed_pages_in_the_middle_cost_the_records_they_cover(tmp_path):
+    """A page that was lost in the middle of the log is no end of it: whole records follow."""
     store = opened(small(tmp_path))
     ends = [store.append([draft(bytes([i]) * 500, KEYS=f"k{i}")]).end for i in range(60)]
     crash(store)
+    files = [name for name in sorted(os.listdir(tmp_path / "commitlog")) if int(name) < ends[-1]]
     with open(tmp_path / "commitlog" / "00000000000000016384", "r+b") as log:
         log.seek(4096)
         log.write(bytes(4096))
     with opened(small(tmp_path)) as store:
-        kept = len([end for end in ends if end <= 16384 + 4096])
-        assert len(bodies(store)) == kept
-        assert sorted(os.listdir(tmp_path / "commitlog"))[:2] == ["00000000000000000000", "00000000000000016384"]
-    assert sorted(os.listdir(tmp_path / "commitlog")) == ["00000000000000000000", "00000000000000016384"]
-    assert findings(small(tmp_path)) == []
+        kept = [i for i, end in enumerate(ends) if end <= 16384 + 4096 or end - 607 >= 16384 + 8192]
+        assert [record.queue_offset for record in read_all(store)] == kept
+        assert store.recovered.losses.size >= 4096
+        assert sorted(os.listdir(tmp_path / "commitlog"))[: len(files)] == files
 
 
 @pytest.mark.parametrize("cut", range(0, 81, 5))
@@ -185,21 +186,24 @@ def test_an_all_zero_queue_file_is_deleted_and_adds_no_entry(tmp_path):
         (tmp_path / "abort").touch()
 
 
-def test_a_log_that_lost_all_it_had_goes_on_where_it_was(tmp_path):
+def test_a_log_that_lost_all_it_had_goes_on_behind_what_was_confirmed(tmp_path):
+    """Neither a place in the log nor a queue offset is given twice."""
     config = small(tmp_path, log_size_max=16384)
     with opened(config) as store:
         for i in range(17):
             store.append([draft(bytes([i]) * 900)])
         store.flush()
         assert store.clean() == [0]
+        end = store.progress.appended
     with open(tmp_path / "commitlog" / "00000000000000016384", "r+b") as log:
         log.write(bytes(16384))
     for _ in range(2):
         with opened(config) as store:
-            assert store.commitlog.start == store.progress.appended == 16384
+            assert (store.commitlog.start, store.progress.appended) == (16384, end)
+            assert store.recovered.losses.confirmed_size == end - 16384
     with opened(config) as store:
-        assert store.append([draft(b"x")]).physical_offsets == [16384]
-        assert read_all(store)[0].queue_offset > 0
+        assert store.append([draft(b"x")]).physical_offsets == [end]
+        assert [record.queue_offset for record in read_all(store)] == [17]
 
 
 def test_log_files_without_queues_or_queues_without_log(tmp_path):
@@ -242,13 +246,18 @@ def test_a_last_file_without_length_is_deleted(tmp_path):
         assert bodies(store) == [b"a"]
 
 
-def test_a_record_of_an_inner_batch_refuses_the_start(tmp_path):
+@pytest.mark.parametrize("properties", [{"INNER_NUM": "2"}, {}])
+def test_a_record_of_an_inner_batch_refuses_the_start_and_a_flipped_bit_does_not(tmp_path, properties):
     with opened(small(tmp_path)) as store:
-        store.append([draft(b"a")])
+        store.append([draft(b"a", **properties)])
     with open(tmp_path / "commitlog" / "00000000000000000000", "r+b") as log:
         log.seek(36)
         log.write((0x80).to_bytes(4, "big"))
     (tmp_path / "abort").touch()
+    if not properties:
+        with opened(small(tmp_path)) as store:
+            assert bodies(store) == []
+        return
     with pytest.raises(StoreError, match="inner batch"):
         opened(small(tmp_path))
 
@@ -292,7 +301,9 @@ def test_nothing_acknowledged_under_synchronous_flush_is_lost_with_the_page_cach
     with opened(small(root, index_entries_max=40), clock) as store:
         for queue, sent in acknowledged.items():
             assert bodies(store, *queue)[: len(sent)] == sent
-    assert findings(small(root, index_entries_max=40)) == []
+    # A stretch of what nobody was told of may be lost, with whole records behind it.
+    found = findings(small(root, index_entries_max=40))
+    assert [each for each in found if "passed over" not in each.what and "lost" not in each.what] == []
 
 
 @pytest.mark.parametrize("stretch", [1, 150, 700, 5000])
@@ -352,6 +363,9 @@ def test_an_entry_that_recovery_cut_off_does_not_come_back_with_a_power_cut(tmp_
     with open(root / "commitlog" / f"{16384:020d}", "r+b") as file:
         file.seek(place - 16384)
         file.write(bytes(8))
+    with open(root / "checkpoint", "r+b") as file:
+        file.seek(64)
+        file.write(bytes(28))  # a Java broker has written it: how far the log was durable is not known
     disk = ForgetfulDisk(root)
     disk_names(disk, root)
     store = Store.open(config, clock, HOST, disk)

@@ -23,6 +23,8 @@ include "binary_head.pxi"
 include "entries.pxi"
 
 cdef enum:
+    MAGIC_V1 = 0xDAA320A7  # of a record
+    MAGIC_V2 = 0xDAA320AB
     PULL_REQUEST = 11
     LITE_PULL_REQUEST = 361
     HEAD_SIZE_MAX = 512
@@ -276,6 +278,15 @@ cdef Py_ssize_t put_json(char* at, int32_t opaque, int32_t version, int64_t sugg
     )
 
 
+cdef inline bint begins_at(const uint8_t* record, const uint8_t* entry) noexcept nogil:
+    """Whether the record that an entry names begins there and says that this is its place."""
+    cdef uint32_t magic
+    if <int32_t>get32(entry + 8) < 48:
+        return False
+    magic = get32(record + 4)
+    return get32(record) == get32(entry + 8) and get64(record + 28) == get64(entry) and (magic == MAGIC_V1 or magic == MAGIC_V2)
+
+
 cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t offset, int64_t min_offset, int64_t max_offset):
     cdef char head[HEAD_SIZE_MAX]
     cdef Py_ssize_t head_size, scanned = 0, i
@@ -290,6 +301,8 @@ cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t 
         scanned += 1
         if is_chosen(choice, entry):
             if not lies_in(<int64_t>get64(entry), <int32_t>get32(entry + 8), log_base, log_size):
+                return None
+            if not begins_at(log + (<int64_t>get64(entry) - log_base), entry):
                 return None
             count += 1
             size += <int32_t>get32(entry + 8)

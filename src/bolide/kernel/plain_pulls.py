@@ -6,13 +6,15 @@ head and copies the records behind it. What is rare is left to others, by None.
 """
 
 import re
+import struct
 
 from bolide.kernel.plain import Buffer, Header, read_headers, read_odd_header, write_frames
-from bolide.kernel.plain_records import select_entries
+from bolide.kernel.plain_records import MAGIC_V1, MAGIC_V2, select_entries
 
 PULL_REQUESTS = (11, 361)
 _PYTHON = 3
 _RESPONSE_FLAG = 1
+_RECORD_HEAD = struct.Struct(">iI20xq12x")  # its size, magic and own place, and what else every record has
 _FOUND = "FOUND"
 
 # group, topic, queue id, offset, most messages, most bytes (0: not said), flags, offset to commit, how long it may wait
@@ -90,7 +92,7 @@ def answer_pull(
     """The frame that answers a pull with what `select_entries` chooses from the entries at `offset`.
 
     Returns it with how many records and bytes of them it has, and how many entries were seen. None when nothing was
-    chosen, or something that is not in `log`, whose first byte has the physical offset log_base.
+    chosen, or something that is not in `log`, whose first byte has the physical offset log_base, or is no record there.
     """
     chosen, scanned = select_entries(
         entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits
@@ -100,7 +102,7 @@ def answer_pull(
     records: list[Buffer] = []
     for i in range(0, len(chosen), 2):
         at, size = chosen[i] - log_base, chosen[i + 1]
-        if at < 0 or at + size > len(log):
+        if at < 0 or at + size > len(log) or not _begins_at(log, at, size, chosen[i]):
             return None
         records.append(log[at : at + size])
     fields = {
@@ -112,3 +114,11 @@ def answer_pull(
     body = b"".join(records)
     frame = write_frames([(codec, 0, _PYTHON, version, opaque, _RESPONSE_FLAG, _FOUND, fields, body)])
     return frame, len(records), len(body), scanned
+
+
+def _begins_at(log: Buffer, position: int, size: int, physical_offset: int) -> bool:
+    """Whether a record of that size begins there and says that this is its place; no more of it is looked at."""
+    if size < _RECORD_HEAD.size:
+        return False
+    told, magic, place = _RECORD_HEAD.unpack_from(log, position)
+    return bool(told == size and place == physical_offset and magic in (MAGIC_V1, MAGIC_V2))

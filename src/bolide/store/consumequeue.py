@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
+from bolide.store.named import first_from
 from bolide.store.roster import Extent
 from bolide.store.segment import MAPPED_SIZE_MAX, Segment, segment_name
 from bolide.store.segments import SegmentPool, Segments
@@ -172,13 +173,29 @@ class ConsumeQueue:
         """Forget the entries from the first on that is not whole, not in order or not below physical_limit."""
         while self.segments.bases:
             base = self.segments.bases[-1]
-            count = kernel.count_entries(self.segments.open(base).view, physical_limit)
+            view = self.segments.open(base).view
+            count = kernel.count_entries(view, physical_limit)
+            if self._is_beyond(base, count, physical_limit):
+                # What stands for nothing says nothing of where it belongs: it goes with what follows it.
+                while count and view[(count - 1) * ENTRY_SIZE : count * ENTRY_SIZE] == PRE_BLANK:
+                    count -= 1
             if count:
                 self.segments.truncate(base + count * ENTRY_SIZE)
                 self._end_at((base // ENTRY_SIZE) + count)
                 return
             self.segments.remove_from(base)
         self._end_at(0)
+
+    def _is_beyond(self, base: int, count: int, physical_limit: int) -> bool:
+        """Whether a message that points to the limit or further lies behind the first entries of a file, or before."""
+        view = self.segments.open(base).view
+        if any(view[count * ENTRY_SIZE : (count + 1) * ENTRY_SIZE]):
+            return True
+        before = self.segments.base_of(base - 1)
+        if before is None or view[: count * ENTRY_SIZE] != PRE_BLANK * count:
+            return False
+        last = self.segments.open(before).view[-ENTRY_SIZE:]
+        return last != PRE_BLANK and _ENTRY.unpack(last)[0] >= physical_limit
 
     def _end_at(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -246,6 +263,38 @@ class ConsumeQueue:
         self.dirty_from = at if self.dirty_from is None else min(at, self.dirty_from)
         if first_offset * ENTRY_SIZE + len(entries) == self.next_offset * ENTRY_SIZE:
             self._last_entry = entries[-ENTRY_SIZE:]
+
+    def blank_between(self, start: int, end: int) -> list[int]:
+        """Have the entries that point there stand for nothing, durably: their records are lost. Returns the offsets."""
+        blanked: list[int] = []
+        for base in reversed(self.segments.bases):
+            segment, first = self.segments.open(base), base // ENTRY_SIZE
+            entries = segment.view[: min(self.next_offset * ENTRY_SIZE - base, segment.size)]
+            low = first_from(entries, start)
+            lost = [
+                number
+                for number, (_, size, _) in enumerate(
+                    _ENTRY.iter_unpack(entries[low * ENTRY_SIZE : first_from(entries, end) * ENTRY_SIZE]), low
+                )
+                if size != _NOTHING
+            ]
+            for number in lost:
+                segment.write(PRE_BLANK, number * ENTRY_SIZE)
+            if lost:
+                segment.sync()
+            blanked += [first + number for number in lost]
+            if low:
+                break  # what comes before points further down
+        if blanked and max(blanked) == self.next_offset - 1:
+            self._last_entry = PRE_BLANK
+        return blanked
+
+    def displace(self, queue_offset: int, entry: bytes) -> bool:
+        """Write an entry over one that another record took wrongly; false where it is there already."""
+        if self._entry_on_disk(queue_offset) == entry:
+            return False
+        self.rewrite(queue_offset, entry)
+        return True
 
     def put(self, first_offset: int, entries: bytes) -> None:
         """Write entries for the queue offsets from first_offset on."""

@@ -20,6 +20,7 @@ from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
 from bolide.store.indexcheck import first_doubt
+from bolide.store.order import QueueOrder
 from bolide.store.roster import Key
 
 log = logging.getLogger(__name__)
@@ -98,13 +99,17 @@ class Mending:
     def _make_again(self, end: int) -> None:
         for key in self.doubted:
             self._dispatch.queues[key].forget()  # recovery may have put something there
+        order = QueueOrder(self._dispatch.queues, lambda *_: None)
         for runs in walk(self._log, self._config, self._log.start, end):
-            for topic, queue_id, first_offset, entries in runs:
-                if (topic, queue_id) in self.doubted:
-                    self._dispatch.queues[topic, queue_id].put(first_offset, entries)
+            self._put(order.settle([run for run in runs if run[:2] in self.doubted]))
+        self._put(order.finish())
         with self._disk.syncing_together():
             for key in self.doubted:
                 self._end(key, end)
+
+    def _put(self, runs: list[Run]) -> None:
+        for topic, queue_id, first_offset, entries in runs:
+            self._dispatch.queues[topic, queue_id].put(first_offset, entries)
 
     def _end(self, key: Key, end: int) -> None:
         queue, known = self._dispatch.queues[key], self._dispatch.roster.queues.get(key)

@@ -3,11 +3,12 @@
 What is shown is what the files say. Beside a running broker the newest messages may be missing; nothing else differs.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from bolide import kernel
-from bolide.errors import StoreError
+from bolide.errors import CorruptRecord, StoreError
 from bolide.kernel.plain_records import AT_BLANK
 from bolide.model.message import StoredMessage
 from bolide.store.checkpoint import Checkpoint
@@ -124,7 +125,7 @@ class StoreView:
         return segment.view[physical_offset - segment.base :][:size]
 
     def messages(self, topic: str, queue_id: int, first_offset: int, count_max: int) -> Iterator[StoredMessage]:
-        """Messages of a queue, decoded; those that are gone are left out."""
+        """Messages of a queue, decoded; those that are gone or damaged are left out."""
         if not (self._config.root / "consumequeue" / topic / str(queue_id)).is_dir():
             raise StoreError(f"no queue {queue_id} of topic {topic!r} in {self._config.root}")
         queue = self._queue(topic, queue_id)
@@ -133,4 +134,5 @@ class StoreView:
             physical_offset, size, _ = queue.entry(offset)
             view = self._record_view(physical_offset, size)
             if view is not None:
-                yield decode(view)
+                with contextlib.suppress(CorruptRecord):  # `verify` names it
+                    yield decode(view)

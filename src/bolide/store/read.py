@@ -4,20 +4,27 @@ The answer to a pull is a list of views of the mapped log, one a message, as the
 them here. Tags are chosen by the entries alone. A sieve looks at the properties of each record, where they lie, so how
 far it goes at once is bounded by time: a filter that lets nothing through must not hold up everybody else. The statuses
 and their next offsets are RocketMQ's.
+
+Where a record should lie and none begins (rot in a file that recovery had no reason to read), and where an entry stands
+for nothing because its record was lost, readers pass over it: counted and said, and the consumer goes on. Of a record
+only the head is looked at here; its body is checked by recovery, and by who decodes it.
 """
 
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from bolide import kernel
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.errors import CorruptRecord
+from bolide.kernel.plain_records import ENTRY_SIZE, MAGIC_V1, MAGIC_V2, PRE_BLANK
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.extension import QueueExtension
+from bolide.store.mishaps import Mishaps
 from bolide.store.record import store_ms_of
 from bolide.store.segment import Segment
 
@@ -26,6 +33,9 @@ _ENTRIES_MIN = 800
 
 _SIEVED_MAX = 65_536  # entries that one search with a sieve may look at
 _ONE = (0, 1)
+_HEAD = struct.Struct(">iI20xq")  # of a record: its size, magic, and its own place
+_TASK = "store.read"
+_NOTHING = 0x7FFF_FFFF
 
 
 class Sieve(Protocol):
@@ -108,9 +118,10 @@ def memory_size() -> int:
 class Reader:
     """Reads queues of one store."""
 
-    def __init__(self, config: StoreConfig, commitlog: CommitLog) -> None:
+    def __init__(self, config: StoreConfig, commitlog: CommitLog, mishaps: Mishaps | None = None) -> None:
         self._config = config
         self._log = commitlog
+        self._mishaps = mishaps or Mishaps()
         self._near_size = memory_size() * config.near_percent_of_memory // 100
         self._near_limits = (config.near_size_max, config.near_count_max)
         self._far_limits = (config.far_size_max, config.far_count_max)
@@ -151,8 +162,16 @@ class Reader:
         if views is None:
             # A segment is missing in the middle of the log: go round it, entry by entry.
             return self._read_one_by_one(queue, offset, entries, count_max, tag_hashes, size_max)
+        if tag_hashes is None and 2 * scanned > len(chosen):
+            self.note_passed(queue, offset, entries[: scanned * ENTRY_SIZE])
         status = PullStatus.FOUND if views else self._nothing(entries[: scanned * ENTRY_SIZE])
         return _answer(queue, status, views, offset + scanned)
+
+    def note_passed(self, queue: ConsumeQueue, offset: int, entries: memoryview) -> None:
+        """Count the entries from an offset on that stand for a lost message."""
+        for _ in range(bytes(entries).count(PRE_BLANK)):
+            what = f"a lost message at or behind offset {offset} of {queue.topic}/{queue.queue_id}"
+            self._mishaps.note(_TASK, what, CorruptRecord("its record was damaged; see `bolide store verify`"))
 
     def stretch(self, queue: ConsumeQueue, offset: int, count_max: int, is_filtered: bool) -> Stretch | None:
         """What a read at an offset of the queue would look at; None where `read` has to think about it."""
@@ -193,7 +212,15 @@ class Reader:
                     return None
                 view, base, end = segment.view, segment.base, segment.base + segment.size
             at -= base
-            views.append(view[at : at + chosen[i + 1]])
+            size = chosen[i + 1]
+            if (
+                at + size > end - base
+                or size < _HEAD.size
+                or _HEAD.unpack_from(view, at) not in _heads(chosen[i], size)
+            ):
+                self._mishaps.note(_TASK, f"no record begins at {chosen[i]}", CorruptRecord("the log is damaged there"))
+            else:
+                views.append(view[at : at + size])
         return views
 
     def _nothing(self, entries: memoryview) -> PullStatus:
@@ -303,19 +330,33 @@ class Reader:
         """The first queue offset stored at time_ms or later; upper: the last one stored at time_ms or before."""
         low, high = queue.min_offset, queue.next_offset
         while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_ms(queue, middle)
+            middle = told = (low + high) // 2
+            while told < high and self._is_lost(queue, told):
+                told += 1  # a lost message has no time: the next one speaks for it
+            stored_ms = self.store_ms(queue, told) if told < high else time_ms + 1
             if stored_ms < time_ms or (is_upper and stored_ms == time_ms):
-                low = middle + 1
+                low = told + 1
             else:
                 high = middle
         return max(low - 1, queue.min_offset) if is_upper else low
 
     def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """When a message was stored, -1 if it is gone."""
+        """When a message was stored, -1 if it is gone or lost."""
         physical_offset, size, _ = queue.entry(queue_offset)
-        record = self._log.view(physical_offset, size) if size != 0x7FFF_FFFF else None
-        return -1 if record is None else store_ms_of(record)
+        record = self._log.view(physical_offset, size) if _HEAD.size < size != _NOTHING else None
+        if record is None or _HEAD.unpack_from(record) not in _heads(physical_offset, size):
+            return -1
+        return store_ms_of(record)
+
+    def _is_lost(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether a message has no record, though its place in the log, if it had one, has not expired."""
+        physical_offset, size, _ = queue.entry(queue_offset)
+        return size == _NOTHING or (physical_offset >= self._log.start and self.store_ms(queue, queue_offset) < 0)
+
+
+def _heads(place: int, size: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """How a record of that size at that place of the log may begin."""
+    return (size, MAGIC_V1, place), (size, MAGIC_V2, place)
 
 
 def _at_once() -> bool:

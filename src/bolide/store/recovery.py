@@ -1,10 +1,15 @@
-"""After a start: what to believe, where to cut, what to rebuild.
+"""After a start: what to believe, where to go round, where to cut, what to rebuild.
 
 After a clean stop queues and index are believed; the log is read from the segment they end in, and what they miss is
 added. After a crash nothing is believed that was stored after the checkpoint: queue entries that point to the starting
-segment or later are cut off and made again from the log, and so is every index file that was not full. Reading ends at
-the first record that is not whole (size, magic, checksum, its own physical offset, signs of a lost page); what lies
-after it is overwritten with zeros, or an old record could be taken for a new one some day.
+segment or later are cut off and made again from the log, and so is every index file that was not full.
+
+A record that is not whole (size, magic, checksum, its own physical offset, signs of a lost page) is rot if whole ones
+follow it, and then it is a bad stretch that is gone round (`resync.py` says what is believed behind it): later records
+keep their queue offsets, and those of the stretch become entries that stand for nothing. If nothing whole follows, it
+is the torn end of the log and is cut off: kept aside (`aside.py`), and overwritten with zeros, or an old record could
+be taken for a new one some day. But what the checkpoint says was durable is no torn end: there the log goes on behind
+the durable position, so that neither a place in the log nor a queue offset that was given is given again.
 
 Three rules are stricter than RocketMQ's: the record's offset must be its place, entries after the checkpoint are
 rebuilt even if they look fine, and keys are never given up (`messageIndexSafe`).
@@ -12,10 +17,11 @@ rebuilt even if they look fine, and keys are never given up (`messageIndexSafe`)
 
 import bisect
 import logging
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bolide import kernel
@@ -28,14 +34,20 @@ from bolide.kernel.plain_records import (
     BLANK_CHECKSUM,
     BODY_CHECKED,
     ENTRY_SIZE,
+    PRE_BLANK,
+    UNCHECKED,
     Run,
 )
+from bolide.store.aside import Aside
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.derived import Mending
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
+from bolide.store.named import NamedPlaces
+from bolide.store.order import QueueOrder
+from bolide.store.resync import SIZE_MIN, Resync, found_in
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +57,33 @@ _STRETCH_MAX = 64 << 20
 _RUN_MIN = 64  # entries a queue should get from a stretch, else longer ones are walked
 _SEARCHED = 1 << 20  # of log, for the beginning of the next stretch
 _WALKERS = 2
+_TOLD_MAX = 8  # stretches named in one line of the log
 _AHEAD = 3  # stretches under way: one for each walker, and one that waits for its turn
 
 # entries of each queue, keys, count of records, last store time, where it ended, why
 Walk = tuple[list[Run], bytes, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Losses:
+    """What a recovery could not read: bad stretches as (start, end), how many of their records it knows of, and what
+    was cut off behind the end."""
+
+    stretches: list[tuple[int, int]] = field(default_factory=list)
+    record_count: int = 0
+    refused_count: int = 0
+    durable: int = 0
+    cut_size: int = 0
+    kept: list[Path] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(end - start for start, end in self.stretches)
+
+    @property
+    def confirmed_size(self) -> int:
+        """Of what had been made durable."""
+        return sum(min(end, self.durable) - start for start, end in self.stretches if start < self.durable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +95,7 @@ class Recovered:
     record_count: int
     was_clean: bool
     started_at: int
+    losses: Losses
 
 
 def refuse_foreign(root: Path) -> None:
@@ -100,6 +136,13 @@ class Recovery:
         self._record_count = 0
         self._started_at = 0
         self._mending = Mending(disk, config, commitlog, dispatch)
+        self._losses = Losses(durable=checkpoint.durable)
+        self._named = NamedPlaces(config.root / "consumequeue", config.queue_file_bytes)
+        self._resync = Resync(
+            commitlog.segments, config.check_on_recover, checkpoint.durable, self._named, self._fits_queue
+        )
+        self._order = QueueOrder(dispatch.queues, self._named.offset_of)
+        self._newest_ms = -1  # of the records walked
 
     def run(self) -> Recovered:
         refuse_foreign(self._config.root)
@@ -111,12 +154,13 @@ class Recovery:
         self._dispatch.index.full_ms = self._checkpoint.index_ms
         if not self._log.segments.bases:
             self._forget_derived()
-            return Recovered(0, self._last_store_ms, 0, self._is_clean, 0)
+            return Recovered(0, self._last_store_ms, 0, self._is_clean, 0, self._losses)
         start, queues_from = self._load_after_stop(is_exact) if self._is_clean else self._load_after_crash()
         self._started_at = start
         with ThreadPoolExecutor(_WALKERS, "store.recovery") as self._walker:
             end = self._walk(start, queues_from)
-        self._log.segments.truncate(end)
+        end = self._end_log(end, queues_from)
+        self._named.close()
         with self._disk.syncing_together():
             for queue in self._dispatch.queues.values():
                 if queue.physical_end > end:
@@ -127,12 +171,12 @@ class Recovery:
             self._dispatch.renew_roster()
         self._dispatch.raise_min(self._log.start)
         self._dispatch.store_ms = self._last_store_ms
-        found = Recovered(end, self._last_store_ms, self._record_count, self._is_clean, start)
         log.info(
             "store recovered clean=%s from=%d end=%d records=%d queues=%d",
             *(self._is_clean, start, end, self._record_count, len(self._dispatch.queues)),
         )
-        return found
+        tell_losses(self._losses, self._log.segments.directory)
+        return Recovered(end, self._last_store_ms, self._record_count, self._is_clean, start, self._losses)
 
     def _forget_derived(self) -> None:
         """Without a log there is nothing that queues and index could be derived from."""
@@ -158,6 +202,7 @@ class Recovery:
             if 0 < self._first_store_ms(base) <= trusted_ms:
                 start = base
                 break
+        self._named.gather(start)
         with self._disk.syncing_together():
             self._mending.doubt(self._dispatch.load(start))
         self._dispatch.index.drop_after(self._checkpoint.index_ms)
@@ -178,7 +223,8 @@ class Recovery:
     def _first_store_ms(self, base: int) -> int:
         """The store time of a segment's first record, -1 if it is not whole."""
         segment = self._log.segments.open(base)
-        size = int.from_bytes(segment.view[:4], "big", signed=True)
+        # By a call: the first touch of the map reads megabytes ahead, and the newest file is empty.
+        size = int.from_bytes(os.pread(segment.fd, 4, 0), "big", signed=True)
         if not 0 < size <= segment.size:
             return -1
         *_, last_store_ms, _, _ = kernel.walk_records(segment.view, 0, size, base, self._config.check_on_recover, ())
@@ -186,24 +232,76 @@ class Recovery:
 
     def _walk(self, start: int, queues_from: int) -> int:
         """Read the log from start to its end, which is returned; records below queues_from give keys only."""
-        at = start
-        while (base := self._log.segments.base_of(at)) is not None:
-            if at < queues_from:
-                limit = min(queues_from, base + self._log.segment_size)
-                at, reason = self._walk_segment(base, at, limit, has_queues=False)
-                if reason == AT_INVALID and limit < base + self._log.segment_size:
+        at, size = start, self._log.segment_size
+        while True:
+            base = self._log.segments.base_of(at)
+            if base is not None:
+                limit = min(queues_from, base + size) if at < queues_from else base + size
+                at, reason = self._walk_segment(base, at, limit, at >= queues_from)
+                if reason == AT_INVALID and limit < base + size:
                     # Queues end inside a record: they do not fit this log.
-                    at, reason = self._walk_segment(base, at, base + self._log.segment_size, has_queues=True)
-            else:
-                at, reason = self._walk_segment(base, at, base + self._log.segment_size, has_queues=True)
-            if reason == AT_INNER_BATCH:
-                raise StoreError(f"the record at {at} is an inner batch (queue.type=BatchCQ), which is not kept here")
-            if reason == AT_BLANK:
-                at = base + self._log.segment_size
-            elif reason == AT_INVALID:
+                    at, reason = self._walk_segment(base, at, base + size, has_queues=True)
+                if reason == AT_BLANK and self._resync.is_blank(base, at):
+                    at = base + size
+                    continue
+                if reason == AT_END:
+                    continue
+                self._refuse_inner_batch(base, at, reason)
                 self._refuse_unsealed(base, at)
-                break
-        return at
+            following = self._resync.behind(at, self._newest_ms)
+            if following is None and base is not None and reason == AT_BLANK:
+                following = base + size  # the blank is damaged, and the log ends with its file
+            if following is None:
+                return at
+            self._pass_over(at, following, queues_from)
+            at = following
+
+    def _fits_queue(self, topic: str, queue_id: int, queue_offset: int, passed_size: int) -> bool:
+        queue = self._dispatch.queues.get((topic, queue_id))
+        return queue is not None and 0 <= queue_offset - queue.next_offset <= passed_size // SIZE_MIN
+
+    def _pass_over(self, start: int, end: int, queues_from: int) -> None:
+        """Nothing is whole from start to end: the queue offsets of what was there will stand for nothing."""
+        self._losses.stretches.append((start, end))
+        lost = {(each.topic, each.queue_id, each.queue_offset) for each in self._named.between(start, end)}
+        segment = self._log.segments.find(start)
+        if segment is not None:
+            at = start - segment.base
+            last = found_in(segment.view, at, _end_of(segment.view, at, segment.size), segment.base, UNCHECKED)
+            if last is not None and self._fits_queue(last.topic, last.queue_id, last.queue_offset, 0):
+                lost.add((last.topic, last.queue_id, last.queue_offset))
+        for key, queue in self._dispatch.queues.items():
+            lost |= {(*key, offset) for offset in queue.blank_between(start, end)}
+        self._losses.record_count += len(lost)
+        if start >= queues_from:
+            self._hand_over(start, [(*each, PRE_BLANK) for each in sorted(lost)], b"")
+
+    def _end_log(self, end: int, queues_from: int) -> int:
+        """Keep aside and cut off what lies behind the log; returns where it goes on."""
+        durable = self._checkpoint.durable
+        if end < durable:
+            if self._log.segments.base_of(durable) is None:
+                self._losses.stretches.append((end, durable))  # with its file
+            else:
+                self._pass_over(end, durable, queues_from)
+                end = durable
+        self._hand_over(end, self._order.finish(), b"", is_ordered=True)
+        for topic, queue_id, first, reached in self._named.trailing_blanks() if self._losses.stretches else ():
+            queue = self._dispatch.queues.get((topic, queue_id))
+            if queue is not None and first <= queue.next_offset < reached:
+                self._hand_over(end, [(topic, queue_id, reached - 1, PRE_BLANK)], b"", is_ordered=True)
+        aside = Aside(self._disk, self._config.root)
+        end = aside.cut(self._log.segments, end, self._resync.written_end)
+        self._losses.cut_size, self._losses.kept = aside.size, aside.kept
+        self._losses.refused_count += self._order.refused_count
+        return end
+
+    def _refuse_inner_batch(self, base: int, at: int, reason: int) -> None:
+        """Not kept here; but one without a count is a plain message with a flipped bit."""
+        if reason == AT_INNER_BATCH:
+            view = self._log.segments.open(base).view
+            if b"INNER_NUM\x01" in bytes(view[at - base : _end_of(view, at - base, len(view))]):
+                raise StoreError(f"the record at {at} is an inner batch (queue.type=BatchCQ), which is not kept here")
 
     def _refuse_unsealed(self, base: int, at: int) -> None:
         """Under forceVerifyPropCRC a log from before would be cut at its first record."""
@@ -227,10 +325,12 @@ class Recovery:
                 self._record_count += count
                 self._last_store_ms = max(self._last_store_ms, last_store_ms)
                 self._mending.look_at(runs, self._started_at, are_new=has_queues)
+                self._newest_ms = last_store_ms
                 self._hand_over(base + position, runs if has_queues else [], keys)
         return base + position, reason
 
-    def _hand_over(self, end: int, runs: list[tuple[str, int, int, bytes]], keys: bytes) -> None:
+    def _hand_over(self, end: int, runs: list[Run], keys: bytes, is_ordered: bool = False) -> None:
+        runs = runs if is_ordered else self._order.settle(runs)
         indexed = self._dispatch.index.physical_end
         if indexed >= 0:
             # All keys of a record below the end of the index are in it, and keys lie in the order of the log.
@@ -241,6 +341,27 @@ class Recovery:
                 f"recovery cannot write queues or index in {self._config.root}: {self._dispatch.problem}; "
                 f"make it possible (free some space on that disk) and start again, nothing is lost"
             )
+        while self._order.displaced:
+            topic, queue_id, offset, entry = self._order.displaced.pop()
+            self._losses.refused_count += self._dispatch.queues[topic, queue_id].displace(offset, entry)
+
+
+def tell_losses(losses: Losses, directory: Path) -> None:
+    """One line for what was lost, as an error where it had been durable."""
+    if losses.stretches or losses.refused_count:
+        log.log(
+            logging.ERROR if losses.confirmed_size else logging.WARNING,
+            "the log is damaged, what is whole was kept directory=%s stretches=%d bytes=%d durable_bytes=%d "
+            "known_records=%d misplaced_records=%d at=%s",
+            *(directory, len(losses.stretches), losses.size, losses.confirmed_size),
+            *(losses.record_count, losses.refused_count),
+            ",".join(f"{start}+{end - start}" for start, end in losses.stretches[:_TOLD_MAX]),
+        )
+    if losses.kept:
+        log.warning(
+            "the end of the log was torn and is kept aside bytes=%d files=%s",
+            *(losses.cut_size, ",".join(str(path) for path in losses.kept)),
+        )
 
 
 def _walks(

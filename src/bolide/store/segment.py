@@ -8,6 +8,7 @@ A removed segment lives on for whoever holds a view of it: the kernel keeps the 
 """
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from bolide.store.disk import Disk
 
 RESERVE_STEP_MAX = 1 << 18
 MAPPED_SIZE_MAX = 1 << 14
+_LOOKED_SIZE = 1 << 18
+_ZEROS = bytes(_LOOKED_SIZE)
 
 
 def segment_name(base: int) -> str:
@@ -125,6 +128,29 @@ class Segment:
                 self.reserved = min(self.reserved, position // PAGE_SIZE * PAGE_SIZE)
             self.sync()
 
+    def written_end(self, position: int) -> int:
+        """The end of the last byte from position on that is not zero; position itself where there is none.
+
+        Read by calls and not through the map: most of a file may be reserved and never written, and is passed over.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # What is read ahead of a hole counts as data from then on, and would lead through the whole file.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            for start, end in reversed(_data_ranges(fd, position, self.size)):
+                for at in range(end - (end - start - 1) % _LOOKED_SIZE - 1, start - 1, -_LOOKED_SIZE):
+                    size = min(_LOOKED_SIZE, end - at)
+                    try:
+                        part = os.pread(fd, size, at)
+                    except OSError:
+                        return at + size  # what cannot be read is not known to be empty
+                    if part != _ZEROS[: len(part)]:
+                        return at + len(part.rstrip(b"\0"))
+                    os.posix_fadvise(fd, at, size, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+        return position
+
     def sync(self) -> None:
         with self._descriptor() as fd:
             self._disk.sync(fd)
@@ -139,3 +165,19 @@ class Segment:
         # Views that readers still hold keep the map; it goes with the last of them.
         with contextlib.suppress(BufferError):
             self.map.close()
+
+
+def _data_ranges(fd: int, position: int, size: int) -> list[tuple[int, int]]:
+    """The parts of a file that are not holes."""
+    ranges = []
+    while position < size:
+        try:
+            start = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but holes from here on
+                break
+            raise
+        position = min(os.lseek(fd, start, os.SEEK_HOLE), size)
+        if start < position:
+            ranges.append((start, position))
+    return ranges

@@ -191,15 +191,20 @@ class Segments:
         if self.bases and end < self.bases[-1] + self.segment_size:
             self.open(self.bases[-1]).clear(end - self.bases[-1])
 
-    def remove(self, base: int) -> Path:
-        """Delete a file; returns the directory that must be synced before it is gone for good."""
+    def forget(self, base: int) -> Path:
+        """Take a file out of the run; it stays on the disk, where the result says."""
         home = self.home(base)
         self._pool.drop(home, base)
         self.bases.remove(base)
         if self._homes is not None:
             del self._homes[base]
-        self._pool.disk.remove(home / segment_name(base))
-        return home
+        return home / segment_name(base)
+
+    def remove(self, base: int) -> Path:
+        """Delete a file; returns the directory that must be synced before it is gone for good."""
+        path = self.forget(base)
+        self._pool.disk.remove(path)
+        return path.parent
 
     def remove_from(self, end: int) -> None:
         """Delete the files that begin at end or later. The names go for good: one that came back would be believed."""

@@ -73,7 +73,7 @@ class Store:
         self.checkpoint = Checkpoint(disk, config.root / "checkpoint")
         self.commitlog = CommitLog(disk, config, self._maker)
         self.dispatch = Dispatch(disk, config)
-        self.reader = Reader(config, self.commitlog)
+        self.reader = Reader(config, self.commitlog, self.mishaps)
         self.disk_percent = 0  # how full the fuller of the two partitions was when last looked at
         self.is_disk_full = False
         self.is_closed = False
@@ -119,6 +119,7 @@ class Store:
         # What was read from the page cache of a dead process need not be on the disk yet.
         self.commitlog.unsynced = [self.commitlog.segments.open(base) for base in self.commitlog.segments.bases[-2:]]
         self.log_flush.flush()
+        self.checkpoint.durable = self.progress.flushed
         self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
         self.checkpoint.save()  # now there is room for it; a disk that fills up later must not keep it from being there
         self.commitlog.prepare_next()
@@ -296,6 +297,7 @@ class Store:
     def _flushed(self, store_ms: int, end: int) -> None:
         """All that was appended before the flush began is durable, unless the pool could not be written."""
         if self.progress.flushed >= end:
+            self.checkpoint.durable = self.progress.flushed
             self.checkpoint.log_ms = store_ms
         self._advance()
         self.log_flush.serve()

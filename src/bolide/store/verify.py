@@ -9,17 +9,20 @@ the offsets of a queue begin at 0 again.
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import AT_BLANK, AT_END, ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.plain_records import AT_BLANK, AT_END, BODY_CHECKED, ENTRY_SIZE, PRE_BLANK
+from bolide.store.checkpoint import Checkpoint
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.disk import Disk
 from bolide.store.extension import QueueExtension
 from bolide.store.index import Index
+from bolide.store.named import NamedPlaces
+from bolide.store.resync import Resync
 from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
 
@@ -28,6 +31,8 @@ _NO_ENTRY = (0, 0, 0)
 _PRE_BLANK = _ENTRY.unpack(PRE_BLANK)
 _STRETCH = 16 << 20
 _DOUBTS_MAX = 100  # of one queue: more of them say nothing more
+_NAMED_MAX = 20  # entries named with one stretch
+BROKEN = "neither a whole record nor the end of the log"
 _CHUNK = bytes(ENTRY_SIZE << 16)  # most of a young store is reserved and empty: that is passed over in one step
 
 
@@ -100,39 +105,61 @@ class Verification:
         return segments
 
     def _check_log(self) -> Iterator[Finding | Step]:
-        total = len(self._log.bases) * self._config.segment_size
-        for number, base in enumerate(self._log.bases):
-            view = self._log.open(base).view
-            at, stretch, reason = 0, _STRETCH, AT_END
-            while at < len(view):
-                until = min(at + stretch, len(view))
-                runs, keys, count, _, end, reason = kernel.walk_records(view, at, until, base, True, self._delays_ms)
-                for run in runs:
-                    self._check_run(*run)
-                if self._config.index_enabled:
-                    self._keys.update(keys[i : i + 12] for i in range(0, len(keys), ENTRY_SIZE))
-                self._record_count += count
-                is_cut = until < len(view) and reason not in (AT_END, AT_BLANK)
-                if not is_cut and reason != AT_END:
-                    at = end
-                    break
-                stretch = 2 * stretch if is_cut and count == 0 else _STRETCH
-                at = end
-                yield Step(number * self._config.segment_size + at, total, self._record_count)
-            self.log_end = base + at
-            if reason != AT_BLANK:
-                yield from self._check_tail(base, at)
+        checkpoint = Checkpoint(Disk(), self._config.root / "checkpoint")
+        checkpoint.load()
+        self._named = NamedPlaces(self._config.root / "consumequeue", self._config.queue_file_bytes)
+        resync = Resync(self._log, BODY_CHECKED, checkpoint.durable, self._named, lambda *_: False)
+        size, at, newest_ms = self._config.segment_size, self._log.start, -1
+        total = len(self._log.bases) * size
+        while True:
+            base = self._log.base_of(at)
+            if base is not None:
+                at, reason, newest_ms = yield from self._check_segment(base, at, total, newest_ms)
+                if reason == AT_END or (reason == AT_BLANK and resync.is_blank(base, at)):
+                    at = base + size
+                    continue
+            following = resync.behind(at, newest_ms)
+            if following is None:
+                break
+            yield self._passed_over(at, following)
+            at = following
+        self.log_end = at
+        if base is not None and resync.written_end(base, at) > at:
+            yield Finding(self._file(at), at - base, BROKEN)
         yield Step(total, total, self._record_count)
 
-    def _check_tail(self, base: int, at: int) -> Iterator[Finding]:
-        """The log ends here: nothing may follow."""
-        file = str(self._log.home(base) / segment_name(base))
-        view = self._log.open(base).view
-        if next(_written_chunks(view, at), None) is not None:
-            yield Finding(file, at, "neither a whole record nor the end of the log")
-        for later in self._log.bases:
-            if later > base and any(self._log.open(later).view[:8]):
-                yield Finding(file, at, f"the log ends here, but {segment_name(later)} holds more")
+    def _check_segment(
+        self, base: int, start: int, total: int, newest_ms: int
+    ) -> Generator[Finding | Step, None, tuple[int, int, int]]:
+        """Walk whole records; returns where they end, why, and when the last one was stored."""
+        view, at = self._log.open(base).view, start - base
+        stretch, reason = _STRETCH, AT_END
+        while at < len(view):
+            until = min(at + stretch, len(view))
+            runs, keys, count, store_ms, at, reason = kernel.walk_records(view, at, until, base, True, self._delays_ms)
+            for run in runs:
+                self._check_run(*run)
+            if self._config.index_enabled:
+                self._keys.update(keys[i : i + 12] for i in range(0, len(keys), ENTRY_SIZE))
+            self._record_count += count
+            newest_ms = store_ms if count else newest_ms
+            is_cut = until < len(view) and reason not in (AT_END, AT_BLANK)
+            if not is_cut and reason != AT_END:
+                break
+            stretch = 2 * stretch if is_cut and count == 0 else _STRETCH
+            yield Step(self._log.bases.index(base) * self._config.segment_size + at, total, self._record_count)
+        return base + at, reason, newest_ms
+
+    def _file(self, at: int) -> str:
+        base = self._log.base_of(at)
+        base = max((each for each in self._log.bases if each <= at), default=0) if base is None else base
+        return str(self._log.home(base) / segment_name(base))
+
+    def _passed_over(self, start: int, end: int) -> Finding:
+        base = self._log.base_of(start)
+        named = [f"{each.topic}/{each.queue_id}:{each.queue_offset}" for each in self._named.between(start, end)]
+        what = passed_over(start, end) + (f"; entries {', '.join(named[:_NAMED_MAX])}" if named else "")
+        return Finding(self._file(start), start - (base or 0), what)
 
     def _check_run(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
         if self._is_removed(topic):
@@ -141,6 +168,10 @@ class Verification:
         doubts = self._doubts.setdefault((topic, queue_id), [])
         if first == 0:
             doubts.clear()  # the topic was removed and made again
+        elif 0 < (end := self._ends.get((topic, queue_id), 0)) < first:
+            base = end * ENTRY_SIZE // queue.segment_size * queue.segment_size
+            what = f"entries {end} to {first - 1} of {topic}/{queue_id}: their messages are lost, the log has none"
+            doubts.append(Finding(str(queue.directory / segment_name(base)), end * ENTRY_SIZE - base, what))
         self._ends[topic, queue_id] = first + len(entries) // ENTRY_SIZE
         for i in range(0, len(entries), ENTRY_SIZE):
             at = first * ENTRY_SIZE + i
@@ -217,6 +248,11 @@ class Verification:
         for key in sorted(missing, key=lambda key: key[4:]):
             hashed, physical_offset = struct.unpack(">iq", key)
             yield Finding(str(config.root / "index"), 0, f"key {hashed} of the record at {physical_offset} is missing")
+
+
+def passed_over(start: int, end: int) -> str:
+    """What is said of a stretch of the log, by physical offsets."""
+    return f"{end - start} bytes from {start} on are no whole record and are passed over: the log goes on at {end}"
 
 
 def _written_chunks(view: memoryview, at: int) -> Iterator[tuple[int, bytes]]:

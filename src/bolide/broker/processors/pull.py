@@ -26,6 +26,7 @@ from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.kernel.plain_pulls import Pull as PullFields
+from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.model.queue import QueueKey, QueueOffset
 from bolide.protocol.bodies import GroupConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -260,6 +261,8 @@ class Pulls:
         if answer is None or len(answer[0]) > self._current.config.listen.frame_size_max:
             return None
         frame, count, size, scanned = answer
+        if scanned > count and allowed.wanted.tags is None:
+            self._store.reader.note_passed(queue, pull.offset, stretch.entries[: scanned * ENTRY_SIZE])
         self._stats.got(pull.group, pull.topic, count, size)
         self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, pull.offset + scanned)
         return frame

@@ -25,14 +25,13 @@ from bolide.spark.logfiles import PERMISSIVE, LogFile, Range, has_bytes, log_fil
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.extension import QueueExtension
 from bolide.store.segment import segment_name
-from bolide.store.verify import Finding, known_topics
+from bolide.store.verify import BROKEN, Finding, known_topics, passed_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FINDINGS_MAX = 1000  # of one task: more of them say nothing more
 _BLANK = b"\xcb\xd4\x31\x94"
-_BROKEN = "neither a whole record nor the end of the log"
 
 # One row is a finding, a doubt (a finding unless the topic was removed and made again later), or what a task saw of a
 # queue: its first and last offset, where they lie, and where the offsets began at 0 again.
@@ -141,7 +140,7 @@ def _log_findings(config: StoreConfig, scope: Scope) -> list[Finding]:
         with mapped(last.path) as view:
             is_full = last.size < len(view) and bytes(view[last.size + 4 : last.size + 8]) == _BLANK
             if not is_full and has_bytes(view, last.size):
-                found.append(Finding(last.path, last.size, _BROKEN))
+                found.append(Finding(last.path, last.size, BROKEN))
     return found
 
 
@@ -161,7 +160,9 @@ def _walk(config: StoreConfig, parts: list[Range]) -> Iterator[pa.RecordBatch]:
                 for run in step.runs:
                     queues.check(*run)
             elif isinstance(step, Damage):
-                rows.append(_row("finding", file=part.file.path, position=step.position, what=_BROKEN))
+                base = part.file.base
+                what = BROKEN if step.behind < 0 else passed_over(base + step.position, base + step.behind)
+                rows.append(_row("finding", file=part.file.path, position=step.position, what=what))
             elif step.size != (left := config.segment_size - step.position):
                 what = f"a blank of {step.size} bytes where {left} are left"
                 rows.append(_row("finding", file=part.file.path, position=step.position, what=what))
