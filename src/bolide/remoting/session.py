@@ -310,6 +310,7 @@ class Session(asyncio.BufferedProtocol):
         if self._kept is not None:
             self._kept()
         self.has_left = True
+        self.shrink()  # the end was read into a buffer too, and thousands may leave at once
         if self._why:
             return
         held_size = self.reader.held_size
