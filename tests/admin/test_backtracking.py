@@ -27,7 +27,9 @@ def admin(rocket: Cluster) -> Iterator[bolide.Admin]:
 
 def consumed(rocket: Cluster, group: str, topic: str, count: int = COUNT) -> list[bytes]:
     with bolide.Consumer(group, topic, rocket.namesrv, start_from=OLDEST) as consumer:
-        return [message.body for _, message in zip(range(count), consumer, strict=False)]
+        bodies = [next(consumer).body for _ in range(count)]
+        consumer.commit()
+        return bodies
 
 
 def filled(rocket: Cluster, topic: str, group: str) -> None:

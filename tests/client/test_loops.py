@@ -96,7 +96,25 @@ def test_a_loop_left_by_break_or_return_is_done_with_its_message(rocket: Cluster
     assert settled(rocket, "Left") == 4
 
 
-def test_a_slice_that_ended_is_done_and_a_generator_that_was_thrown_away_is_not(rocket: Cluster) -> None:
+def test_a_message_is_not_done_when_a_loop_over_what_it_holds_failed(rocket: Cluster) -> None:
+    fill(rocket, "Inner", 3)
+
+    def parts(body: bytes) -> Iterator[int]:
+        yield from body
+        if body == b"1":
+            raise ValueError("a part that cannot be read")
+
+    with consumer_of(rocket, "Inner") as consumer:
+        try:
+            for message in consumer:
+                for part in parts(message.body):
+                    assert part
+        except ValueError:
+            pass
+    assert settled(rocket, "Inner") == 1
+
+
+def test_what_a_slice_or_a_thrown_away_generator_was_given_last_is_not_done(rocket: Cluster) -> None:
     fill(rocket, "Wrapped", 4)
 
     def bodies(consumer: bolide.Consumer) -> Iterator[bytes]:
@@ -106,13 +124,15 @@ def test_a_slice_that_ended_is_done_and_a_generator_that_was_thrown_away_is_not(
     with consumer_of(rocket, "Wrapped") as consumer:
         for message in islice(consumer, 2):
             assert message.body in (b"0", b"1")
+        consumer.commit()
+        assert settled(rocket, "Wrapped") == 1
         try:
             for body in bodies(consumer):
                 assert body == b"2"
                 raise ValueError("not this one")
         except ValueError:
             pass
-    assert settled(rocket, "Wrapped") == 2
+    assert settled(rocket, "Wrapped") == 2  # the slice's last went back to the broker, to come again
 
 
 def test_a_kept_iterator_that_is_looped_over_again_gets_its_message_again(rocket: Cluster) -> None:
@@ -252,6 +272,26 @@ async def test_work_that_took_too_long_or_was_cancelled_is_not_done() -> None:
             await consume(consumer)
         assert seen[:4] == [(body, 1) for body in numbers(0, 4)]
         assert sorted(seen[4:]) == [(b"1", 2), (b"2", 2)]
+
+
+@both_loops
+async def test_in_asyncio_a_message_is_not_done_when_a_loop_over_what_it_holds_failed() -> None:
+    async def parts(body: bytes) -> AsyncIterator[int]:
+        for part in body:
+            yield part
+        if body == b"1":
+            raise ValueError("a part that cannot be read")
+
+    async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
+        await send_all(producer, "T", numbers(0, 3))
+        async with aio.Consumer("g", "T", rocket.namesrv, start_from=OLDEST) as consumer:
+            try:
+                async for message in consumer:
+                    async for part in parts(message.body):
+                        assert part
+            except ValueError:
+                pass
+        assert await committed(rocket.namesrv, "g") == 1
 
 
 @both_loops

@@ -48,7 +48,9 @@ def timed(call: Callable[[], bolide.Receipt]) -> tuple[float, bolide.Receipt]:
 def bodies(rocket: Cluster, count: int) -> list[bytes]:
     oldest = bolide.StartFrom.oldest()
     with bolide.Consumer("cg", "Slow", rocket.namesrv, start_from=oldest) as consumer:
-        return [message.body for _, message in zip(range(count), consumer, strict=False)]
+        bodies = [next(consumer).body for _ in range(count)]
+        consumer.commit()
+        return bodies
 
 
 def test_sends_that_do_not_wait_for_the_disk_go_on_while_it_stalls(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 `for message in consumer` says nothing when it ends early, be it by `break` or by an exception; it only lets go of its
 iterator. So each loop has an iterator of its own that owns the message it gave out last. The next step acknowledges
-that message. When the iterator is let go of, the frame of the loop is looked at: at a `break`, a `return` or the end
-of the loop it stands on an instruction that drops the iterator, at an exception on the one that raised. Where nobody
-can tell (another interpreter, an iterator that was kept somewhere else) the message counts as not done, for then it
-comes once more and is not lost.
+that message. When the iterator is let go of, the frame of the loop is looked at: at a `break` or a `return` it stands
+on an instruction that does nothing but drop a value, at an exception on the one that raised. An instruction that can
+raise tells nothing: a loop inside that fails stands on the same one as a loop that ends. Where nobody can tell (another
+interpreter, a slice or another wrapper, an iterator that was kept somewhere else) the message counts as not done, for
+then it comes once more and is not lost.
 """
 
 import opcode
@@ -14,7 +15,7 @@ import sys
 from bolide.client.hand import Hand
 from bolide.client.received import Received
 
-_DROPPING = ("POP_TOP", "POP_ITER", "END_FOR", "END_ASYNC_FOR", "FOR_ITER")
+_DROPPING = ("POP_TOP", "POP_ITER")
 _CALM = frozenset(opcode.opmap[name] for name in _DROPPING if name in opcode.opmap)
 _frame = getattr(sys, "_getframe", None)
 
@@ -27,9 +28,8 @@ class Loop:
     def __init__(self, hand: Hand) -> None:
         self._hand = hand
         self.current: Received | None = None
-        self._frame_id = (
-            0 if _frame is None else id(_frame(3))
-        )  # below: the consumer's, the iterator's and this function
+        # The frame of the loop: above it stand the consumer's, the iterator's and this function.
+        self._frame_id = 0 if _frame is None else id(_frame(3))
 
     def __del__(self) -> None:
         if self.current is not None:
