@@ -8,6 +8,7 @@ that nobody was told had succeeded. Everything here blocks and belongs into a th
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,12 +18,15 @@ from bolide.errors import ConfigError, StoreError
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+_making = threading.Lock()
+_unsynced: set[Path] = set()  # directories in which one was made, and its name may still be lost
+
 
 def write_whole(path: Path, text: str) -> None:
     """Replace the file by `text` and keep its previous content as .bak; on disk when it returns."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
@@ -30,7 +34,7 @@ def write_whole(path: Path, text: str) -> None:
         if path.exists():
             path.replace(backup_of(path))
         temporary.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as problem:
         raise StoreError(f"{path} could not be written: {problem.strerror or problem}") from problem
 
@@ -83,7 +87,22 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def _sync_directory(directory: Path) -> None:
+def make_directories(path: Path, sync: Callable[[Path], None] | None = None) -> None:
+    """Have a directory, and those above it, whose names outlive a power cut when this returns."""
+    if path.is_dir() and not _unsynced:
+        return
+    with _making:
+        missing = [parent for parent in (path, *path.parents) if not parent.is_dir()]
+        # Noted first: who finds the directory there before its name is synced waits for us.
+        _unsynced.update(parent.parent for parent in missing)
+        path.mkdir(parents=True, exist_ok=True)
+        for parent in [parent for parent in path.parents if parent in _unsynced]:
+            (sync or sync_directory)(parent)
+            _unsynced.discard(parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -79,9 +79,7 @@ class Aside:
         self.kept.append(target)
 
     def _begin(self) -> None:
-        if not self._directory.is_dir():
-            self._directory.mkdir()
-            self._disk.sync_directory(self._directory.parent)
+        self._disk.make_directories(self._directory)
         old = sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         for path in old[: len(old) + 1 - _FILES_MAX] if len(old) >= _FILES_MAX else []:
             self._disk.remove(path)

@@ -135,7 +135,7 @@ class CommitLog:
 
     def _make(self, base: int) -> Segment:
         home = self._home_for(base)
-        home.mkdir(parents=True, exist_ok=True)
+        self._disk.make_directories(home)
         segment = Segment.create(self._disk, home, base, self.segment_size, self.segment_size)
         try:
             self._disk.sync(segment.fd)

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from bolide.files import make_directories
+
 # A path in a file system that cannot reserve ahead (some network ones) still works: a full disk is then found later.
 _NO_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
@@ -84,6 +86,10 @@ class Disk:
                 os.fsync(fd)
         finally:
             os.close(fd)
+
+    def make_directories(self, path: Path) -> None:
+        """A directory and those above it, as durable as what will lie in them."""
+        make_directories(path, self.sync_directory)
 
     @contextlib.contextmanager
     def syncing_together(self) -> Iterator[None]:

@@ -268,7 +268,7 @@ class Index:
         full = self.files[-1] if self.files else None
         if full is not None:
             self._make_durable(full)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._disk.make_directories(self._directory)
         taken = {file.path.name for file in self.files}
         while (name := name_at(now_ms)) in taken:
             now_ms += 1

@@ -168,7 +168,7 @@ class Segments:
     def create(self, base: int, reserve: int = 0) -> Segment:
         """Make the next file of the run."""
         assert not self.bases or base > self.bases[-1], f"{base} does not follow {self.bases[-1]}"
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)  # who syncs the file syncs the names that lead to it
         segment = Segment.create(self._pool.disk, self.directory, base, self.segment_size, reserve)
         self.adopt(segment)
         segment.expect_holes(not self._is_reserved)

@@ -92,10 +92,10 @@ class Store:
     ) -> "Store":
         """Lock the directory, recover what is in it, and be ready to append."""
         allow_many_files()
-        config.root.mkdir(parents=True, exist_ok=True)
-        for directory in config.log_directories:
-            directory.mkdir(parents=True, exist_ok=True)
-        store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk or Disk())
+        disk = disk or Disk()
+        for directory in (config.root, *config.log_directories):
+            disk.make_directories(directory)
+        store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk)
         store._lock.take()
         try:
             store._recover()

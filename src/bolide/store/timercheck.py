@@ -71,7 +71,7 @@ def load(path: Path) -> TimerCheck | None:
 
 def save(disk: Disk, path: Path, content: bytes) -> None:
     """Write it, durably; one sector, so whole or not at all. May run in another thread."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.make_directories(path.parent)
     is_new = not path.exists()
     fd = disk.create(path, FILE_SIZE) if is_new else disk.open(path)
     try:
