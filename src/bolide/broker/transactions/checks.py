@@ -56,6 +56,7 @@ HELD_UP_MAX = 1 << 18  # half messages behind one that waits; half a minute of a
 _CROWDED = 4  # of those at least so many for each that waits, or moving these costs more than it saves
 _READ_COUNT = 32
 _SLOW_PRODUCER_LIMIT_S = 3.0
+_SLOW_DISK_LIMIT_S = 60.0
 _TASK = "broker.transactions"
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class Checks:
         self._operations = operations
         self._clock = clock
         self._absent = Absent()
+        self._questions: list[tuple[Session, Command]] = []
         self._moves_below = 0
 
     async def run_forever(self) -> None:
@@ -143,7 +145,8 @@ class Checks:
                 offset = ended.next_undecided(offset)
                 if offset >= end:
                     break
-                offset, is_over = await self._check_some(offset, began_ms)
+                offset, is_over = self._check_some(offset, began_ms)
+                await self._put_questions()
                 await asyncio.sleep(0)
         finally:
             self._settle(min(offset, end))
@@ -167,7 +170,7 @@ class Checks:
             if self._offsets.get(CHECK_GROUP, topic, HALF_QUEUE_ID) != settled:
                 self._offsets.put(CHECK_GROUP, topic, HALF_QUEUE_ID, settled)
 
-    async def _check_some(self, offset: int, began_ms: int) -> tuple[int, bool]:
+    def _check_some(self, offset: int, began_ms: int) -> tuple[int, bool]:
         """Go on from an undecided message; returns where to, and whether what lies there is too young."""
         slices = self._store.read(HALVES, offset, _READ_COUNT)
         if not slices.views:  # what lay there is gone from the log
@@ -181,36 +184,36 @@ class Checks:
                 # Believed, it would settle others, or keep all behind it waiting.
                 if half.queue_offset not in here or half.stored_at > self._store.dispatch.store_ms:
                     raise CorruptRecord(f"it says it is at {half.queue_offset}, stored at {half.stored_at} ms")
-                if await self._is_too_young(half, began_ms):
+                if self._is_too_young(half, began_ms):
                     return half.queue_offset, True
         return slices.next_offset, False
 
-    async def _is_too_young(self, half: StoredMessage, began_ms: int) -> bool:
+    def _is_too_young(self, half: StoredMessage, began_ms: int) -> bool:
         """Do what is to be done with a half message, unless it is too young for that."""
         rules = rules_of(self._current.config)
         step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
         if step is Step.STOP:
             return True
         try:
-            await self._carry_out(step, half)
+            self._carry_out(step, half)
         except Refusal as refusal:
             if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             try:
-                await self._ask_once(half, refusal)
+                self._ask_once(half, refusal)
             except Refusal as second:
                 if second.code != ResponseCode.MESSAGE_ILLEGAL:
                     raise
                 raise CorruptRecord(f"it can be stored nowhere: {second.remark}") from second
         return False
 
-    async def _carry_out(self, step: Step, half: StoredMessage) -> None:
+    def _carry_out(self, step: Step, half: StoredMessage) -> None:
         if step is Step.DISCARD:
             self._discard(half)
         elif step is Step.KEEP:
             self._move(half)
         else:
-            await self._ask(half)
+            self._ask(half)
 
     def _move(self, half: StoredMessage) -> None:
         """To the end of the queue, with no check counted."""
@@ -218,15 +221,14 @@ class Checks:
         appended = self._store.append([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
         self._ended.follow(half.queue_offset, appended.queue_offsets[0])
 
-    async def _ask_once(self, half: StoredMessage, refusal: Refusal) -> None:
+    def _ask_once(self, half: StoredMessage, refusal: Refusal) -> None:
         """There cannot be a copy, for its properties have no room: ask about it where it lies, and be done with it."""
         log.error("a half message cannot be asked about again: %s", refusal.remark)
         self._discard(half)
         session = self._members.producer(half.properties.get(names.PRODUCER_GROUP, ""))
         place = real_place(half.properties)
         if session is not None and place is not None:
-            session.send(question(half, place, self._current.config.name))
-            await _taken(session)
+            self._questions.append((session, question(half, place, self._current.config.name)))
 
     def _discard(self, half: StoredMessage) -> None:
         self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)
@@ -243,7 +245,7 @@ class Checks:
             *(CHECK_EXHAUSTED_TOPIC, appended.queue_offsets[0]),
         )
 
-    async def _ask(self, half: StoredMessage) -> None:
+    def _ask(self, half: StoredMessage) -> None:
         """Ask one producer of the group, any, how the transaction ended; its answer is an END_TRANSACTION."""
         group = half.properties.get(names.PRODUCER_GROUP, "")
         session = self._members.producer(group)
@@ -265,8 +267,17 @@ class Checks:
             queue_offset=QueueOffset(appended.queue_offsets[0]),
             physical_offset=PhysicalOffset(appended.physical_offsets[0]),
         )
-        session.send(question(copy, place, self._current.config.name))
-        await _taken(session)
+        self._questions.append((session, question(copy, place, self._current.config.name)))
+
+    async def _put_questions(self) -> None:
+        """Send what is to be asked once an answer finds its copy, which a synchronous flush hides until it is done."""
+        questions, self._questions = self._questions, []
+        end = self._store.progress.appended
+        if questions and self._store.progress.visible < end:
+            await self._store.durable(end, _SLOW_DISK_LIMIT_S)
+        for session, command in questions:
+            session.send(command)
+            await _taken(session)
 
     def _leave(self, half: StoredMessage, group: str) -> None:
         """Nobody of the group is here: it stays where it is, unless many wait behind it."""
