@@ -1,17 +1,27 @@
-"""Power cuts in the middle of everything."""
+"""Power cuts and disks that lie, in the middle of everything."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.crash.campaign import POWER_CUT, survive
+from tests.crash.campaign import KINDS, POWER_CUT, survive
 
 
 def test_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path) -> None:
     survive(tmp_path, [POWER_CUT], 8, seed=3)
 
 
+def test_faults_of_every_kind_take_only_the_messages_whose_own_records_they_hit(tmp_path: Path) -> None:
+    survive(tmp_path, KINDS, 12, seed=11)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
 def test_a_thousand_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path, seed: int) -> None:
     survive(tmp_path, [POWER_CUT], 100, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_a_thousand_faults_take_only_the_messages_whose_own_records_they_hit(tmp_path: Path, seed: int) -> None:
+    survive(tmp_path, KINDS, 100, seed)
