@@ -6,7 +6,7 @@ from array import array
 from bolide.filter.sql import compile_sql
 from bolide.kernel import plain
 from bolide.kernel.plain_client import lay_items
-from bolide.kernel.plain_records import BLANK_CHECKSUM, ENTRY, lay_records, seal_records
+from bolide.kernel.plain_records import BLANK_CHECKSUM, ENTRY, lay_records, seal_records, walk_records
 from bolide.kernel.plain_waits import lay_units
 from tests.fuzz.cases import Case
 from tests.fuzz.targets import BORN, HOST, STORED_MS
@@ -143,6 +143,8 @@ def store() -> dict[str, list[Case]]:
         "store_host": HOST,
         "most": 1 << 20,
     }
+    fitting: Case = {"topic": b"Orders", "queue": 1, "offset": 17, "base": BASE, "has_tags": 1}
+    tagged = walk_records(log, 0, len(log), BASE, 1, ())[0][0][3]
     spread: Case = {
         "wanted": 1023,
         "has_topics": 0,
@@ -158,6 +160,15 @@ def store() -> dict[str, list[Case]]:
         "seal_records": [{"log": sealed}],
         "lay_records": [draft, draft | {"topic": b"SCHEDULE_TOPIC_XXXX", "properties": b"DELAY\x013\x02"}],
         "count_entries": [{"entries": entries, "limit": BASE + len(log)}],
+        "fitting_entries": [
+            fitting | {"entries": given, "log": found}
+            for given, found in (
+                (entries, log),
+                (tagged, log),
+                (walk_records(long, 0, len(long), BASE, 1, ())[0][0][3], long),
+            )
+        ],
+        "heading_records": [{"entries": entries, "log": log, "base": BASE}],
         "select_entries": [limits | {"entries": entries, "has_tags": 1, "tag": 5}],
         "put_keys": [{"index": index, "keys": keys, "slots": 8, "room": 10}],
         "answer_pull": [

@@ -11,6 +11,7 @@ from typing import Any
 
 from bolide.filter.sql import SqlError, compile_sql
 from bolide.kernel import plain
+from bolide.kernel.plain_records import ENTRY
 from bolide.kernel.plain_sends import SendRules
 from tests.fuzz.cases import Case
 
@@ -309,6 +310,20 @@ def lay_records(given: Given) -> None:
 @target
 def count_entries(given: Given) -> None:
     alike("count_entries", given.data("entries"), given.number("limit", 0, (1 << 63) - 1))
+
+
+@target
+def fitting_entries(given: Given) -> None:
+    queue = given.text("topic").encode("utf-8", "replace"), given.number("queue", -(1 << 31), (1 << 31) - 1)
+    place = given.number("base", 0, (1 << 63) - 1), *queue, given.number("offset", -(1 << 63), (1 << 63) - 1)
+    alike("fitting_entries", given.data("entries"), given.data("log"), *place, bool(given.number("has_tags", 0, 1)))
+
+
+@target
+def heading_records(given: Given) -> None:
+    entries = given.data("entries")
+    chosen = [number for i in range(len(entries) // 20) for number in ENTRY.unpack_from(entries, 20 * i)[:2]]
+    alike("heading_records", given.data("log"), given.number("base", -(1 << 63), (1 << 63) - 1), chosen)
 
 
 def _tags(given: Given) -> frozenset[int] | None:

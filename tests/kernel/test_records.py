@@ -153,6 +153,42 @@ def test_counting_stops_at_the_first_entry_that_is_empty_out_of_order_or_beyond(
 
 
 @kernels
+def test_entries_fit_up_to_the_first_that_is_not_what_its_record_makes_of_it(kernel):
+    log, _, _, runs, _ = lay(kernel, [DRAFT] * 4, at=4096, next_offsets={("TopicTest", 3): 7})
+    entries, blank = runs[0][3], plain_records.PRE_BLANK
+    queue = (4096, b"TopicTest", 3, 7, True)
+    assert kernel.fitting_entries(entries, log, *queue) == 4
+    assert kernel.fitting_entries(entries[:20] + blank * 2 + entries[60:], log, *queue) == 4
+    for at in range(20, 40):
+        for bit in range(8):
+            flipped = bytearray(entries)
+            flipped[at] ^= 1 << bit
+            far = at == 32 and bit == 7  # the tag is the address of one
+            assert kernel.fitting_entries(flipped, log, *queue) == (4 if far else 1), (at, bit)
+            assert kernel.fitting_entries(flipped, log, *queue[:4], False) == (4 if at >= 32 else 1)
+    assert kernel.fitting_entries(entries, log[:-1], *queue) == 3
+    assert kernel.fitting_entries(entries, log[196:], 4096 + 196, *queue[1:]) == 0
+    assert kernel.fitting_entries(entries, log, 4096, b"TopicTesu", 3, 7, True) == 0
+    assert kernel.fitting_entries(entries, log, 4096, b"TopicTest", 2, 7, True) == 0
+    assert kernel.fitting_entries(entries, log, 4096, b"TopicTest", 3, 6, True) == 0
+    prepared = lay(kernel, [(*DRAFT[:5], 4, *DRAFT[6:])], at=4096, next_offsets={("TopicTest", 3): 0})[0]
+    assert kernel.fitting_entries(entries, prepared, 4096, b"TopicTest", 3, 0, True) == 0
+
+
+@kernels
+def test_chosen_records_count_up_to_the_first_place_where_none_begins(kernel):
+    log, places, *_ = lay(kernel, [DRAFT] * 3, at=4096)
+    chosen = [number for place in places for number in (place, 196)]
+    assert kernel.heading_records(log, 4096, chosen) == 3
+    assert kernel.heading_records(log[:-1], 4096, chosen) == 2
+    assert kernel.heading_records(log, 4096, [*chosen[:3], 195, *chosen[4:]]) == 1
+    for at in (0, 3, 4, 28, 35):
+        assert kernel.heading_records(log[: 196 + at] + b"\x7f" + log[197 + at :], 4096, chosen) == 1
+    assert kernel.heading_records(log, 4096, [2**63 - 1, 2**63 - 1, *chosen]) == 0
+    assert kernel.heading_records(log, 4096, [-(2**63), 196]) == kernel.heading_records(b"", 0, [0, 0]) == 0
+
+
+@kernels
 def test_a_seal_has_its_digits_backwards_and_covers_the_whole_record(kernel):
     drafts = [(*DRAFT[:3], b"A\x01b\x02" + plain_records.BLANK_CHECKSUM, *DRAFT[4:]) for _ in range(3)]
     records, places, *_ = lay(kernel, drafts)

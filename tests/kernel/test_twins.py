@@ -22,6 +22,8 @@ RECORD_FUNCTIONS = {
     "body_crc",
     "count_entries",
     "find_record",
+    "fitting_entries",
+    "heading_records",
     "lay_records",
     "put_keys",
     "scan_records",

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import body_crc as body_crc
     from bolide.kernel.plain_records import count_entries as count_entries
     from bolide.kernel.plain_records import find_record as find_record
+    from bolide.kernel.plain_records import fitting_entries as fitting_entries
+    from bolide.kernel.plain_records import heading_records as heading_records
     from bolide.kernel.plain_records import lay_records as lay_records
     from bolide.kernel.plain_records import put_keys as put_keys
     from bolide.kernel.plain_records import scan_records as scan_records
@@ -135,6 +137,8 @@ else:
     body_crc = records.body_crc
     count_entries = records.count_entries
     find_record = records.find_record
+    fitting_entries = records.fitting_entries
+    heading_records = records.heading_records
     lay_records = records.lay_records
     put_keys = records.put_keys
     scan_records = records.scan_records
@@ -159,6 +163,8 @@ __all__ = [
     "cut_frames",
     "cut_records",
     "find_record",
+    "fitting_entries",
+    "heading_records",
     "java_hash",
     "lay_ends",
     "lay_items",

@@ -358,6 +358,55 @@ def count_entries(entries, physical_limit):
     return count
 
 
+cdef bint is_fitting(const uint8_t* entry, const uint8_t* log, int64_t log_size, int64_t base, Span topic, int64_t queue_id, int64_t queue_offset, int64_t number, bint has_tags) except -1:
+    """Whether an entry is what its record makes of it; `number` counts from the queue offset on."""
+    cdef int64_t row[COLUMN_COUNT]
+    cdef int64_t place = <int64_t>get64(entry), tag = <int64_t>get64(entry + 12), at
+    cdef int32_t size = <int32_t>get32(entry + 8)
+    cdef Wanted wanted
+    if place == 0 and size == PRE_BLANK_SIZE and tag == 0:
+        return True
+    if not lies_in(place, size, base, log_size):
+        return False
+    at = place - base
+    if read_record(log, at, at + size, base, 0, row) != FOUND or row[1] != size or row[2] != queue_id:
+        return False
+    if row[4] < queue_offset or <uint64_t>row[4] - <uint64_t>queue_offset != <uint64_t>number:
+        return False
+    if row[5] & (INNER_BATCH | PREPARED) or row[15] != topic.size or not is_same(log + row[14], topic.at, topic.size):
+        return False
+    if not has_tags or tag < INT32_MIN:
+        return True
+    find_wanted(log + row[16], row[17], &wanted)
+    topic.size = 0  # its tag is that of any topic
+    return tag == hash_tags(topic, wanted.tags, log + row[16], row[17], 0, ())
+
+
+def fitting_entries(entries, log, physical_base, topic, queue_id, queue_offset, has_tags):
+    cdef Py_buffer view, records
+    cdef Span name = span_of(<bytes?>topic)
+    cdef int64_t base = physical_base, of_queue = queue_id, first = queue_offset
+    cdef Py_ssize_t count = 0, all_entries
+    cdef bint are_tags = has_tags
+    cdef const uint8_t* at
+    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(log, &records, PyBUF_SIMPLE)
+        try:
+            all_entries = view.len // ENTRY
+            at = <const uint8_t*>view.buf
+            while count < all_entries:
+                if not is_fitting(at, <const uint8_t*>records.buf, records.len, base, name, of_queue, first, count, are_tags):
+                    break
+                at += ENTRY
+                count += 1
+        finally:
+            PyBuffer_Release(&records)
+    finally:
+        PyBuffer_Release(&view)
+    return count
+
+
 def select_entries(entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits):
     cdef Py_buffer view
     cdef const uint8_t* at
@@ -391,6 +440,29 @@ def select_entries(entries, tag_hashes, log_min, near_from, count_max, size_max,
             return chosen, scanned
         finally:
             free(wanted)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def heading_records(log, physical_base, chosen):
+    cdef Py_buffer view
+    cdef int64_t base = physical_base, place, size
+    cdef Py_ssize_t number = 0, count = len(chosen) // 2
+    cdef const uint8_t* at
+    PyObject_GetBuffer(log, &view, PyBUF_SIMPLE)
+    try:
+        while number < count:
+            place = chosen[2 * number]
+            size = chosen[2 * number + 1]
+            if size < 36 or not lies_in(place, size, base, view.len):
+                break
+            at = <const uint8_t*>view.buf + (place - base)
+            if <int32_t>get32(at) != size or <int64_t>get64(at + 28) != place:
+                break
+            if get32(at + 4) not in (<uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2):
+                break
+            number += 1
+        return number
     finally:
         PyBuffer_Release(&view)
 

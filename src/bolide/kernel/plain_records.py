@@ -19,9 +19,10 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from mmap import mmap
 
 from bolide.kernel.plain import java_hash
+from bolide.kernel.plain_index import INDEX_HEADER_SIZE as INDEX_HEADER_SIZE
+from bolide.kernel.plain_index import put_keys as put_keys
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -48,6 +49,7 @@ PROPERTIES_SIZE_MAX = 0x7FFF
 _HEAD = struct.Struct(">IIIiiqqiq")  # total size … born: 48 bytes
 _TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
 ENTRY = struct.Struct(">qiq")
+_RECORD_HEAD = struct.Struct(">iI20xq")  # its size, magic, and its own place
 _KEY = struct.Struct(">iqq")
 _SIZE_MIN = 91  # of a record: nothing in it has a length, both hosts IPv4
 
@@ -411,6 +413,36 @@ def count_entries(entries: Buffer, physical_limit: int) -> int:
     return count
 
 
+def fitting_entries(
+    entries: Buffer, log: Buffer, physical_base: int, topic: bytes, queue_id: int, queue_offset: int, has_tags: bool
+) -> int:
+    """How many entries from the start are what their records in the log make of them, from queue_offset on.
+
+    An entry that stands for nothing fits. Without has_tags tags are not compared, and one below 32 bits never is: it is
+    an address in the extension file. Only what lies in log[0:], which begins at physical_base, is known to fit.
+    """
+    count = 0
+    for place, size, tag in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]):
+        if (place, size, tag) != (0, 0x7FFF_FFFF, 0):
+            at = place - physical_base
+            row = (
+                read_record(log, at, at + size, physical_base, UNCHECKED) if 0 <= at <= len(log) - size else AT_INVALID
+            )
+            if not isinstance(row, tuple) or (row[1], row[2], row[4]) != (size, queue_id, queue_offset + count):
+                break
+            if (
+                row[5] & INNER_BATCH
+                or row[5] & _TRANSACTION not in _IN_QUEUE
+                or log[row[14] : row[14] + row[15]] != topic
+            ):
+                break
+            properties = bytes(log[row[16] : row[16] + row[17]])
+            if has_tags and tag >= -0x8000_0000 and tag != tag_hash("", properties, 0, ()):
+                break
+        count += 1
+    return count
+
+
 def select_entries(
     entries: Buffer,
     tag_hashes: frozenset[int] | None,
@@ -445,56 +477,18 @@ def select_entries(
     return chosen, scanned
 
 
+def heading_records(log: Buffer, physical_base: int, chosen: Sequence[int]) -> int:
+    """How many of the chosen, each a physical offset and a size, are where a record of that size begins, from the first
+    on; log[0] is at physical_base."""
+    for number in range(len(chosen) // 2):
+        place, size = chosen[2 * number], chosen[2 * number + 1]
+        if not 36 <= size <= len(log) or not 0 <= place - physical_base <= len(log) - size:
+            return number
+        found_size, magic, own_place = _RECORD_HEAD.unpack_from(log, place - physical_base)
+        if (found_size, own_place) != (size, place) or magic not in (MAGIC_V1, MAGIC_V2):
+            return number
+    return len(chosen) // 2
+
+
 def _as_int32(value: int) -> int:
     return (value + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
-
-
-_INDEX_HEADER = struct.Struct(">qqqqii")  # begin and end: store time, then physical offset; used slots; next entry
-INDEX_HEADER_SIZE = 40
-_INDEX_ENTRY = struct.Struct(">iqii")
-
-
-def put_keys(index: bytearray | memoryview | mmap, keys: bytes, slot_count: int, entry_count_max: int) -> int:
-    """File keys in a hash index; returns how many were taken before the file was full.
-
-    index is the whole file, writable: header, slots (number of the newest entry of a chain), entries (key hash,
-    physical offset, seconds since the file's begin, number of the entry before in the chain). One that is too short, or
-    says that its next entry lies outside of it, is damaged: that raises ValueError and changes nothing.
-    """
-    if len(keys) % _KEY.size:
-        raise ValueError(f"{len(keys)} bytes of keys, each has {_KEY.size}")
-    _check_index(index, slot_count, entry_count_max)
-    begin_ms, end_ms, begin_physical, end_physical, used_slots, number = _INDEX_HEADER.unpack_from(index)
-    number = max(number, 1)  # Java's files say 0 until they have a key
-    taken = 0
-    for hashed, physical_offset, store_ms in _KEY.iter_unpack(keys):
-        if number >= entry_count_max:
-            break
-        slot = INDEX_HEADER_SIZE + hashed % slot_count * 4
-        (previous,) = struct.unpack_from(">i", index, slot)
-        if previous <= 0 or previous > number:
-            previous = 0
-        if number <= 1:
-            begin_ms, begin_physical = store_ms, physical_offset
-        seconds = 0 if begin_ms <= 0 else min(max((store_ms - begin_ms) // 1000, 0), 0x7FFF_FFFF)
-        entry = INDEX_HEADER_SIZE + slot_count * 4 + number * ENTRY_SIZE
-        _INDEX_ENTRY.pack_into(index, entry, hashed, physical_offset, seconds, previous)
-        struct.pack_into(">i", index, slot, number)
-        used_slots = min(used_slots + (previous == 0), 0x7FFF_FFFF)
-        number += 1
-        end_ms, end_physical = store_ms, physical_offset
-        taken += 1
-    _INDEX_HEADER.pack_into(index, 0, begin_ms, end_ms, begin_physical, end_physical, used_slots, number)
-    return taken
-
-
-def _check_index(index: bytearray | memoryview | mmap, slot_count: int, entry_count_max: int) -> None:
-    is_count = 0 < slot_count <= 0x7FFF_FFFF and 0 <= entry_count_max <= 0x7FFF_FFFF
-    if not is_count or len(index) < INDEX_HEADER_SIZE + 4 * slot_count + ENTRY_SIZE * entry_count_max:
-        size = len(index)
-        raise ValueError(
-            f"an index file of {size} bytes, too short for {slot_count} slots and {entry_count_max} entries"
-        )
-    number = _INDEX_HEADER.unpack_from(index)[5]
-    if not 0 <= number <= entry_count_max:
-        raise ValueError(f"a damaged index file: it says that entry {number} comes next, and has {entry_count_max}")

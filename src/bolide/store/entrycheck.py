@@ -26,7 +26,6 @@ from bolide.store.indexmend import IndexMending
 log = logging.getLogger(__name__)
 _TAG_AT = 12
 _TAG_MIN = -(2**31)  # less is the address of a tag in an extension file
-_SPREAD_MAX = 4  # a walk over all queues is cheaper than many small ones, up to so many bytes for one of this queue
 
 
 class EntryCheck:
@@ -42,33 +41,28 @@ class EntryCheck:
         raw = queue.raw(first, end - first)
         if raw is None:
             return
-        entries = bytes(raw)
-        if self._is_run(queue, first, entries):
-            return
-        good = [self._fits(queue, first + i, entries[i * 20 : i * 20 + 20]) for i in range(len(entries) // ENTRY_SIZE)]
-        at = 0
-        while at < len(good):
-            past = at + 1
-            if not good[at]:
-                while past < len(good) and not good[past]:
-                    past += 1
+        entries, at, count = bytes(raw), 0, len(raw) // ENTRY_SIZE
+        while (at := at + self._fitting_count(queue, first + at, entries[at * ENTRY_SIZE :])) < count:
+            past = at
+            while past < count and not self._fits(queue, first + past, _entry(entries, past)):
+                past += 1
+            if past > at:
                 self._mend(queue, first + at, first + past)
-            at = past
+            at = past + 1  # that one fits, though it could not be told with the others
 
-    def _is_run(self, queue: ConsumeQueue, first: int, entries: bytes) -> bool:
-        """Whether all are right, by one walk over the log from the first to the last; false if that is too far."""
-        start = ENTRY.unpack_from(entries)[0]
-        place, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
-        segment = self._log.segments.find(start) if start >= self._log.start else None
-        if segment is None or not start < place + size <= min(segment.base + segment.size, self._log.end):
-            return False
-        own_size = sum(size for _, size, _ in ENTRY.iter_unpack(entries) if size > 0)
-        if place + size - start > _SPREAD_MAX * own_size:
-            return False
-        runs, *_ = kernel.walk_records(
-            segment.view, start - segment.base, place + size - segment.base, segment.base, False, self._delays_ms
-        )
-        return (queue.topic, queue.queue_id, first, entries) in runs
+    def _fitting_count(self, queue: ConsumeQueue, first: int, entries: bytes) -> int:
+        """How many of the first entries are right: told by the kernel, for those in the file of the log that has the
+        first of them."""
+        if not entries:
+            return 0
+        place, _, _ = ENTRY.unpack_from(entries)
+        segment = self._log.segments.find(place) if self._log.start <= place < self._log.end else None
+        if segment is None:
+            return 0
+        records = segment.view[: self._log.end - segment.base]
+        has_tags = queue.topic != SCHEDULE_TOPIC
+        name = queue.topic.encode("utf-8", "replace")
+        return kernel.fitting_entries(entries, records, segment.base, name, queue.queue_id, first, has_tags)
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: bytes) -> bool:
         place, size, tag = ENTRY.unpack(entry)
@@ -118,6 +112,10 @@ class EntryCheck:
             if raw is not None and raw != PRE_BLANK and self._fits(queue, following, bytes(raw)):
                 return int(ENTRY.unpack(raw)[0])
         return self._log.end
+
+
+def _entry(entries: bytes, number: int) -> bytes:
+    return entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
 
 
 def watch(disk: Disk, config: StoreConfig, commitlog: CommitLog, dispatch: Dispatch) -> None:

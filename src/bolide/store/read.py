@@ -202,6 +202,14 @@ class Reader:
         return kernel.select_entries(entries, tag_hashes, self._log.start, near_from, count_max, size_max, *limits)
 
     def _views(self, chosen: list[int]) -> list[memoryview] | None:
+        segment = self._log.segments.find(chosen[0]) if chosen else None
+        if segment is not None and kernel.heading_records(segment.view, segment.base, chosen) == len(chosen) // 2:
+            view, base = segment.view, segment.base
+            return [view[(at := chosen[i] - base) : at + chosen[i + 1]] for i in range(0, len(chosen), 2)]
+        return self._views_one_by_one(chosen)
+
+    def _views_one_by_one(self, chosen: list[int]) -> list[memoryview] | None:
+        """The same where they lie in two files, or one of them is damaged."""
         views: list[memoryview] = []
         view, base, end = memoryview(b""), 0, 0
         for i in range(0, len(chosen), 2):
