@@ -149,6 +149,13 @@ KINDS = {
     "a bit in the topic's length": lambda each, old: (each.place + 788, bytes([old[788] ^ 1])),
     "the properties' length": lambda each, old: (each.place + 790, b"\x7f\xff"),
     "a bit in the queue offset": lambda each, old: (each.place + 21, bytes([old[21] ^ 16])),
+    "a high bit in the queue offset": lambda each, old: (each.place + 20, bytes([old[20] ^ 0x20])),
+    "the sign of the queue offset": lambda each, old: (each.place + 20, bytes([old[20] ^ 0x80])),
+    "a bit in the queue id": lambda each, old: (each.place + 12, bytes([old[12] ^ 0x40])),
+    "the greatest queue id": lambda each, old: (each.place + 12, b"\x7f\xff\xff\xff"),
+    "the sign of the queue id": lambda each, old: (each.place + 12, bytes([old[12] ^ 0x80])),
+    "a high bit in the store time": lambda each, old: (each.place + 56, bytes([old[56] ^ 0x20])),
+    "the sign of the store time": lambda each, old: (each.place + 56, bytes([old[56] ^ 0x80])),
     "a low bit in the queue offset": lambda each, old: (each.place + 27, bytes([old[27] ^ 2])),
     "a bit in the flags": lambda each, old: (each.place + 39, bytes([old[39] ^ 0x80])),
     "a lost page": lambda each, old: (each.place // 4096 * 4096, bytes(4096)),
@@ -177,6 +184,32 @@ def test_what_is_whole_survives_rot_beside_it(tmp_path, kind, where, is_clean):
     each = kept[PLACES[where]]
     damage(tmp_path, *KINDS[kind](each, whole[each.place]))
     check(tmp_path, kept, whole)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("bit", [61, 44, 38])
+def test_a_bit_in_a_store_time_does_not_push_later_messages_ahead(tmp_path, bit, where, is_clean):
+    kept = fill(tmp_path, is_clean=is_clean)
+    each = kept[PLACES[where]]
+    stored_ms = int.from_bytes(log_bytes(tmp_path, each.place + 56, 8), "big")
+    damage(tmp_path, each.place + 56, (stored_ms ^ 1 << bit).to_bytes(8, "big"))
+    for life in range(3):
+        clock = HeldClock(START_MS + 5000 * (life + 1))
+        with start(small(tmp_path), clock) as store:
+            assert store.append([draft(b"new")]).store_ms == clock.ms
+            assert store.checkpoint.log_ms <= clock.ms
+            if life == 1:
+                crash(store)
+
+
+@pytest.mark.parametrize("count", [1, 60])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_store_times_do_not_go_back_with_a_clock_that_does(tmp_path, count, is_clean):
+    fill(tmp_path, count, is_clean=is_clean)
+    for _ in range(2):
+        with start(small(tmp_path), HeldClock(START_MS - 30 * 86_400_000)) as store:
+            assert store.append([draft(b"new")]).store_ms == START_MS + count
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])

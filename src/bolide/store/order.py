@@ -34,6 +34,9 @@ class QueueOrder:
         settled: list[Run] = []
         ends: dict[tuple[str, int], int] = {}
         for run in runs:
+            if run[1] < 0 or run[2] < 0:
+                self.refused_count += 1  # a sign that flipped: no queue has such a number, nor such an offset
+                continue
             key = run[0], run[1]
             if key not in ends:
                 queue = self._queues.get(key)

@@ -57,6 +57,7 @@ _STRETCH_MAX = 64 << 20
 _RUN_MIN = 64  # entries a queue should get from a stretch, else longer ones are walked
 _SEARCHED = 1 << 20  # of log, for the beginning of the next stretch
 _WALKERS = 2
+_AHEAD_MAX_MS = 86_400_000  # of a store time, before the clock; a later one needs a second witness
 _TOLD_MAX = 8  # stretches named in one line of the log
 _AHEAD = 3  # stretches under way: one for each walker, and one that waits for its turn
 
@@ -124,6 +125,7 @@ class Recovery:
         dispatch: Dispatch,
         checkpoint: Checkpoint,
         is_clean: bool,
+        now_ms: int,
     ) -> None:
         self._disk = disk
         self._config = config
@@ -132,7 +134,8 @@ class Recovery:
         self._checkpoint = checkpoint
         self._is_clean = is_clean
         self._delays_ms = delays_ms_of(config.delay_levels)
-        self._last_store_ms = checkpoint.log_ms
+        self._likely_ms = now_ms + _AHEAD_MAX_MS
+        self._last_store_ms = checkpoint.log_ms if checkpoint.log_ms <= self._likely_ms else 0
         self._record_count = 0
         self._started_at = 0
         self._mending = Mending(disk, config, commitlog, dispatch)
@@ -323,11 +326,23 @@ class Recovery:
             runs, keys, count, last_store_ms, position, reason = walk
             if count:
                 self._record_count += count
+                if last_store_ms > self._likely_ms:
+                    last_store_ms = self._confirmed_ms(view, at - base, position, base)
+                at = base + position
                 self._last_store_ms = max(self._last_store_ms, last_store_ms)
                 self._mending.look_at(runs, self._started_at, are_new=has_queues)
                 self._newest_ms = last_store_ms
                 self._hand_over(base + position, runs if has_queues else [], keys)
         return base + position, reason
+
+    def _confirmed_ms(self, view: memoryview, start: int, end: int, base: int) -> int:
+        """The newest store time in a stretch that ends far ahead of the clock, as far as a second witness goes along.
+
+        Later messages are never stored before it. A clock that was set back shows in many records, and in the
+        checkpoint; a flipped bit in one, which would push all that follows years ahead.
+        """
+        columns, _, _ = kernel.scan_records(view, start, end, base, UNCHECKED)
+        return sorted([*columns[7], self._checkpoint.log_ms])[-2]
 
     def _hand_over(self, end: int, runs: list[Run], keys: bytes, is_ordered: bool = False) -> None:
         runs = runs if is_ordered else self._order.settle(runs)

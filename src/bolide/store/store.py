@@ -106,8 +106,8 @@ class Store:
 
     def _recover(self) -> None:
         self.checkpoint.load()
-        is_clean = not self._abort.exists()
-        recovery = Recovery(self.disk, self.config, self.commitlog, self.dispatch, self.checkpoint, is_clean)
+        files, is_clean = (self.commitlog, self.dispatch, self.checkpoint), not self._abort.exists()
+        recovery = Recovery(self.disk, self.config, *files, is_clean, self._clock.now_ms())
         self._abort.create()  # before the first change: a crash in the middle of recovery is a crash
         self.recovered = recovery.run()
         self._last_store_ms = self.recovered.last_store_ms
@@ -120,7 +120,7 @@ class Store:
         self.commitlog.unsynced = [self.commitlog.segments.open(base) for base in self.commitlog.segments.bases[-2:]]
         self.log_flush.flush()
         self.checkpoint.durable = self.progress.flushed
-        self.checkpoint.log_ms = max(self.checkpoint.log_ms, self._last_store_ms)
+        self.checkpoint.log_ms = self._last_store_ms
         self.checkpoint.save()  # now there is room for it; a disk that fills up later must not keep it from being there
         self.commitlog.prepare_next()
         self.look_at_disk()
