@@ -11,9 +11,10 @@ from bolide.store.verify import Finding, Verification
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 
 QUEUE = QueueKey("T", 0)
-FILE_SIZE = 128
-BITMAP = b"\x05\x77"
-UNITS_A_FILE = (FILE_SIZE - 4) // (20 + len(BITMAP))
+FILE_SIZE = 1024
+BITMAP = b"\x05\x77" * 92
+UNIT_SIZE = 20 + len(BITMAP)
+UNITS_A_FILE = (FILE_SIZE - 4) // UNIT_SIZE
 WANTED = frozenset([java_hash("b")])
 
 
@@ -62,7 +63,7 @@ def test_an_entry_whose_unit_is_gone_or_torn_is_passed_on_to_the_client(tmp_path
     (directory / f"{FILE_SIZE:020d}").unlink()
     first = directory / f"{0:020d}"
     content = bytearray(first.read_bytes())
-    content[22:24] = bytes(2)  # the size of the second unit
+    content[UNIT_SIZE : UNIT_SIZE + 2] = bytes(2)  # the size of the second unit
     first.write_bytes(content)
     with opened(config) as store:
         assert found(store, tag_hashes=WANTED) == [b"1", *(b"%d" % i for i in range(UNITS_A_FILE, 8))]

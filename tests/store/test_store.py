@@ -209,9 +209,9 @@ def test_a_closed_store_a_slave_and_a_failed_one_take_no_messages(tmp_path):
 
 @pytest.mark.feature("F161", "F162")
 def test_illegal_messages_are_refused_and_nothing_of_their_batch_is_stored(tmp_path):
-    with opened(small(tmp_path, body_size_max=1000)) as store:
+    with opened(small(tmp_path, body_size_max=4096)) as store:
         long_properties = draft(b"x")._replace(properties=b"a\x01" + b"v" * 32766)
-        for bad in (draft(b"x", topic="t" * 128), draft(bytes(1001)), long_properties):
+        for bad in (draft(b"x", topic="t" * 128), draft(bytes(4097)), long_properties):
             with pytest.raises(Refusal) as refused:
                 store.append([draft(b"good"), bad])
             assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
