@@ -388,3 +388,10 @@ async def test_a_half_message_that_was_forged_before_cannot_be_committed(
                 assert (answer.code == 0) == bool(offset), answer.remark
         await eventually(lambda: bodies(at.broker.store, "T") == [b"honest"])
         assert end_of(at, topic, queue_id) == before
+
+
+@both_loops
+async def test_a_batch_of_too_many_acknowledgements_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async with whole(tmp_path) as at:
+        answer = await at.ask(200151, b'{"acks":[' + b'{"no end' * 2_000)
+        assert "2000 pops acknowledged at once" in (answer.remark or "")

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from bolide.broker import sieving
+from bolide.broker.processors import pull
 from bolide.filter.sql import compile_sql
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
+from bolide.remoting import serving, waiting
 from bolide.store.read import Slices
 from bolide.testing import VirtualClock
 from tests.broker.poppers import Popper, popping
@@ -233,6 +235,10 @@ async def test_pulls_that_come_together_are_searched_for_one_a_turn_and_each_ans
 @virtual_time
 async def test_if_very_many_wait_each_has_less_time(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sieving, "WAIT_S", 3 * sieving.TURN_S)
+    monkeypatch.setattr(pull, "_PARKED_AT_ONCE_MAX", 100)  # all of them wait from the first on
+    monkeypatch.setattr(serving, "TURN_S", 1_000.0)
+    monkeypatch.setattr(waiting, "_AT_ONCE_COUNT", 100)
+    monkeypatch.setattr(waiting, "_AT_ONCE_SIZE", 1 << 20)
     async with pulling(tmp_path, Ticking(), **ON, mappedFileSizeConsumeQueue="200000") as rig:
         rig.put(*[b"x"] * 5000)
         peer = await connected(rig, expression="a = 1", version=1, **SQL)

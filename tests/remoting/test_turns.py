@@ -1,6 +1,8 @@
 """Turns: long work goes round the connections, has a bounded share of the loop, and a bounded queue."""
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine
 from dataclasses import dataclass
 
 import pytest
@@ -158,3 +160,42 @@ async def test_work_in_a_thread_runs_in_turns_too() -> None:
     assert {*steps[:39_000]} == {0, 1}
     assert len(set(seen)) > 2
     await eventually(lambda: turns.count == 0)
+
+
+@virtual_time
+async def test_a_large_body_takes_as_many_places_as_it_is_heavy() -> None:
+    turns = Turns(WorkClock())
+    guest = Guest()
+    with turns.place(guest, 1 << 20) as first:
+        assert turns.count == first.weight == 33
+        with pytest.raises(Refusal) as refused:
+            turns.place(guest, 1 << 20)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        with turns.place(guest):
+            assert turns.count == 34
+    assert turns.count == 0
+
+
+@virtual_time
+async def test_large_bodies_of_many_connections_are_bounded_in_all_and_who_came_last_is_not_refused() -> None:
+    turns = Turns(WorkClock())
+    heavy = [Guest(f"{n}") for n in range(100)]
+
+    async def wait(guest: Guest) -> None:
+        with turns.place(guest, 2_000_000) as place:
+            await place.turn()
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_refused(wait(guest))) for guest in heavy]
+        await asyncio.sleep(0)
+        assert turns.count <= turns_module.PLACES_MAX
+        with turns.place(Guest("late")):
+            assert turns.count <= turns_module.PLACES_MAX
+        for task in tasks:
+            task.cancel()
+
+
+async def _refused(work: Coroutine[None, None, None]) -> None:
+    with contextlib.suppress(Refusal):
+        await work

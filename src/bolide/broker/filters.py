@@ -8,8 +8,9 @@ The file, consumerFilter.json, follows every 10 s and at the stop, as in RocketM
 in a Java broker a heartbeat brings everything back. After a start all filters count as dead until somebody is heard.
 
 What is compiled costs a hundred times the length of its text in memory, and the time of everybody on the loop. So a
-heartbeat compiles only so much, and the next one goes on; and beyond a megabyte of texts in all, or twenty thousand of
-them (short ones for topics that nobody has), no more are taken.
+heartbeat compiles only so much, and the next one goes on; pulls, pops and questions that bring new texts are told that
+we are busy (2) when more come than a small part of the loop's time compiles; and beyond a megabyte of texts in all, or
+twenty thousand of them (short ones for topics that nobody has), no more are taken.
 """
 
 import asyncio
@@ -22,20 +23,24 @@ from pathlib import Path
 from bolide.broker.config import CurrentConfig
 from bolide.broker.keeping import Keeper
 from bolide.clock import Clock
+from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.filter.bloom import BloomSize, bloom_positions, bloom_size
-from bolide.filter.sql import SQL92, Predicate, SqlError, compile_sql
+from bolide.filter.sql import EXPRESSION_LENGTH_MAX, SQL92, Predicate, SqlError, compile_sql
 from bolide.filter.tags import is_tag_type
 from bolide.protocol.bodies import Subscription
 from bolide.protocol.bodies.body import read
 from bolide.protocol.bodies.filters import FilterBits, FilterEntry, FilterTable, TopicFilters
+from bolide.protocol.codes import ResponseCode
 
 FILE_NAME = "consumerFilter.json"
 SAVE_INTERVAL_S = 10.0
 _ABSENT_MS = 30_000  # at the start: so long ago everybody left
 _COMPILED_COUNT_MAX = 256
-_COMPILED_LENGTH_MAX = 1 << 20
+_COMPILED_LENGTH_MAX = 48 * 1024  # five megabytes as compiled
 _HEARD_LENGTH_MAX = 32_768  # of new expressions in one heartbeat, unless the first alone is longer
+FRESH_LENGTH_MAX = 32_768  # of new expressions that requests bring, at once; a thousand characters take some 4 ms
+FRESH_LENGTH_A_SECOND = 16_384
 KEPT_LENGTH_MAX = 1 << 20
 KEPT_COUNT_MAX = 20_000
 _SHOWN_MAX = 200
@@ -72,6 +77,7 @@ class Filters:
         self._path: Path = config.directory / FILE_NAME
         self._compiled: OrderedDict[str, Predicate] = OrderedDict()
         self._compiled_length = 0
+        self._fresh_length, self._fresh_s = 0.0, clock.monotonic_s()
         self._kept_length = self._kept_count = 0
         self._by_group: dict[str, dict[str, GroupFilter]] = {}
         self._is_changed = False
@@ -82,10 +88,23 @@ class Filters:
         return self._by_group.get(group, {}).get(topic)
 
     def compiled(self, expression: str | None, expression_type: str | None) -> Predicate:
-        """The predicate of an expression, remembered for the next who asks; raises SqlError."""
+        """The predicate of an expression, remembered for the next who asks; raises SqlError.
+
+        Of texts that are not known only so much is compiled in a second; beyond that we are busy.
+        """
+        text = expression or ""
+        if expression_type == SQL92 and text not in self._compiled:
+            now_s = self._clock.monotonic_s()
+            self._fresh_length = max(self._fresh_length - (now_s - self._fresh_s) * FRESH_LENGTH_A_SECOND, 0.0)
+            self._fresh_s = now_s
+            if self._fresh_length > FRESH_LENGTH_MAX:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, "too many new SQL92 expressions were sent; try again later")
+            self._fresh_length += min(len(text), EXPRESSION_LENGTH_MAX)
+        return self._compile(text, expression_type)
+
+    def _compile(self, text: str, expression_type: str | None) -> Predicate:
         if expression_type != SQL92:
             raise SqlError(f"messages are filtered by TAG or {SQL92}, not by {expression_type}")
-        text = expression or ""
         known = self._compiled.get(text)
         if known is not None:
             self._compiled.move_to_end(text)
@@ -139,7 +158,7 @@ class Filters:
             if not self._has_room(told.sub_string):
                 limits = f"more than {KEPT_LENGTH_MAX} characters, or are more than {KEPT_COUNT_MAX}"
                 raise SqlError(f"the expressions of all groups have {limits}")
-            predicate = self.compiled(told.sub_string, told.expression_type)
+            predicate = self._compile(told.sub_string, told.expression_type)
         except SqlError as problem:
             log.warning("filter refused group=%s topic=%s problem=%s", group, told.topic, problem)
             return
@@ -237,7 +256,7 @@ class Filters:
     def _loaded(self, entry: FilterEntry) -> GroupFilter:
         predicate = None
         try:
-            predicate = self.compiled(entry.expression, entry.expression_type)
+            predicate = self._compile(entry.expression or "", entry.expression_type)
         except SqlError as problem:
             log.warning("filter in %s does not compile group=%s problem=%s", self._path, entry.consumer_group, problem)
         dead_ms = entry.dead_time or max(self._clock.now_ms() - _ABSENT_MS, entry.born_time)

@@ -30,7 +30,7 @@ from bolide.remoting.tls import Certificates
 log = logging.getLogger(__name__)
 log.addFilter(Sparse())
 
-_ACCEPTED_A_TURN_MAX = 64
+_ACCEPTED_A_TURN_MAX = 16
 _ACCEPT_PAUSE_S = 1.0
 _KEPT_DESCRIPTORS_MAX = 64
 
@@ -96,6 +96,7 @@ class Server:
         """Stop accepting, let what was begun be answered within the limit, close."""
         self._closed.set()
         self._sweep.stop()
+        self.shared.slack.stop()
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
@@ -149,6 +150,8 @@ class Server:
     def _leave(self, connection: "_Connection") -> None:
         connection.accepted.close()
         self._connections.discard(connection)
+        if not self._closed.is_set():
+            self.shared.slack.left()
 
 
 class _Connection:

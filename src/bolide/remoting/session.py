@@ -19,13 +19,12 @@ the last call of all. A timer bounds the second, because a peer that takes no by
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 from bolide.clock import Clock
 from bolide.errors import ClientError, ProtocolError, RequestTimeout
-from bolide.protocol.command import Command, read_until_bad
+from bolide.protocol.command import Command
 from bolide.protocol.frames import FrameReader, unfinished
 from bolide.remoting.address import is_same_machine, join_address
 from bolide.remoting.asked import Asked, lost
@@ -36,6 +35,7 @@ from bolide.remoting.lines import LineBudget, spoken
 from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
 from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
+from bolide.remoting.waiting import Waiting
 
 __all__ = ["Owner", "Reply", "Request", "Session"]
 
@@ -78,7 +78,7 @@ class Session(asyncio.BufferedProtocol):
         self._limit: asyncio.TimerHandle | None = None  # set while finishing
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: deque[Request] = deque()
+        self._waiting = Waiting(self)
         self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
         self._window = memoryview(b"")  # where the transport reads to
         self.is_reading = True  # what the peer sends is taken; otherwise it waits for us
@@ -292,7 +292,9 @@ class Session(asyncio.BufferedProtocol):
         self._is_flush_due = True
         if replies:
             self._push(replies)
-        problem = self._serve_left(left) if left and self.is_open else None
+        if left and self.is_open:
+            self._waiting.put(self.reader.stream, left)
+            self.go_on()
         if self._gone.done():
             self.reader.close()
         else:
@@ -301,8 +303,8 @@ class Session(asyncio.BufferedProtocol):
                 self._unfinished_size = self.reader.capacity
                 self.shared.unfinished.hold(self, self._unfinished_size)
         self.flush()
-        if problem := problem or self.reader.problem:
-            self._refuse(problem)
+        if self.reader.problem:
+            self._refuse(self.reader.problem)
         elif self._limit is not None:
             self.go_on()
 
@@ -352,17 +354,6 @@ class Session(asyncio.BufferedProtocol):
 
     # Requests of the peer
 
-    def _serve_left(self, left: list[int]) -> str | None:
-        """Serve frames of a read one by one; returns what is wrong with a header among them."""
-        commands, problem = read_until_bad(self.reader.stream, left)
-        for command in commands:
-            if not command.is_response:
-                self._waiting.append(Request(command, self, self.last_active_s))
-            elif not self.asked.settle(command):
-                log.debug("late answer dropped opaque=%d peer=%s", command.opaque, self.peer)
-        self.go_on()
-        return problem
-
     def go_on(self, *, is_its_turn: bool = False) -> None:
         """Serve what waits as far as the limits allow; then read on, or stop reading, or be done."""
         serving = self.shared.serving
@@ -370,7 +361,10 @@ class Session(asyncio.BufferedProtocol):
             if not is_its_turn and serving is not None and serving.has_to_wait(self):
                 break
             is_its_turn = False
-            spoken(self, self._serve, self._waiting.popleft())
+            if (request := self._waiting.next()) is not None:
+                spoken(self, self._serve, request)
+        if self._waiting.problem is not None and not self._waiting:
+            self._refuse(self._waiting.problem)
         self._read(self._limit is None and not self._waiting and self._has_room())
         if self._limit is not None and not self.in_flight_count and self._transport is not None:
             self.flush()

@@ -9,6 +9,7 @@ from typing import Self
 from bolide.clock import Clock
 from bolide.remoting.config import ListenConfig
 from bolide.remoting.serving import Serving
+from bolide.remoting.slack import Slack
 from bolide.remoting.turns import Turns
 from bolide.remoting.unfinished import Unfinished
 
@@ -16,12 +17,13 @@ from bolide.remoting.unfinished import Unfinished
 class Shared:
     """Given to each session; `of_server` has the bounds too."""
 
-    __slots__ = ("serving", "spare", "turns", "unfinished")
+    __slots__ = ("serving", "slack", "spare", "turns", "unfinished")
 
     def __init__(
         self, unfinished: Unfinished | None = None, turns: Turns | None = None, serving: Serving | None = None
     ) -> None:
         self.spare: list[memoryview] = []
+        self.slack = Slack()
         self.unfinished = unfinished
         self.turns = turns
         self.serving = serving

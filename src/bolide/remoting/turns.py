@@ -6,16 +6,19 @@ between its pieces: it goes on for a millisecond at a time, the addresses after 
 connections, within a connection its requests. After each turn the queue rests four times as long as that took, so all
 of this work together has a fifth of the loop, however many ask; a piece that took longer is rested for too.
 
-The places in the queue are a budget (`budget.py`): who has the most gives way when they are taken. Whoever is turned
-away is told that we are busy, which clients take for a reason to come back.
+The places in the queue are a budget (`budget.py`): who has the most gives way when they are taken. A request with a
+large body, which is kept meanwhile, takes as many places as that is heavy. Whoever is turned away is told that we are
+busy, which clients take for a reason to come back.
 
 Work in a thread takes part as well (`Place.breathe`): it runs in its turns only, so that the loop never waits for the
-interpreter longer than a turn lasts.
+interpreter longer than a turn lasts. It has threads of its own, for it stays in one from turn to turn, and a connection
+that has such work is not read until it is done (`Place.in_thread`), so one connection has one at a time.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -32,22 +35,26 @@ TURN_S = 0.001
 REST_RATIO = 4
 PLACES_MAX = 1_024
 PLACES_BY_CONNECTION_MAX = 64
+SIZE_OF_PLACE = 32 * 1024
+ALONE_COUNT = 1 << 30  # held by a request beside which no other of its connection is begun
+_THREADS_MAX = 8
 _STEPS_BETWEEN = 16  # looks at the clock
 
 T = TypeVar("T")
 
 
-def place_of(session: "Session") -> "Place":
-    """A place for a request of this connection; raises Refusal if it has its share already."""
+def place_of(session: "Session", size: int = 0) -> "Place":
+    """A place for a request of this connection with so large a body; raises Refusal if it has its share already."""
     assert session.shared.turns is not None, "who serves strangers bounds what they may have"
-    return session.shared.turns.place(session)
+    return session.shared.turns.place(session, size)
 
 
 class Place:
     """One request's place in the queue, for as long as the `with` block lasts."""
 
-    def __init__(self, turns: "Turns", holder: Holder) -> None:
+    def __init__(self, turns: "Turns", holder: Holder, weight: int) -> None:
         self.holder = holder
+        self.weight = weight
         self._turns = turns
         self._step_count = 0
         self.granted: asyncio.Future[None] | None = None  # while it waits
@@ -68,7 +75,7 @@ class Place:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run work in a thread; it calls `breathe` as often as it can."""
         await self.turn()
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        return await asyncio.get_running_loop().run_in_executor(self._turns.threads, work)
 
     def breather(self) -> Callable[[], None]:
         """What work in a thread calls between its pieces: it waits there until the next turn."""
@@ -85,6 +92,7 @@ class Turns:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="turns")  # none begins before it is used
         self._places: Budget[Holder] = Budget(PLACES_MAX, PLACES_BY_CONNECTION_MAX, self._give_way)
         self._waiting: dict[str, dict[Holder, deque[Place]]] = {}  # by address, by connection
         self._working: Place | None = None
@@ -96,11 +104,12 @@ class Turns:
     def count(self) -> int:
         return self._places.total
 
-    def place(self, holder: Holder) -> Place:
+    def place(self, holder: Holder, size: int = 0) -> Place:
         """A place for a request of this connection; raises Refusal if it has its share already."""
-        if not self._places.take(holder):
+        weight = 1 + size // SIZE_OF_PLACE
+        if not self._places.take(holder, weight):
             raise self._refusal()
-        return Place(self, holder)
+        return Place(self, holder, weight)
 
     def is_over(self) -> bool:
         """Whether who works now has had his turn."""
@@ -126,7 +135,7 @@ class Turns:
 
     def leave(self, place: Place) -> None:
         if not place.is_turned_away:
-            self._places.give_back(place.holder)
+            self._places.give_back(place.holder, place.weight)
         if self._working is place:
             self._end_turn()
         elif place.granted is not None:
@@ -171,15 +180,17 @@ class Turns:
             if not by_connection:
                 del self._waiting[place.holder.origin]
 
-    def _give_way(self, holder: Holder, count: int) -> None:
+    def _give_way(self, holder: Holder, amount: int) -> None:
         """The newest that wait are turned away; if fewer do, the rest is working and goes on uncounted."""
-        places = list(self._waiting.get(holder.origin, {}).get(holder, ()))[-count:]
-        for place in places:
+        for place in reversed(list(self._waiting.get(holder.origin, {}).get(holder, ()))):
+            if amount <= 0:
+                break
+            amount -= place.weight
             place.is_turned_away = True
             self._remove(place)
+            self._places.give_back(holder, place.weight)
             if place.granted is not None and not place.granted.done():
                 place.granted.set_result(None)
-        self._places.give_back(holder, len(places))
 
     def _refusal(self) -> Refusal:
         remark = f"{self.count} requests that take long wait already; try again later"

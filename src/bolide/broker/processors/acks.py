@@ -20,13 +20,14 @@ from bolide.protocol.bodies.pop import BatchAck, BatchAcks
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.headers.pop import AckMessageRequest, ChangeInvisibleTimeAnswer, ChangeInvisibleTimeRequest
 from bolide.protocol.headers.poptext import ORDERLY_REVIVE_QUEUE, PopHandle, TopicMark, parse_handle
-from bolide.remoting.handlers import Handler
+from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.owner import Reply, Request
 from bolide.store.store import Store
 
 _INVISIBLE_MAX_MS = 3 * 86_400_000
 _BITS_SIZE_MAX = 4096
 _BATCH_MAX = 1024
+_BATCH_SIZE_MAX = 1 << 20  # names of 255 characters and the rest of each, so many times
 
 
 class Acks:
@@ -75,12 +76,14 @@ class Acks:
 
     def ack_many(self, request: Request) -> Reply:
         """200151: messages of several pops are done; what is not out, or not here, is passed over."""
-        acks = BatchAcks.decode(request.command.body).acks if request.command.body else []
+        body = bounded_body(request, _BATCH_SIZE_MAX)
+        count = body.count(b"{") - 1  # before it is read, for reading tens of thousands would hold up everybody
+        if count > _BATCH_MAX:
+            remark = f"{count} pops acknowledged at once, the limit is {_BATCH_MAX}: send them in several requests"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        acks = BatchAcks.decode(body).acks if body else []
         if not acks:
             raise Refusal(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
-        if len(acks) > _BATCH_MAX:
-            remark = f"{len(acks)} pops acknowledged at once, the limit is {_BATCH_MAX}: send them in several requests"
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         known = self._known(acks)
         end = max([self._ack_batch(ack, lane, offsets) for ack, lane, offsets in known])
         return when_durable(self._store, request, end, request.command.answer(ResponseCode.SUCCESS))

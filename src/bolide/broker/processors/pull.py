@@ -25,6 +25,7 @@ from bolide.broker.sieving import SieveTime, Wanted
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
+from bolide.filter.sql import Predicate
 from bolide.kernel.plain_pulls import Pull as PullFields
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.model.queue import QueueKey, QueueOffset
@@ -40,6 +41,7 @@ from bolide.store.read import PullStatus, Slices
 from bolide.store.store import Store
 
 _TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
+_PARKED_AT_ONCE_MAX = 32  # of one read; more take their turns
 
 # A pull in bulk: what it may ask for at most, and how much of it from the disk, for the loop waits meanwhile.
 BULK_SIZE_MAX = 4 << 20
@@ -109,9 +111,11 @@ class Pulls:
             return b"", bounds
         frames: list[bytes] = []
         left: list[int] = []
-        size = 0
+        size = parked_count = 0
         for i, read in enumerate(requests):
-            frame = None if read is None or size > _TAKEN_SIZE_MAX else self._take(session, *read)
+            is_left = read is None or size > _TAKEN_SIZE_MAX or parked_count >= _PARKED_AT_ONCE_MAX
+            frame = None if read is None or is_left else self._take(session, *read)
+            parked_count += frame == b""
             if frame is None:
                 left += bounds[2 * i : 2 * i + 2]
             else:
@@ -153,6 +157,9 @@ class Pulls:
         """The first run, now or when it is its turn to search."""
         if allowed.wanted.sieve is None or not self._sieve_time.is_taken:
             return self._first(request, pull, allowed)
+        if isinstance(allowed.wanted.sieve, Predicate):  # thousands that wait need not have a text each
+            pull = pull._replace(expression=allowed.wanted.sieve.expression)
+            request.command.fields = {}
         self._sieve_time.wait(request, lambda: self._first(request, pull, self._access.check(pull)))
         return None
 

@@ -112,7 +112,7 @@ def _read(kind: Any, data: bytes, breathe: Callable[[], None] | None = None) -> 
             return _decoder(kind, strict=True).decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-    document = fit(fastjson.loads(data, as_tree=True, breathe=breathe), _type_of(kind))
+    document = fit(fastjson.loads(data, as_tree=True, breathe=breathe), _type_of(kind), breathe)
     try:
         return _decoder(kind, strict=False).decode(write(document))
     except (msgspec.DecodeError, OverflowError) as problem:
@@ -129,22 +129,26 @@ def _type_of(kind: Any) -> inspect.Type:
     return inspect.type_info(kind)
 
 
-def fit(value: object, kind: inspect.Type) -> object:
+def fit(value: object, kind: inspect.Type, breathe: Callable[[], None] | None = None) -> object:
     """Respell what Java would take for `kind`; None where it would keep the default."""
+    if breathe is not None:
+        breathe()
     match kind:
         case inspect.UnionType():
-            return fit(value, next(choice for choice in kind.types if not isinstance(choice, inspect.NoneType)))
+            return fit(
+                value, next(choice for choice in kind.types if not isinstance(choice, inspect.NoneType)), breathe
+            )
         case inspect.StructType() if isinstance(value, dict):
             spellings = kind.cls.spellings if issubclass(kind.cls, Body) else {}
             value = {spellings.get(name, name): member for name, member in value.items()}
             wanted = ((field.encode_name, field.type) for field in kind.fields)
-            members = ((name, fit(value.get(name), type_)) for name, type_ in wanted)
+            members = ((name, fit(value.get(name), type_, breathe)) for name, type_ in wanted)
             return {name: member for name, member in members if member is not None}
         case inspect.DictType() if isinstance(value, dict):
-            entries = ((key, fit(entry, kind.value_type)) for key, entry in value.items())
+            entries = ((key, fit(entry, kind.value_type, breathe)) for key, entry in value.items())
             return {key: entry for key, entry in entries if entry is not None}
         case inspect.ListType() if isinstance(value, list):
-            items = (fit(item, kind.item_type) for item in value)
+            items = (fit(item, kind.item_type, breathe) for item in value)
             return [item for item in items if item is not None]
         case inspect.EnumType():
             return _member_name(value, kind.cls)
