@@ -38,6 +38,7 @@ compiled = [
         "compiled_rows",
         "compiled_filter",
         "compiled_ends",
+        "compiled_faults",
         "compiled_waits",
     )
 ]

@@ -36,6 +36,15 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_ends import lay_ends as lay_ends
     from bolide.kernel.plain_ends import read_ends as read_ends
 
+    # the store's, for pages that cannot be read
+    from bolide.kernel.plain_faults import fault_count as fault_count
+    from bolide.kernel.plain_faults import forget_span as forget_span
+    from bolide.kernel.plain_faults import guard_map as guard_map
+    from bolide.kernel.plain_faults import map_again as map_again
+    from bolide.kernel.plain_faults import patched_span as patched_span
+    from bolide.kernel.plain_faults import touch as touch
+    from bolide.kernel.plain_faults import unguard_map as unguard_map
+
     # the filters'
     from bolide.kernel.plain_filter import match_entries as match_entries
 
@@ -71,6 +80,7 @@ else:
     from bolide.kernel import plain_client as client
     from bolide.kernel import plain_columns as columns
     from bolide.kernel import plain_ends as transactions
+    from bolide.kernel import plain_faults as faults
     from bolide.kernel import plain_filter as filters
     from bolide.kernel import plain_pulls as pulls
     from bolide.kernel import plain_records as records
@@ -102,6 +112,11 @@ else:
             active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
             transactions, rows = compiled_ends, compiled_rows
             client, columns, filters, waits = compiled_client, compiled_columns, compiled_filter, compiled_waits
+        try:
+            from bolide.kernel import compiled_faults as faults  # needs signals of its own, and the others do not
+        except ImportError:
+            if _wanted == "compiled":
+                raise
 
     NAME = active.__name__.rpartition(".")[2]
     answer_routes = active.answer_routes
@@ -146,6 +161,15 @@ else:
     select_entries = records.select_entries
     walk_records = records.walk_records
 
+    # the store's, for pages that cannot be read
+    fault_count = faults.fault_count
+    forget_span = faults.forget_span
+    guard_map = faults.guard_map
+    map_again = faults.map_again
+    patched_span = faults.patched_span
+    touch = faults.touch
+    unguard_map = faults.unguard_map
+
     # the broker's, for sends
     lay_sends = sends.lay_sends
 
@@ -162,8 +186,11 @@ __all__ = [
     "count_entries",
     "cut_frames",
     "cut_records",
+    "fault_count",
     "find_record",
     "fitting_entries",
+    "forget_span",
+    "guard_map",
     "heading_records",
     "java_hash",
     "lay_ends",
@@ -172,7 +199,9 @@ __all__ = [
     "lay_rows",
     "lay_sends",
     "lay_units",
+    "map_again",
     "match_entries",
+    "patched_span",
     "put_keys",
     "read_ends",
     "read_headers",
@@ -183,6 +212,8 @@ __all__ = [
     "seal_records",
     "select_entries",
     "spread_records",
+    "touch",
+    "unguard_map",
     "unique_ids",
     "walk_records",
     "walk_units",

@@ -14,6 +14,7 @@ from collections import deque
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
+from bolide import kernel
 from bolide.kernel.plain_records import BLANK_SIZE, MAGIC_BLANK
 from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
@@ -173,14 +174,17 @@ class CommitLog:
             segment.sync()
 
     def view(self, physical_offset: int, size: int) -> memoryview | None:
-        """Bytes of the log as they lie in the map; None where nothing is."""
+        """Bytes of the log as they lie in the map; None where nothing is, or nothing that can be read."""
         segment = self.segments.find(physical_offset)
         if segment is None:
             return None
         position = physical_offset - segment.base
         if position + size > self.segment_size:
             return None
-        return segment.view[position : position + size]
+        found = segment.view[position : position + size]
+        if kernel.touch(found) and not segment.is_readable(position, size):
+            return None
+        return found
 
     def remove_first(self) -> None:
         """Let the oldest segment go."""

@@ -217,15 +217,14 @@ class ConsumeQueue:
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag hash of one entry."""
-        if queue_offset < self.checked_below:
-            self._checked_count(queue_offset, 1)
-        return self._entry_at(queue_offset)
+        found = self.read(queue_offset, 1)
+        assert found is not None, f"{self.topic}/{self.queue_id} has no entry {queue_offset}"
+        return _ENTRY.unpack(found)
 
     def _entry_at(self, queue_offset: int) -> tuple[int, int, int]:
-        segment = self.segments.find(queue_offset * ENTRY_SIZE)
-        assert segment is not None, f"{self.topic}/{self.queue_id} has no entry {queue_offset}"
-        physical_offset, size, tag = _ENTRY.unpack_from(segment.view, queue_offset * ENTRY_SIZE - segment.base)
-        return physical_offset, size, tag
+        found = self.raw(queue_offset, 1)
+        assert found is not None, f"{self.topic}/{self.queue_id} has no entry {queue_offset}"
+        return _ENTRY.unpack(found)
 
     def check_with(self, check: Callable[["ConsumeQueue", int, int], None]) -> None:
         """From here on have entries that are there already looked at before they are first read."""
@@ -381,7 +380,11 @@ class ConsumeQueue:
         """Entries from queue_offset on, to the end of their file at most; None where that file is not here."""
         if queue_offset < self.checked_below:
             count_max = self._checked_count(queue_offset, count_max)
-        return self.raw(queue_offset, count_max)
+        found = self.raw(queue_offset, count_max)
+        if found is not None and kernel.touch(found) and self.segments.restore(queue_offset * ENTRY_SIZE):
+            self.check_with(self._check)  # zeros stand where a page could not be read
+            return self.read(queue_offset, count_max)
+        return found
 
     def raw(self, queue_offset: int, count_max: int) -> memoryview | None:
         """The same, whatever is written there."""

@@ -60,6 +60,7 @@ class Dispatch:
         self.index = Index(disk, config.root / "index", config.index_slots, config.index_entries_max)
         self.index.on_full = self.roster.add_full_index
         self.on_arrival: Callable[[Arrival], None] | None = None
+        self.check: Callable[[ConsumeQueue, int, int], None] | None = None  # of entries, against the log
         self.problem: OSError | None = None
         self.store_ms = 0  # of the newest record that is in its queue
         self._waiting: deque[_Waiting] = deque()
@@ -115,6 +116,8 @@ class Dispatch:
         """A queue without a message, until it is loaded or written to."""
         check_path_part(key[0])
         queue = self.queues[key] = ConsumeQueue(self._pool, self._directory, self._config.queue_file_bytes, *key)
+        if self.check is not None:
+            queue.check_with(self.check)
         return queue
 
     @property

@@ -121,6 +121,7 @@ def _entry(entries: bytes, number: int) -> bytes:
 def watch(disk: Disk, config: StoreConfig, commitlog: CommitLog, dispatch: Dispatch) -> None:
     """From here on what is read of queues and index is checked against the log."""
     check = EntryCheck(config, commitlog).check
+    dispatch.check = check
     for queue in dispatch.queues.values():
         queue.check_with(check)
     dispatch.index.mending = IndexMending(disk, config, commitlog, dispatch.index, dispatch.roster)

@@ -88,7 +88,7 @@ class IndexFile:
             if is_new:
                 disk.remove(path)
             raise
-        self._segment = Segment(disk, path, 0, size, fd)
+        self._segment = Segment(disk, path, 0, size, fd).guard()
         self._segment.reserved = fixed_size
         if is_new:
             self._segment.map[0:INDEX_HEADER_SIZE] = _HEADER.pack(0, 0, 0, 0, 0, 1)
@@ -177,6 +177,11 @@ class IndexFile:
     @property
     def view(self) -> memoryview:
         return self._segment.view
+
+    @property
+    def has_unread_pages(self) -> bool:
+        """Whether some of it is zeros because it could not be read."""
+        return self._segment.is_patched
 
     def entries(self) -> list[tuple[int, int, int, int]]:
         """All of them, for who verifies."""
@@ -321,6 +326,8 @@ class Index:
                 if place is not None and self.mending is not None and not self.mending.has_record(place):
                     raise OddIndex(f"no record at {place}")
                 yield place
+            if file.has_unread_pages:
+                raise OddIndex("a page of it cannot be read")
         except OddIndex as problem:
             if self.mending is None or file.is_mended:
                 raise StoreError(f"{file.path}: {problem}") from problem

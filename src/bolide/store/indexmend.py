@@ -45,7 +45,7 @@ class IndexMending:
         """A file like this one with all its keys, in its place; raises Refusal where that takes too long."""
         header = file.header()
         start = max(self._start(file), self._log.start)
-        if header.next_entry > _KEYS_MAX or header.end_physical - start > _LOG_MAX:
+        if not 0 < header.next_entry <= _KEYS_MAX or header.end_physical - start > _LOG_MAX:
             file.is_damaged = True
             self._roster.add_full_index(file.path.name, file.encoded_header())
             raise Refusal(

@@ -187,6 +187,8 @@ class Reader:
             segment = self._recent = log.segments.find(at)
             if segment is None:
                 return None
+        if kernel.fault_count() and segment.is_patched:
+            return None
         near_from = log.end - self._near_size
         return Stretch(entries, log.start, near_from, self._near_limits, self._far_limits, segment.view, segment.base)
 
@@ -221,15 +223,19 @@ class Reader:
                 view, base, end = segment.view, segment.base, segment.base + segment.size
             at -= base
             size = chosen[i + 1]
-            if (
-                at + size > end - base
-                or size < _HEAD.size
-                or _HEAD.unpack_from(view, at) not in _heads(chosen[i], size)
-            ):
+            found = view[at : at + size]
+            if kernel.touch(found) and not self._is_readable(chosen[i], size):
+                problem = "a page of the log cannot be read; look at the disk"
+                self._mishaps.note(_TASK, f"no record can be read at {chosen[i]}", CorruptRecord(problem))
+            elif not _HEAD.size <= size == len(found) or _HEAD.unpack_from(found) not in _heads(chosen[i], size):
                 self._mishaps.note(_TASK, f"no record begins at {chosen[i]}", CorruptRecord("the log is damaged there"))
             else:
-                views.append(view[at : at + size])
+                views.append(found)
         return views
+
+    def _is_readable(self, place: int, size: int) -> bool:
+        segment = self._log.segments.find(place)
+        return segment is None or segment.is_readable(place - segment.base, size)
 
     def _nothing(self, entries: memoryview) -> PullStatus:
         """Why nothing was found: filtered, or gone from the log."""
@@ -286,6 +292,7 @@ class Reader:
         while scanned < count and not is_done and not (scanned and is_over is not None and is_over()):
             left = entries[scanned * ENTRY_SIZE :]
             view, base = self._log_at(left)
+            fault_count = kernel.fault_count()
             chosen, seen, is_done = kernel.match_entries(
                 left,
                 sieve.program,
@@ -299,6 +306,8 @@ class Reader:
                 len(views),
                 size,
             )
+            if kernel.fault_count() != fault_count and self._is_readable(base, len(view)):
+                continue  # by calls it could be read, so what it says was not seen yet
             views += self._views(chosen) or ()
             size += sum(chosen[1::2])
             is_gone = not seen and not is_done

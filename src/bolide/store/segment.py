@@ -4,18 +4,27 @@ The log's segments are written with pwrite (`write`), because touching fresh pag
 a full disk would be a signal. Queue and index files are written through the map (`put`): their entries are small, and a
 store into memory is cheaper than a system call. What is put is reserved first, in steps.
 
+A page that cannot be read would be a signal too. The compiled kernel makes zeros of it in a map that is under guard
+(`guard`); who reads a part touches it first, and has it looked at where faults were counted: a log's by `is_readable`,
+a queue's by `restore`.
+
 A removed segment lives on for whoever holds a view of it: the kernel keeps the pages until the last view is gone.
 """
 
 import contextlib
 import errno
+import logging
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from bolide import kernel
 from bolide.store.config import PAGE_SIZE
 from bolide.store.disk import Disk
+
+log = logging.getLogger(__name__)
 
 RESERVE_STEP_MAX = 1 << 18
 MAPPED_SIZE_MAX = 1 << 14
@@ -30,7 +39,7 @@ def segment_name(base: int) -> str:
 class Segment:
     """An open file with its map. `fd` is -1 where only the map is kept open."""
 
-    __slots__ = ("_disk", "base", "fd", "is_open", "is_sparse", "map", "path", "reserved", "size", "view")
+    __slots__ = ("_disk", "_guarded", "base", "fd", "is_open", "is_sparse", "map", "path", "reserved", "size", "view")
 
     def __init__(self, disk: Disk, path: Path, base: int, size: int, fd: int) -> None:
         self._disk = disk
@@ -47,6 +56,7 @@ class Segment:
         self.reserved = 0
         self.is_sparse = False
         self.is_open = True
+        self._guarded = -1
 
     @classmethod
     def create(cls, disk: Disk, directory: Path, base: int, size: int, reserve: int = 0) -> "Segment":
@@ -151,6 +161,56 @@ class Segment:
             os.close(fd)
         return position
 
+    def guard(self) -> "Segment":
+        """Have a page that cannot be read be zeros from here on, and no signal."""
+        if self._guarded < 0:
+            self._guarded = kernel.guard_map(self.map)
+        return self
+
+    @property
+    def is_patched(self) -> bool:
+        """Whether some of it is zeros because it could not be read."""
+        return self._guarded >= 0 and kernel.patched_span(self._guarded) is not None
+
+    def is_readable(self, position: int, size: int) -> bool:
+        """Whether this part of a file that is written by calls is as on the disk; pages that can be read again are."""
+        span = None if self._guarded < 0 else kernel.patched_span(self._guarded)
+        if span is None:
+            return True
+        low, high = max(position - position % mmap.PAGESIZE, span[0]), min(position + size, span[1])
+        for at in range(low, high, mmap.PAGESIZE):
+            wanted_size = min(mmap.PAGESIZE, position + size - at)
+            try:
+                with self._descriptor() as fd:
+                    if len(os.pread(fd, wanted_size, at)) < wanted_size:
+                        return False
+                    kernel.map_again(self._guarded, at, mmap.PAGESIZE, fd)
+            except OSError:
+                return False
+        if low <= span[0] and high >= span[1]:
+            kernel.forget_span(self._guarded)
+        return True
+
+    def restore(self) -> bool:
+        """Write pages of a file that is written through the map anew, where they could not be read; false if all could.
+
+        What was put there since is kept; the rest is zeros, and for others to fill. Raises OSError.
+        """
+        span = None if self._guarded < 0 else kernel.patched_span(self._guarded)
+        if span is None:
+            return False
+        with self._descriptor() as fd:
+            if os.fstat(fd).st_size < self.size:
+                os.ftruncate(fd, self.size)
+            for at in range(*span, mmap.PAGESIZE):
+                size = min(mmap.PAGESIZE, self.size - at)
+                self._disk.write(fd, _joined(bytes(self.view[at : at + size]), _read(fd, size, at)), at)
+            kernel.map_again(self._guarded, span[0], span[1] - span[0], fd)
+        log.warning("pages could not be read, and are made again file=%s from=%d to=%d", self.path, *span)
+        kernel.forget_span(self._guarded)
+        self.reserved = min(self.reserved, span[0])
+        return True
+
     def sync(self) -> None:
         with self._descriptor() as fd:
             self._disk.sync(fd)
@@ -162,9 +222,29 @@ class Segment:
         if self.fd >= 0:
             self.drop_descriptor()
         self.view.release()
-        # Views that readers still hold keep the map; it goes with the last of them.
-        with contextlib.suppress(BufferError):
+        guarded, self._guarded = self._guarded, -1
+        if guarded >= 0:
+            kernel.unguard_map(guarded)
+        try:
             self.map.close()
+        except BufferError:
+            # Views that readers still hold keep the map; it goes with the last of them, and so does its guard.
+            if guarded >= 0:
+                weakref.finalize(self.map, kernel.unguard_map, kernel.guard_map(self.map)).atexit = False
+
+
+def _read(fd: int, size: int, at: int) -> bytes:
+    """What can be read, and zeros for the rest."""
+    try:
+        return os.pread(fd, size, at).ljust(size, b"\0")
+    except OSError:
+        return bytes(size)
+
+
+def _joined(ours: bytes, theirs: bytes) -> bytes:
+    """Of two versions of a page in which the one has zeros where the other has something."""
+    both = int.from_bytes(ours, "little") | int.from_bytes(theirs, "little")
+    return both.to_bytes(len(ours), "little")
 
 
 def _data_ranges(fd: int, position: int, size: int) -> list[tuple[int, int]]:

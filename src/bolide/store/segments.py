@@ -38,8 +38,9 @@ def open_segments_max() -> int:
 class SegmentPool:
     """Open segments, least recently used first to go."""
 
-    def __init__(self, disk: Disk, count_max: int, is_sparse: bool = False) -> None:
+    def __init__(self, disk: Disk, count_max: int, is_sparse: bool = False, is_guarded: bool = True) -> None:
         self.disk = disk
+        self._is_guarded = is_guarded  # who reads here knows what a page of zeros may mean
         self._is_sparse = is_sparse  # many files of little: no descriptors beside those in the maps
         self._count_max = count_max
         self._open: OrderedDict[tuple[Path, int], Segment] = OrderedDict()
@@ -56,6 +57,8 @@ class SegmentPool:
     def add(self, directory: Path, segment: Segment) -> None:
         if self._is_sparse:
             segment.drop_descriptor()
+        if self._is_guarded:
+            segment.guard()
         self._open[directory, segment.base] = segment
         while len(self._open) > self._count_max:
             self._open.popitem(last=False)[1].close()
@@ -164,6 +167,11 @@ class Segments:
     def find(self, offset: int) -> Segment | None:
         base = self.base_of(offset)
         return None if base is None else self.open(base)
+
+    def restore(self, offset: int) -> bool:
+        """Write pages of the file that holds offset anew, where they could not be read; false if all could."""
+        segment = self.find(offset)
+        return segment is not None and segment.restore()
 
     def create(self, base: int, reserve: int = 0) -> Segment:
         """Make the next file of the run."""

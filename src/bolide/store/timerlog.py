@@ -29,7 +29,7 @@ class TimerLog:
 
     def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
         self._disk = disk
-        self._pool = SegmentPool(disk, _OPEN_FILES_MAX)
+        self._pool = SegmentPool(disk, _OPEN_FILES_MAX, is_guarded=False)
         self.segments = Segments(self._pool, directory, file_size)
         self.end = 0
         self.odd = ""

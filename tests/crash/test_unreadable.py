@@ -1,0 +1,152 @@
+"""Pages of mapped files that cannot be read: an error of what lies there, and not the end of the process.
+
+A page behind the end of its file raises the same signal as one that a disk fails to give, so files are cut short under
+a broker that runs.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bolide
+from bolide import kernel
+from bolide.store.disk import Disk
+from bolide.store.segment import Segment
+from bolide.testing import Cluster, cluster
+from tests.store.given import bodies, draft, opened, small
+
+PAGE = 4096
+guarded = pytest.mark.skipif(kernel.fault_count.__module__.endswith("plain_faults"), reason="the plain kernel")
+
+
+def send(rocket: Cluster, *sent: bytes, keys: bool = False) -> None:
+    with bolide.Producer("pg", rocket.namesrv) as producer:
+        for body in sent:
+            producer.send("T", body, keys=[f"key-{body[:8].decode()}"] if keys else [])
+
+
+def received(rocket: Cluster, group: str, last: bytes) -> list[bytes]:
+    """Everything up to a message."""
+    got = [b""]
+    with bolide.Consumer(group, "T", rocket.namesrv, start_from=bolide.StartFrom.oldest()) as consumer:
+        while got[-1] != last:
+            got.append(next(consumer).body)
+    return got[1:]
+
+
+def file_of(rocket: Cluster, directory: str) -> Path:
+    (path,) = (rocket.brokers[0].directory / "store" / directory).iterdir()
+    return path
+
+
+@contextlib.contextmanager
+def one_life(directory: Path) -> Iterator[Cluster]:
+    """A cluster as processes, whose broker must be the same at the end."""
+    with cluster(processes=True, directory=directory) as rocket:
+        rocket.create_topic("T", 1)
+        pid = rocket.brokers[0].pid
+        yield rocket
+        assert rocket.brokers[0].is_running
+        assert rocket.brokers[0].pid == pid
+
+
+@guarded
+def test_messages_on_unreadable_pages_of_the_log_are_passed_over_and_all_others_are_served(tmp_path: Path) -> None:
+    sent = [b"%08d" % number + b"." * 1500 for number in range(40)]
+    with one_life(tmp_path) as rocket:
+        send(rocket, *sent)
+        log = rocket.brokers[0].directory / "store/commitlog" / f"{0:020d}"
+        size = bytes(log.read_bytes()).index(b"00000001") - bytes(log.read_bytes()).index(b"00000000")
+        os.truncate(log, 8 * PAGE)
+        oldest = bolide.StartFrom.oldest()
+        with bolide.Consumer("first", "T", rocket.namesrv, start_from=oldest) as consumer:
+            whole = 8 * PAGE // size
+            assert [next(consumer).body for _ in range(whole)] == sent[:whole]
+            send(rocket, b"later")
+            assert next(consumer).body == b"later"
+        assert "a page of the log cannot be read" in (tmp_path / "broker-0" / "broker-0.log").read_text()
+
+
+@guarded
+def test_a_queue_whose_pages_cannot_be_read_is_made_again_from_the_log(tmp_path: Path) -> None:
+    sent = [b"%08d" % number for number in range(600)]
+    with one_life(tmp_path) as rocket:
+        send(rocket, *sent)
+        os.truncate(file_of(rocket, "consumequeue/T/0"), PAGE)
+        send(rocket, b"later")
+        assert received(rocket, "first", b"later") == [*sent, b"later"]
+        send(rocket, b"last")
+        assert received(rocket, "second", b"last") == [*sent, b"later", b"last"]
+    assert file_of(rocket, "consumequeue/T/0").stat().st_size == 20_000
+
+
+@guarded
+def test_an_index_whose_pages_cannot_be_read_is_made_again_from_the_log(tmp_path: Path) -> None:
+    sent = [b"%08d" % number for number in range(500)]
+    with one_life(tmp_path) as rocket:
+        send(rocket, *sent, keys=True)
+        os.truncate(file_of(rocket, "index"), PAGE)
+        with bolide.Admin(rocket.namesrv) as admin:
+            for number in (0, 250, 499):
+                (found,) = admin.messages_by_key("T", f"key-{number:08d}")
+                assert found.body == sent[number]
+
+
+@guarded
+def test_a_page_that_can_be_read_again_is_the_files_again(tmp_path: Path) -> None:
+    with opened(small(tmp_path)) as store:
+        sent = [b"%d" % number + b"." * 500 for number in range(20)]
+        store.append([draft(body) for body in sent])
+        path = tmp_path / "commitlog" / f"{0:020d}"
+        content = path.read_bytes()
+        os.truncate(path, PAGE)
+        faults = kernel.fault_count()
+        assert bodies(store) == sent[:6]
+        assert kernel.fault_count() > faults
+        path.write_bytes(content)
+        assert bodies(store) == sent
+
+
+@guarded
+def test_a_fault_elsewhere_ends_the_process_as_before() -> None:
+    program = """
+        import mmap, os, tempfile
+        from pathlib import Path
+        from bolide.store.disk import Disk
+        from bolide.store.segment import Segment
+        directory = Path(tempfile.mkdtemp())
+        guarded = Segment.create(Disk(), directory, 0, 8192).guard()
+        os.truncate(guarded.path, 0)
+        assert bytes(guarded.view) == bytes(8192)
+        os.truncate(guarded.path, 8192)
+        foreign = mmap.mmap(guarded.fd, 8192)
+        os.truncate(guarded.path, 0)
+        print("here", flush=True)
+        foreign[0]
+    """
+    for flags in ([], ["-X", "faulthandler"]):
+        command = [sys.executable, *flags, "-c", textwrap.dedent(program)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert ended.stdout == "here\n", ended.stderr
+        assert ended.returncode == -signal.SIGBUS
+        assert ("Bus error" in ended.stderr) == bool(flags)
+
+
+@guarded
+def test_the_guard_of_a_map_goes_with_the_last_view_of_it(tmp_path: Path) -> None:
+    segment = Segment.create(Disk(), tmp_path, 0, 4 * PAGE).guard()
+    view = segment.view[PAGE:]
+    os.truncate(segment.path, 0)
+    segment.close()
+    assert view[0] == 0
+    view.release()
+    following = Segment.create(Disk(), tmp_path, 4 * PAGE, 4 * PAGE).guard()
+    assert not following.is_patched
+    following.close()
