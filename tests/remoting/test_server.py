@@ -109,6 +109,8 @@ async def test_a_peer_that_takes_its_answer_slowly_is_not_idle() -> None:
     owner = Table(lambda request: request.command.answer(0, body=bytes(12_000_000)))
     async with served(owner, clock) as server:
         peer = await Peer.connect(server.port)
+        # What it takes comes from the server and not from a large buffer of the system, which moves in real time.
+        peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         peer.send(request_of(1))
         taken_size = 0
         while taken_size < 12_000_000:
