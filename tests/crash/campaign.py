@@ -27,6 +27,7 @@ from tests.remoting.loops import eventually, run_on
 log = logging.getLogger(__name__)
 LIFE_MAX = 30  # messages of a flow
 DELIVERY_LIMIT_S = 60
+LIFE_LIMIT_S = 60  # on a machine that does much else
 KILL, POWER_CUT, LOG_ROT, DERIVED_ROT = "kill", "power cut", "rot of the log", "rot of derived files"
 KINDS = (KILL, POWER_CUT, LOG_ROT, DERIVED_ROT)
 STALLS = {"share": 0.05, "longest_s": 0.3}
@@ -56,7 +57,7 @@ class Campaign:
     async def _live(self) -> None:
         """Some more messages of every flow, or none at all."""
         wanted = self._promised_count() + self.chance.randrange(LIFE_MAX * len(self.flows))
-        await eventually(lambda: self._promised_count() >= wanted)
+        await eventually(lambda: self._promised_count() >= wanted, LIFE_LIMIT_S)
 
     def _promised_count(self) -> int:
         return sum(len(flow.promised) for flow in self.flows)
