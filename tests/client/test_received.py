@@ -97,3 +97,12 @@ def test_tags_that_share_a_hash_with_a_wanted_one_are_left_out() -> None:
     answer = b"".join(encode_record(stored_of(properties={"TAGS": tag})) for tag in ("Aa", "BB", "Aa"))
     is_wanted = tag_test(subscription_of("T", "Aa", 1))
     assert [message.tags for message in decode_pulled(answer, Nowhere(), is_wanted)] == ["Aa", "Aa"]
+
+
+def test_a_record_whose_parts_do_not_fit_costs_itself_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    records = [encode_record(stored_of(body=b"x" * 100, queue_offset=offset)) for offset in range(3)]
+    head = records[1][:80]
+    answer = records[0] + head + bytes(len(records[1]) - len(head)) + records[2]  # an unreadable page reads as zeros
+    messages = decode_pulled(answer, Nowhere(), None)
+    assert [message.queue_offset for message in messages] == [0, 2]
+    assert "message skipped" in caplog.text

@@ -6,7 +6,7 @@ goes on the moment something is settled. An error costs a pause and never the qu
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bolide import kernel
@@ -16,13 +16,14 @@ from bolide.client.instance import Instance
 from bolide.client.received import Home, Received
 from bolide.client.subscriptions import Labelled, tag_test
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
+from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
 from bolide.protocol.bodies import Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import PullMessageAnswer, PullMessageRequest
-from bolide.protocol.records import decode_records, inflate
+from bolide.protocol.records import decode_record, inflate
 
 _COMMIT, _SUSPEND, _SUBSCRIPTION, _CLASS_FILTER = 1, 2, 4, 8
 _COMMITTING = str(_COMMIT | _SUSPEND | _SUBSCRIPTION)
@@ -199,7 +200,7 @@ def decode_pulled(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool]
 def _decode_odd(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] | None) -> list[Received]:
     """Records of every kind; one that nobody can read is said in the log and left out."""
     messages = []
-    for record in decode_records(body):
+    for record in _readable(body, home):
         for stored in unwrap(record):
             if is_wanted is not None and not is_wanted(stored):
                 continue
@@ -209,3 +210,17 @@ def _decode_odd(body: bytes, home: Home, is_wanted: Callable[[Labelled], bool] |
                 # To stop here would hold up its queue for ever.
                 log.error("message skipped queue=%s id=%s problem=%s", home.queue, stored.message_id, problem)
     return messages
+
+
+def _readable(body: bytes, home: Home) -> Iterator[StoredMessage]:
+    """The records of an answer without those whose parts do not fit; where even a size does not, nothing does."""
+    position = 0
+    while position < len(body):
+        size = int.from_bytes(body[position : position + 4], "big", signed=True)
+        try:
+            yield decode_record(body, position)
+        except ProtocolError as problem:
+            if not 0 < size <= len(body) - position:
+                raise
+            log.error("message skipped queue=%s problem=%s", home.queue, problem)
+        position += size
