@@ -38,9 +38,12 @@ BAD = (12).to_bytes(4, "big") + (8).to_bytes(4, "big") + b"nonsense"
 def served(waiting: Waiting) -> list[int]:
     found = []
     while waiting:
-        if (each := waiting.next()) is not None:
+        if not waiting.ready:
+            waiting.read_some()
+        for each in waiting.ready:
             assert each.arrived_s == 7.0
             found.append(each.command.opaque)
+        waiting.ready.clear()
     return found
 
 
@@ -66,7 +69,8 @@ def test_answers_among_requests_are_settled_and_not_served() -> None:
 
 def test_what_was_cleared_is_gone_read_or_not() -> None:
     waiting, _ = waiting_with(b"".join(request(n) for n in range(100)))
-    waiting.next()
+    waiting.read_some()
     waiting.clear()
     assert not waiting
-    assert waiting.next() is None
+    assert not waiting.ready
+    assert not waiting.unread

@@ -143,7 +143,7 @@ class Session(asyncio.BufferedProtocol):
     def hold(self, count: int) -> None:
         """So many requests of the peer were begun and will be answered through `push` or `answer`."""
         self._held_count += count
-        if not self._has_room():
+        if not self.has_room():
             self._read(False)
 
     def release(self, count: int) -> None:
@@ -356,21 +356,17 @@ class Session(asyncio.BufferedProtocol):
 
     def go_on(self, *, is_its_turn: bool = False) -> None:
         """Serve what waits as far as the limits allow; then read on, or stop reading, or be done."""
-        serving = self.shared.serving
-        while self._waiting and self._has_room():
-            if not is_its_turn and serving is not None and serving.has_to_wait(self):
-                break
-            is_its_turn = False
-            if (request := self._waiting.next()) is not None:
-                spoken(self, self._serve, request)
-        if self._waiting.problem is not None and not self._waiting:
-            self._refuse(self._waiting.problem)
-        self._read(self._limit is None and not self._waiting and self._has_room())
+        waiting = self._waiting
+        if (waiting.ready or waiting.unread) and self.has_room():
+            spoken(self, waiting.serve, is_its_turn)
+        if waiting.problem is not None and not waiting:
+            self._refuse(waiting.problem)
+        self._read(self._limit is None and not waiting and self.has_room())
         if self._limit is not None and not self.in_flight_count and self._transport is not None:
             self.flush()
             self._transport.close()
 
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
         return not self._is_peer_slow and len(self._tasks) + self._held_count < self._config.in_flight_max
 
     def _read(self, is_wanted: bool) -> None:
@@ -381,7 +377,7 @@ class Session(asyncio.BufferedProtocol):
         change = self._transport.resume_reading if is_wanted else self._transport.pause_reading
         change()
 
-    def _serve(self, request: Request) -> None:
+    def serve(self, request: Request) -> None:
         try:
             reply = self._owner.serve(request)
         except ProtocolError as problem:

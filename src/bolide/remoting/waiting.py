@@ -13,60 +13,74 @@ from bolide.remoting.owner import Request
 if TYPE_CHECKING:
     from bolide.remoting.session import Session
 
-_AT_ONCE_COUNT = 8
-_AT_ONCE_SIZE = 8 * 1024
+_AT_ONCE_COUNT = 64
+_AT_ONCE_SIZE = 32 * 1024
+_SERVED_A_LOOK = 4  # requests between two looks at the time, which cost as much as a small one
 
 
 class Waiting:
     """They, in the order in which they came; answers to our own requests are settled on the way."""
 
-    __slots__ = ("_read", "_session", "_unread", "_unread_count", "problem")
+    __slots__ = ("_session", "_unread_count", "problem", "ready", "unread")
 
     def __init__(self, session: "Session") -> None:
         self.problem: str | None = None  # of a header; what came behind it is forgotten
         self._session = session
-        self._read: deque[Request] = deque()
-        self._unread: deque[tuple[memoryview, list[int], float]] = deque()
+        self.ready: deque[Request] = deque()
+        self.unread: deque[tuple[memoryview, list[int], float]] = deque()
         self._unread_count = 0
 
     def __len__(self) -> int:
-        return len(self._read) + self._unread_count
+        return len(self.ready) + self._unread_count
 
     def put(self, stream: memoryview, bounds: list[int]) -> None:
         """The frames of a read; the stream need not last."""
         came_s = self._session.last_active_s
-        if not self._unread and _end_of_some(bounds) == len(bounds):
+        if not self.unread and _end_of_some(bounds) == len(bounds):
             self._take(stream, bounds, came_s)
             return
         first = bounds[0]
         copy = memoryview(bytes(stream[first : bounds[-1]]))
-        self._unread.append((copy, [each - first for each in bounds], came_s))
+        self.unread.append((copy, [each - first for each in bounds], came_s))
         self._unread_count += len(bounds) // 2
 
-    def next(self) -> Request | None:
-        """The next to serve; None where the next few frames were no requests."""
-        if not self._read and self._unread:
-            stream, bounds, came_s = self._unread.popleft()
-            end = _end_of_some(bounds)
-            self._unread_count -= end // 2
-            if end < len(bounds):
-                self._unread.appendleft((stream, bounds[end:], came_s))
-            self._take(stream, bounds[:end], came_s)
-        return self._read.popleft() if self._read else None
+    def serve(self, is_its_turn: bool) -> None:
+        """Serve them as long as there is room and time; `is_its_turn` if the first need not ask for the time."""
+        session, ready, unread = self._session, self.ready, self.unread
+        serving, left_count = session.shared.serving, int(is_its_turn)
+        while (ready or unread) and session.has_room():
+            if not left_count:
+                if serving is not None and serving.has_to_wait(session):
+                    return
+                left_count = _SERVED_A_LOOK
+            left_count -= 1
+            if not ready:
+                self.read_some()
+            if ready:
+                session.serve(ready.popleft())
+
+    def read_some(self) -> None:
+        """Make the next few ready; there may be none, if those frames were no requests."""
+        stream, bounds, came_s = self.unread.popleft()
+        end = _end_of_some(bounds)
+        self._unread_count -= end // 2
+        if end < len(bounds):
+            self.unread.appendleft((stream, bounds[end:], came_s))
+        self._take(stream, bounds[:end], came_s)
 
     def clear(self) -> None:
-        self._read.clear()
-        self._unread.clear()
+        self.ready.clear()
+        self.unread.clear()
         self._unread_count = 0
 
     def _take(self, stream: memoryview, bounds: list[int], came_s: float) -> None:
         commands, self.problem = read_until_bad(stream, bounds)
         if self.problem is not None:
-            self._unread.clear()
+            self.unread.clear()
             self._unread_count = 0
         for command in commands:
             if not command.is_response:
-                self._read.append(Request(command, self._session, came_s))
+                self.ready.append(Request(command, self._session, came_s))
             else:
                 self._session.asked.settle(command)  # or it came too late, and nobody waits for it
 
