@@ -111,7 +111,7 @@ def damage_log(root: Path, chance: random.Random) -> Harm:
             for position, size, message in files[path]
             if position < place.position + place.size and place.position < position + size
         ]
-        if not any(message.topic == _COSTS_OTHERS for message in hit):
+        if not any(message.topic.startswith(_COSTS_OTHERS) for message in hit):
             _CHANGES[what](place, chance)
             return Harm(f"{what} in {place}", [(_topics(message), message.body) for message in hit])
     return Harm("nothing: the log has no place for it")

@@ -5,6 +5,7 @@ a broker that runs.
 """
 
 import contextlib
+import mmap
 import os
 import signal
 import subprocess
@@ -112,6 +113,22 @@ def test_a_page_that_can_be_read_again_is_the_files_again(tmp_path: Path) -> Non
         assert kernel.fault_count() > faults
         path.write_bytes(content)
         assert bodies(store) == sent
+
+
+@guarded
+def test_a_map_that_went_without_a_word_takes_no_fault_of_one_that_lies_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 * PAGE))
+    with path.open("r+b") as file:
+        earlier = mmap.mmap(file.fileno(), 2 * PAGE)
+        kernel.guard_map(earlier)
+        earlier.close()
+        again = mmap.mmap(file.fileno(), 2 * PAGE)  # where the first one lay
+        place = kernel.guard_map(again)
+        os.truncate(path, PAGE)
+        assert again[PAGE] == 0
+        assert kernel.patched_span(place) == (PAGE, 2 * PAGE)
+        kernel.unguard_map(place)
 
 
 @guarded

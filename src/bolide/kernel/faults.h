@@ -20,12 +20,13 @@
 typedef struct {
     uintptr_t start, end; /* of the map */
     uintptr_t low, high;  /* around everything in it that is patched */
+    uint64_t number;      /* a map may have gone without a word, and a later one may lie where it lay: the later counts */
 } guarded_map;
 
 static guarded_map guarded[GUARDED_MAX];
 static int32_t guarded_free[GUARDED_MAX];
 static int32_t guarded_free_count = 0, guarded_used = 0;
-static uint64_t guarded_faults = 0;
+static uint64_t guarded_faults = 0, guarded_number = 0;
 static uintptr_t guarded_page = 4096;
 static struct sigaction guarded_before;
 static int guarded_is_passed_on = 0;
@@ -54,15 +55,17 @@ static void guarded_handle(int number, siginfo_t *info, void *context) {
     int kept = errno;
     uintptr_t at = (uintptr_t)info->si_addr, start, end;
     (void)context;
-    if (info->si_code > 0)
-        for (int32_t i = 0; i < PEEK(guarded_used); i++) {
-            start = PEEK(guarded[i].start);
-            end = PEEK(guarded[i].end);
-            if (start && start <= at && at < end && guarded_patch(&guarded[i], at, start, end)) {
-                errno = kept;
-                return;
-            }
-        }
+    guarded_map *found = NULL;
+    for (int32_t i = 0; info->si_code > 0 && i < PEEK(guarded_used); i++) {
+        start = PEEK(guarded[i].start);
+        end = PEEK(guarded[i].end);
+        if (start && start <= at && at < end && (found == NULL || PEEK(guarded[i].number) > PEEK(found->number)))
+            found = &guarded[i];
+    }
+    if (found != NULL && guarded_patch(found, at, PEEK(found->start), PEEK(found->end))) {
+        errno = kept;
+        return;
+    }
     if (guarded_is_passed_on) { /* who was before us gave it back to us */
         signal(number, SIG_DFL);
     } else {
@@ -98,6 +101,7 @@ static int32_t guarded_add(void *start, size_t size) {
     POKE(guarded[place].low, (uintptr_t)0);
     POKE(guarded[place].high, (uintptr_t)0);
     POKE(guarded[place].end, (uintptr_t)start + size);
+    POKE(guarded[place].number, ++guarded_number);
     POKE(guarded[place].start, (uintptr_t)start);
     if (place == guarded_used)
         POKE(guarded_used, place + 1);
