@@ -7,7 +7,7 @@ import pytest
 from benchmarks import hostile
 
 
-@pytest.mark.parametrize("name", ["small_beginnings", "garbage"])
+@pytest.mark.parametrize("name", ["small_beginnings"])
 def test_a_flood_leaves_an_honest_client_and_the_servers_memory_alone(name: str) -> None:
     [row] = asyncio.run(hostile.run([name], 2.0))
     assert "failed" not in row

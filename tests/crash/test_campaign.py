@@ -8,11 +8,11 @@ from tests.crash.campaign import KINDS, POWER_CUT, survive
 
 
 def test_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path) -> None:
-    survive(tmp_path, [POWER_CUT], 8, seed=3)
+    survive(tmp_path, [POWER_CUT], 6, seed=3)
 
 
 def test_faults_of_every_kind_take_only_the_messages_whose_own_records_they_hit(tmp_path: Path) -> None:
-    survive(tmp_path, KINDS, 12, seed=11)
+    survive(tmp_path, KINDS, 10, seed=11)
 
 
 @pytest.mark.soak
