@@ -60,7 +60,7 @@ async def run(count: int, together: int, body_size: int, directory: str) -> Work
     from bolide.broker.stats import Stats
     from bolide.broker.timers import Timers
     from bolide.model.queue import QueueKey
-    from bolide.store.pillars import open_store
+    from bolide.store.open import open_store
 
     root = Path(tempfile.mkdtemp(dir=directory or None))
     full = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> Answer:
     from bolide.clock import SystemClock
     from bolide.model.host import Host
     from bolide.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
-    from bolide.store.pillars import open_store
+    from bolide.store.open import open_store
     from bolide.store.record import Draft
 
     host = Host("127.0.0.1", 10911).packed()

@@ -21,7 +21,7 @@ from bolide.protocol.properties import join_properties
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.session import Request
 from bolide.store.disk import Disk
-from bolide.store.pillars import open_store
+from bolide.store.open import open_store
 from bolide.store.record import decode
 from bolide.store.store import Store
 from tests.broker.tables import Tables, tables

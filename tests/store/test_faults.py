@@ -12,7 +12,7 @@ import pytest
 from bolide.clock import SystemClock
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
-from bolide.store.pillars import open_store
+from bolide.store.open import open_store
 from bolide.store.store import Store
 from bolide.store.verify import findings
 from bolide.testing.disk import FaultyDisk, path_of

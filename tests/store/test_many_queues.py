@@ -10,7 +10,7 @@ import pytest
 
 from bolide.clock import SystemClock
 from bolide.store.disk import Disk
-from bolide.store.pillars import open_store
+from bolide.store.open import open_store
 from tests.store.given import bodies, crash, draft, opened, read_all, small
 
 QUEUE_COUNT = 300

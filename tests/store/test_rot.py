@@ -285,7 +285,7 @@ def test_messages_confirmed_and_lost_with_the_end_of_the_log_keep_their_offsets(
     assert f"bytes={losses.size} durable_bytes={losses.size} known_records=6" in caplog.text
 
 
-def test_a_tail_that_was_never_durable_is_cut_and_kept_aside(tmp_path, caplog):
+def test_a_tail_that_was_never_durable_is_cut_and_kept(tmp_path, caplog):
     store = start(small(tmp_path))
     store.append([draft(b"a")])
     store.flush()
@@ -303,7 +303,7 @@ def test_a_tail_that_was_never_durable_is_cut_and_kept_aside(tmp_path, caplog):
 
 
 def test_a_tail_too_large_to_copy_stays_where_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("bolide.store.aside.COPIED_SIZE_MAX", 1000)
+    monkeypatch.setattr("bolide.store.cutoffs.COPIED_SIZE_MAX", 1000)
     store = start(small(tmp_path))
     end = store.append([draft(b"a")]).end
     crash(store)
@@ -321,7 +321,7 @@ def test_no_file_is_kept_of_a_tail_of_zeros(tmp_path, caplog):
     damage(tmp_path, kept[-1].place, bytes(kept[-1].size))
     with caplog.at_level(logging.WARNING), start(small(tmp_path)) as store:
         assert store.recovered.losses.cut_size == 0
-    assert not (tmp_path / "aside").exists()
+    assert not (tmp_path / "cutoffs").exists()
     assert caplog.records == []
 
 

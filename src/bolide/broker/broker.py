@@ -64,7 +64,7 @@ from bolide.remoting.operators import LOCAL, demand_local
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.dispatch import Arrival
-from bolide.store.pillars import open_store
+from bolide.store.open import open_store
 from bolide.store.store import Store
 
 VIP_DISTANCE = 2  # the second port of a broker lies so far below its first

@@ -274,11 +274,11 @@ async def serve(config: FilterServerConfig, clock: Clock) -> AsyncIterator[tuple
     async with Client(config.connect, clock) as client:
         owner = FilterServer(config, client, clock)
         try:
-            async with asyncio.TaskGroup() as pillars, listen(config.listen, owner, clock) as server:
+            async with asyncio.TaskGroup() as background, listen(config.listen, owner, clock) as server:
                 registered = asyncio.Event()
                 tasks = [
-                    pillars.create_task(owner.register_forever(server.port, registered), name="filtersrv.register"),
-                    pillars.create_task(owner.rest_forever(), name="filtersrv.rest"),
+                    background.create_task(owner.register_forever(server.port, registered), name="filtersrv.register"),
+                    background.create_task(owner.rest_forever(), name="filtersrv.rest"),
                 ]
                 await registered.wait()
                 try:

@@ -1,6 +1,6 @@
 """Requests of operators: the KV configuration and the server's own settings.
 
-Both live in small files. A change runs in the one thread that owns them (`aside`), in the order it came, and is
+Both live in small files. A change runs in the one thread that owns them (`file_thread`), in the order it came, and is
 answered when it is on disk. Whoever asked may hang up meanwhile: the change goes on and its consequences are drawn
 (`asyncio.shield`), for half a change would be worse than one nobody waits for.
 """
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 class Operations:
     """What operators keep here."""
 
-    def __init__(self, kv: KvConfig, current: CurrentConfig, answers: Answers, aside: Executor) -> None:
+    def __init__(self, kv: KvConfig, current: CurrentConfig, answers: Answers, file_thread: Executor) -> None:
         self._kv = kv
         self._current = current
         self._answers = answers
-        self._aside = aside
+        self._file_thread = file_thread
         self._waiting_count = 0
 
     def handlers(self) -> dict[int, Callable[[Request], Command | Awaitable[Command]]]:
@@ -116,7 +116,7 @@ class Operations:
         if self._waiting_count >= CHANGES_WAITING_MAX:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"{self._waiting_count} changes wait already; try again later")
         self._waiting_count += 1
-        done = asyncio.get_running_loop().run_in_executor(self._aside, act)
+        done = asyncio.get_running_loop().run_in_executor(self._file_thread, act)
 
         def settle(done: asyncio.Future[None]) -> None:
             self._waiting_count -= 1

@@ -91,7 +91,7 @@ class Registrations:
         kv: KvConfig,
         current: CurrentConfig,
         clock: Clock,
-        aside: Executor,
+        file_thread: Executor,
         notify: Callable[[MinIdNotice], None],
     ) -> None:
         self._tables = tables
@@ -99,7 +99,7 @@ class Registrations:
         self._kv = kv
         self._current = current
         self._clock = clock
-        self._aside = aside
+        self._file_thread = file_thread
         self._notify = notify
         self._is_trim_due = False
         self.turns = Turns()
@@ -138,7 +138,7 @@ class Registrations:
 
     async def _register_large(self, request: Request, header: RegisterBrokerRequest) -> Command:
         loop = asyncio.get_running_loop()
-        announcement = await loop.run_in_executor(self._aside, announced, request, header)
+        announcement = await loop.run_in_executor(self._file_thread, announced, request, header)
         plan = self._planned(announcement)
         for _ in range(_PLANS_MAX):
             is_left = True
@@ -294,7 +294,7 @@ class Registrations:
     def _trim(self) -> None:
         self._is_trim_due = False
         with contextlib.suppress(RuntimeError):  # the server has stopped
-            self._aside.submit(give_back)
+            self._file_thread.submit(give_back)
 
     def _tell(self, notice: MinIdNotice | None) -> None:
         if notice is not None and self._current.config.notifies_min_id:

@@ -2,8 +2,8 @@
 
 Nothing is decided here. The nesting of `serve` is the order of the shutdown, read from the inside out: the port closes
 first and running answers finish; then the timers end; then the thread that owns the files, after the last change is on
-disk. Timers and the one that carries out changes are pillars: if one falls, the server stops, for a name server that
-no longer removes dead brokers is worse than none.
+disk. Timers and the one that carries out changes are background tasks: if one fails, the server stops, for a name
+server that no longer removes dead brokers is worse than none.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class NameServer:
     """The owner of all connections: look-ups in one go, everything else one by one."""
 
     def __init__(
-        self, config: NamesrvConfig, clock: Clock, aside: ThreadPoolExecutor, own_host: str | None = None
+        self, config: NamesrvConfig, clock: Clock, file_thread: ThreadPoolExecutor, own_host: str | None = None
     ) -> None:
         self.own_host = own_host
         self.current = CurrentConfig(config)
@@ -53,10 +53,10 @@ class NameServer:
         self.is_stopping = False
         departures = Departures()
         self.registrations = Registrations(
-            self.tables, departures, self.kv, self.current, clock, aside, self.notices.tell
+            self.tables, departures, self.kv, self.current, clock, file_thread, self.notices.tell
         )
         lookups = Lookups(self.tables, self.answers, departures, self.kv, self.current, clock, own_host)
-        operations = Operations(self.kv, self.current, self.answers, aside)
+        operations = Operations(self.kv, self.current, self.answers, file_thread)
         gate = demand_local if config.admin_from == LOCAL else None
         self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers(), gate=gate)
 
@@ -100,14 +100,14 @@ async def serve(
     log.info("name server starts kernel=%s %s", kernel.NAME, _changed_settings(config))
     if config.ignored:
         log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
-    with ThreadPoolExecutor(1, thread_name_prefix="namesrv.files") as aside:
-        namesrv = NameServer(config, clock, aside, own_host)
-        async with Client(config.connect, clock) as client, asyncio.TaskGroup() as pillars:
+    with ThreadPoolExecutor(1, thread_name_prefix="namesrv.files") as file_thread:
+        namesrv = NameServer(config, clock, file_thread, own_host)
+        async with Client(config.connect, clock) as client, asyncio.TaskGroup() as background:
             tasks = [
-                pillars.create_task(namesrv.registrations.turns.run_forever(), name="namesrv.turns"),
-                pillars.create_task(namesrv.scan_forever(), name="namesrv.scan"),
-                pillars.create_task(namesrv.print_forever(), name="namesrv.print"),
-                pillars.create_task(namesrv.notices.send_forever(client), name="namesrv.notices"),
+                background.create_task(namesrv.registrations.turns.run_forever(), name="namesrv.turns"),
+                background.create_task(namesrv.scan_forever(), name="namesrv.scan"),
+                background.create_task(namesrv.print_forever(), name="namesrv.print"),
+                background.create_task(namesrv.notices.send_forever(client), name="namesrv.notices"),
             ]
             try:
                 async with listen(config.listen, namesrv, clock) as server:

@@ -2,7 +2,7 @@
 
 Rule: acts are carried out in the order they came, and the next begins when the one before has ended. An act that does
 not wait is carried out at once while nobody is at it, which is nearly always; only a long one (a registration of
-thousands of topics) makes others queue, and those are carried out by the pillar `run_forever`.
+thousands of topics) makes others queue, and those are carried out by the background task `run_forever`.
 
 What queues is bounded in bytes: a stranger could otherwise have us hold as many large bodies as he cares to send. An
 act whose asker hung up before it began is skipped.

@@ -7,7 +7,7 @@ segment or later are cut off and made again from the log, and so is every index 
 A record that is not whole (size, magic, checksum, its own physical offset, signs of a lost page) is rot if whole ones
 follow it, and then it is a bad stretch that is gone round (`resync.py` says what is believed behind it): later records
 keep their queue offsets, and those of the stretch become entries that stand for nothing. If nothing whole follows, it
-is the torn end of the log and is cut off: kept aside (`aside.py`), and overwritten with zeros, or an old record could
+is the torn end of the log and is cut off: kept (`cutoffs.py`), and overwritten with zeros, or an old record could
 be taken for a new one some day. But what the checkpoint says was durable is no torn end: there the log goes on behind
 the durable position, so that neither a place in the log nor a queue offset that was given is given again.
 
@@ -38,10 +38,10 @@ from bolide.kernel.plain_records import (
     UNCHECKED,
     Run,
 )
-from bolide.store.aside import Aside
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.cutoffs import Cutoffs
 from bolide.store.derived import Mending
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
@@ -280,7 +280,7 @@ class Recovery:
             self._hand_over(start, [(*each, PRE_BLANK) for each in sorted(lost)], b"")
 
     def _end_log(self, end: int, queues_from: int) -> int:
-        """Keep aside and cut off what lies behind the log; returns where it goes on."""
+        """Cut off what lies behind the log, and keep it; returns where it goes on."""
         durable = self._checkpoint.durable
         if end < durable:
             if self._log.segments.base_of(durable) is None:
@@ -293,9 +293,9 @@ class Recovery:
             queue = self._dispatch.queues.get((topic, queue_id))
             if queue is not None and first <= queue.next_offset < reached:
                 self._hand_over(end, [(topic, queue_id, reached - 1, PRE_BLANK)], b"", is_ordered=True)
-        aside = Aside(self._disk, self._config.root)
-        end = aside.cut(self._log.segments, end, self._resync.written_end)
-        self._losses.cut_size, self._losses.kept = aside.size, aside.kept
+        cutoffs = Cutoffs(self._disk, self._config.root)
+        end = cutoffs.cut(self._log.segments, end, self._resync.written_end)
+        self._losses.cut_size, self._losses.kept = cutoffs.size, cutoffs.kept
         self._losses.refused_count += self._order.refused_count
         return end
 
@@ -374,7 +374,7 @@ def tell_losses(losses: Losses, directory: Path) -> None:
         )
     if losses.kept:
         log.warning(
-            "the end of the log was torn and is kept aside bytes=%d files=%s",
+            "the end of the log was torn, and what was cut off is kept bytes=%d files=%s",
             *(losses.cut_size, ",".join(str(path) for path in losses.kept)),
         )
 

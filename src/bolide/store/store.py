@@ -1,7 +1,7 @@
 """The store: opens the rooms beside it, and is the only public door.
 
 One thread writes. `append` never awaits: it lays a batch out, writes it to the log with one system call, and feeds the
-queues in the same turn. What must wait does so outside: `durable` for the disk, `pillars` for everything periodic.
+queues in the same turn. What must wait does so outside: `durable` for the disk, `open_store` for everything periodic.
 Synchronous callers (tools, tests, Spark) use the same object without a loop and call `flush` themselves.
 
 Left by an error, the store keeps its abort file, so that the next start recovers in full.

@@ -25,14 +25,14 @@ async def open_store(
 ) -> AsyncIterator[Store]:
     """A store that flushes, commits and cleans by itself while the block runs."""
     with Store.open(config, clock, store_host, disk) as store:
-        async with asyncio.TaskGroup() as pillars:
+        async with asyncio.TaskGroup() as background:
             loops = [
-                pillars.create_task(_flush_forever(store, clock), name="store.flush"),
-                _lasting(pillars, store, "store.queues", partial(_flush_queues_forever, store, clock)),
-                _lasting(pillars, store, "store.clean", partial(_clean_forever, store)),
+                background.create_task(_flush_forever(store, clock), name="store.flush"),
+                _lasting(background, store, "store.queues", partial(_flush_queues_forever, store, clock)),
+                _lasting(background, store, "store.clean", partial(_clean_forever, store)),
             ]
             if config.pool_enabled:
-                loops.append(pillars.create_task(_commit_forever(store), name="store.commit"))
+                loops.append(background.create_task(_commit_forever(store), name="store.commit"))
             try:
                 yield store
             finally:

@@ -1,6 +1,6 @@
-"""What is cut off the log is kept aside: rot cannot be told from a torn write for sure, and someone may want the bytes.
+"""What is cut off the log is kept: rot cannot be told from a torn write for sure, and someone may want the bytes.
 
-A cut tail goes to `aside/` in the store's root, from the cut to its last byte that is not zero; whole files that lie
+A cut tail goes to `cutoffs/` in the store's root, from the cut to its last byte that is not zero; whole files that lie
 behind the cut are moved there. The newest few are kept. A tail too large to copy stays where it is: a blank record ends
 its file at the cut, and the log goes on in the next.
 """
@@ -22,12 +22,12 @@ _FILES_MAX = 16
 _PART = 1 << 20
 
 
-class Aside:
+class Cutoffs:
     """The directory of what was cut off."""
 
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
-        self._directory = root / "aside"
+        self._directory = root / "cutoffs"
         self.kept: list[Path] = []
         self.size = 0
 
