@@ -74,7 +74,7 @@ def _receipts(read: Callable[..., tuple[list[tuple[int, int, int, str]], list[in
 
 
 def _records(body: bytes) -> Callable[[], bytes]:
-    from bolide.client.pulling import decode_pulled
+    from bolide.client.consuming.pulling import decode_pulled
     from bolide.model.host import Host
     from bolide.model.message import StoredMessage
     from bolide.model.queue import PhysicalOffset, QueueOffset

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measure import Answer, Work, measure, read_arguments
 
 if TYPE_CHECKING:
-    from bolide.broker.timers import Timers
+    from bolide.broker.later.timers import Timers
     from bolide.store.store import Store
 
 QUESTION = "How many messages a second leave when they fall due together?"
@@ -55,10 +55,10 @@ def own_memory_mb() -> float:
 
 async def run(count: int, together: int, body_size: int, directory: str) -> Work:
     from bolide.broker.config import CurrentConfig, read_config
-    from bolide.broker.delay import Delays
-    from bolide.broker.keeping import Keeper
+    from bolide.broker.later.delay import Delays
+    from bolide.broker.later.timers import Timers
     from bolide.broker.stats import Stats
-    from bolide.broker.timers import Timers
+    from bolide.broker.tables.table_files import Keeper
     from bolide.model.queue import QueueKey
     from bolide.store.open import open_store
 

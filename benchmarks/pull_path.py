@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from benchmarks.measure import Answer, Work, measure, read_arguments
 
 if TYPE_CHECKING:
-    from bolide.broker.processors.pull import Pulls
+    from bolide.broker.pulling.pull import Pulls
     from bolide.store.store import Store
 
 QUESTION = "How many messages a second do pulls hand out?"
@@ -42,17 +42,17 @@ def main(argv: Sequence[str] | None = None) -> Answer:
 
 async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answer:
     from bolide.broker.config import CurrentConfig, read_config
-    from bolide.broker.filters import Filters
-    from bolide.broker.groups import Groups
-    from bolide.broker.keeping import Keeper
-    from bolide.broker.longpoll import ParkedPulls
-    from bolide.broker.members import Members
-    from bolide.broker.offsets import Offsets
-    from bolide.broker.processors.pull import Pulls
-    from bolide.broker.pull_access import PullAccess
-    from bolide.broker.sieving import SieveTime
+    from bolide.broker.members.members import Members
+    from bolide.broker.pulling.access import PullAccess
+    from bolide.broker.pulling.filter_budget import SieveTime
+    from bolide.broker.pulling.longpoll import ParkedPulls
+    from bolide.broker.pulling.pull import Pulls
     from bolide.broker.stats import Stats
-    from bolide.broker.topics import Topics
+    from bolide.broker.tables.filters import Filters
+    from bolide.broker.tables.groups import Groups
+    from bolide.broker.tables.offsets import Offsets
+    from bolide.broker.tables.table_files import Keeper
+    from bolide.broker.tables.topics import Topics
     from bolide.clock import SystemClock
     from bolide.store.store import Store
 

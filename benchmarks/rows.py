@@ -24,8 +24,8 @@ def main(argv: Sequence[str] | None = None) -> Answer:
     from bolide.client.routes import Route
     from bolide.clock import SystemClock
     from bolide.model.queue import MessageQueue
-    from bolide.spark.rows import Bundles, runs_of
-    from bolide.spark.sending import unique_ids
+    from bolide.spark.sink.rows import Bundles, runs_of
+    from bolide.spark.sink.sending import unique_ids
 
     labels = [f"t{number % 10}" for number in range(BATCH)]
     columns = {"tags": pa.array(labels), "keys": pa.array(labels), "body": pa.array([b"x" * options.body] * BATCH)}

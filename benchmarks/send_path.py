@@ -66,14 +66,14 @@ class Peer:
 def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     """The hot path and the plain one over a store of their own."""
     from bolide.broker.config import CurrentConfig, read_config
-    from bolide.broker.groups import Groups
     from bolide.broker.hotpath import HotPath
-    from bolide.broker.keeping import Keeper
-    from bolide.broker.locks import Locks
-    from bolide.broker.processors.send import Sends
+    from bolide.broker.later.routing import Waiting
+    from bolide.broker.members.locks import Locks
+    from bolide.broker.sending.send import Sends
     from bolide.broker.stats import Stats
-    from bolide.broker.topics import Topics
-    from bolide.broker.waiting import Waiting
+    from bolide.broker.tables.groups import Groups
+    from bolide.broker.tables.table_files import Keeper
+    from bolide.broker.tables.topics import Topics
     from bolide.clock import SystemClock
     from bolide.model.host import Host
     from bolide.protocol.bodies.topics import TopicConfig

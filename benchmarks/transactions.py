@@ -121,7 +121,7 @@ async def _visible(producer: "aio.TransactionProducer", count: int) -> None:
 
 
 async def _stored(producer: "aio.TransactionProducer") -> int:
-    from bolide.client.starting import max_offset
+    from bolide.client.consuming.start_from import max_offset
 
     queues = await producer.queues(TOPIC)
     return sum(await asyncio.gather(*(max_offset(producer.instance, queue) for queue in queues)))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bolide.broker.config import RULES, USED_KEYS, read_config
-from bolide.broker.ignored import WITHOUT_EFFECT
+from bolide.broker.settings.ignored import WITHOUT_EFFECT
 from bolide.settings import read_properties
 from interop.cluster import java_broker, java_name_server
 from interop.release import SERVER_RELEASES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.keeping import Keeper
-from bolide.broker.offsets import FILE_NAME, Offsets
+from bolide.broker.tables.offsets import FILE_NAME, Offsets
+from bolide.broker.tables.table_files import Keeper
 from bolide.clock import SystemClock
 from interop.cluster import Broker, java_broker
 from interop.release import SERVER_RELEASES

@@ -10,7 +10,7 @@ import pytest
 
 from bolide.broker.broker import Broker, serve
 from bolide.broker.config import read_config
-from bolide.broker.groups import READ_BIT
+from bolide.broker.tables.groups import READ_BIT
 from bolide.clock import SystemClock
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, RetryKind, RetryPolicy
 from bolide.protocol.bodies.topics import TopicConfig

@@ -68,7 +68,7 @@ def test_an_option_that_nobody_knows_is_refused_and_not_lost() -> None:
 
 
 def test_a_text_for_a_body_is_refused_with_what_to_write() -> None:
-    from bolide.client.outgoing import check_message
+    from bolide.client.sending.message import check_message
 
     with pytest.raises(bolide.ClientError, match=r"give body\.encode\(\)"):
         check_message(bolide.Message("Orders", "two teas"), 4 << 20)  # type: ignore[arg-type]

@@ -25,21 +25,21 @@ from bolide.errors import BolideError
 if TYPE_CHECKING:
     from bolide.admin.blocking import Admin
     from bolide.admin.deadletters import DeadLetter, DeadLetterFilter
-    from bolide.client.blocking import Consumer, Producer
-    from bolide.client.blocking_puller import PullConsumer
-    from bolide.client.blocking_transactions import Transaction, TransactionProducer
-    from bolide.client.checker import Outcome
+    from bolide.client.blocking.faces import Consumer, Producer
+    from bolide.client.blocking.puller import PullConsumer
+    from bolide.client.blocking.transactions import Transaction, TransactionProducer
     from bolide.client.config import Credentials
-    from bolide.client.handlers import Handler, handler, run
-    from bolide.client.handlers import listening_in_background as listening
-    from bolide.client.hooks import SendHook
-    from bolide.client.listener import ConsumeHook
-    from bolide.client.puller import Pulled, PullStatus
-    from bolide.client.pulling import PullRules
-    from bolide.client.receipt import Receipt, SendStatus
-    from bolide.client.received import Received
-    from bolide.client.starting import StartFrom
-    from bolide.client.subscriptions import ClassFilter, Sql
+    from bolide.client.consuming.handlers import Handler, handler, run
+    from bolide.client.consuming.handlers import listening_in_background as listening
+    from bolide.client.consuming.listener import ConsumeHook
+    from bolide.client.consuming.pulling import PullRules
+    from bolide.client.consuming.received import Received
+    from bolide.client.consuming.start_from import StartFrom
+    from bolide.client.consuming.subscriptions import ClassFilter, Sql
+    from bolide.client.pulling.puller import Pulled, PullStatus
+    from bolide.client.sending.hooks import SendHook
+    from bolide.client.sending.receipt import Receipt, SendStatus
+    from bolide.client.transactions.checker import Outcome
     from bolide.errors import (
         ClientError,
         ConfigError,
@@ -56,47 +56,47 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "bolide.admin.blocking",
-    "ClassFilter": "bolide.client.subscriptions",
+    "ClassFilter": "bolide.client.consuming.subscriptions",
     "ClientError": "bolide.errors",
     "ConfigError": "bolide.errors",
     "ConnectConfig": "bolide.remoting.config",
     "ConnectError": "bolide.errors",
     "ConnectionLost": "bolide.errors",
-    "ConsumeHook": "bolide.client.listener",
-    "Consumer": "bolide.client.blocking",
+    "ConsumeHook": "bolide.client.consuming.listener",
+    "Consumer": "bolide.client.blocking.faces",
     "Credentials": "bolide.client.config",
     "DeadLetter": "bolide.admin.deadletters",
     "DeadLetterFilter": "bolide.admin.deadletters",
-    "Handler": "bolide.client.handlers",
+    "Handler": "bolide.client.consuming.handlers",
     "Message": "bolide.model.message",
     "MessageQueue": "bolide.model.queue",
-    "Outcome": "bolide.client.checker",
-    "Producer": "bolide.client.blocking",
+    "Outcome": "bolide.client.transactions.checker",
+    "Producer": "bolide.client.blocking.faces",
     "ProtocolError": "bolide.errors",
-    "PullConsumer": "bolide.client.blocking_puller",
-    "PullRules": "bolide.client.pulling",
-    "PullStatus": "bolide.client.puller",
-    "Pulled": "bolide.client.puller",
-    "Receipt": "bolide.client.receipt",
-    "Received": "bolide.client.received",
+    "PullConsumer": "bolide.client.blocking.puller",
+    "PullRules": "bolide.client.consuming.pulling",
+    "PullStatus": "bolide.client.pulling.puller",
+    "Pulled": "bolide.client.pulling.puller",
+    "Receipt": "bolide.client.sending.receipt",
+    "Received": "bolide.client.consuming.received",
     "ReplyTimeout": "bolide.errors",
     "RequestTimeout": "bolide.errors",
     "STRATEGIES": "bolide.model.allocation",
-    "SendHook": "bolide.client.hooks",
-    "SendStatus": "bolide.client.receipt",
-    "Sql": "bolide.client.subscriptions",
-    "StartFrom": "bolide.client.starting",
+    "SendHook": "bolide.client.sending.hooks",
+    "SendStatus": "bolide.client.sending.receipt",
+    "Sql": "bolide.client.consuming.subscriptions",
+    "StartFrom": "bolide.client.consuming.start_from",
     "StoredMessage": "bolide.model.message",
-    "Transaction": "bolide.client.blocking_transactions",
-    "TransactionProducer": "bolide.client.blocking_transactions",
+    "Transaction": "bolide.client.blocking.transactions",
+    "TransactionProducer": "bolide.client.blocking.transactions",
     "by_machine_room": "bolide.model.allocation",
     "fixed": "bolide.model.allocation",
-    "handler": "bolide.client.handlers",
+    "handler": "bolide.client.consuming.handlers",
     "nearby": "bolide.model.allocation",
-    "run": "bolide.client.handlers",
+    "run": "bolide.client.consuming.handlers",
 }
 # The name of the asyncio face stands for something else there.
-_RENAMED = {"listening": ("bolide.client.handlers", "listening_in_background")}
+_RENAMED = {"listening": ("bolide.client.consuming.handlers", "listening_in_background")}
 
 __all__ = [
     "STRATEGIES",

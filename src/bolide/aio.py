@@ -2,20 +2,20 @@
 
 from bolide.admin.admin import Admin
 from bolide.admin.deadletters import DeadLetter, DeadLetterFilter
-from bolide.client.checker import Outcome
 from bolide.client.config import Credentials
-from bolide.client.consumer import Consumer
-from bolide.client.handlers import Handler, handler, listening, run_until_stopped
-from bolide.client.hooks import SendHook
-from bolide.client.listener import ConsumeHook
-from bolide.client.producer import Producer
-from bolide.client.puller import PullConsumer, Pulled, PullStatus
-from bolide.client.pulling import PullRules
-from bolide.client.receipt import Receipt, SendStatus
-from bolide.client.received import Received
-from bolide.client.starting import StartFrom
-from bolide.client.subscriptions import ClassFilter, Sql
-from bolide.client.transactions import Transaction, TransactionProducer
+from bolide.client.consuming.consumer import Consumer
+from bolide.client.consuming.handlers import Handler, handler, listening, run_until_stopped
+from bolide.client.consuming.listener import ConsumeHook
+from bolide.client.consuming.pulling import PullRules
+from bolide.client.consuming.received import Received
+from bolide.client.consuming.start_from import StartFrom
+from bolide.client.consuming.subscriptions import ClassFilter, Sql
+from bolide.client.pulling.puller import PullConsumer, Pulled, PullStatus
+from bolide.client.sending.hooks import SendHook
+from bolide.client.sending.producer import Producer
+from bolide.client.sending.receipt import Receipt, SendStatus
+from bolide.client.transactions.checker import Outcome
+from bolide.client.transactions.producer import Transaction, TransactionProducer
 from bolide.errors import (
     BolideError,
     ClientError,

@@ -3,6 +3,6 @@
 from contextlib import suppress
 
 with suppress(ImportError):  # without the extra there is no Spark to ask; and one module that fails hides all others
-    from bolide.spark.source import BolideSource as DefaultSource
+    from bolide.spark.source.source import BolideSource as DefaultSource
 
 __all__ = ["DefaultSource"]

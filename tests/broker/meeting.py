@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.filters import Filters
-from bolide.broker.locks import Locks
-from bolide.broker.members import Members
-from bolide.broker.offsets import Offsets
-from bolide.broker.processors.clients import Clients
-from bolide.broker.processors.forwarding import Forwarding
-from bolide.broker.processors.offsets import GroupOffsets
-from bolide.broker.processors.progress import Progress
-from bolide.broker.processors.resets import Resets
+from bolide.broker.admin.forwarding import Forwarding
+from bolide.broker.admin.offsets import GroupOffsets
+from bolide.broker.admin.progress import Progress
+from bolide.broker.admin.resets import Resets
+from bolide.broker.members.locks import Locks
+from bolide.broker.members.members import Members
+from bolide.broker.members.requests import Clients
 from bolide.broker.stats import Stats
+from bolide.broker.tables.filters import Filters
+from bolide.broker.tables.offsets import Offsets
 from bolide.clock import Clock, SystemClock
 from bolide.protocol.bodies import (
     ConsumeFrom,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bolide.broker.filters import Filters
-from bolide.broker.members import Members
-from bolide.broker.offsets import Offsets
+from bolide.broker.members.members import Members
 from bolide.broker.pop.lanes import marked_topic
-from bolide.broker.pop.room import PopRoom
-from bolide.broker.sieving import SieveTime
+from bolide.broker.pop.pop import PopRoom
+from bolide.broker.pulling.filter_budget import SieveTime
 from bolide.broker.stats import Stats
+from bolide.broker.tables.filters import Filters
+from bolide.broker.tables.offsets import Offsets
 from bolide.clock import Clock
 from bolide.model.message import StoredMessage
 from bolide.protocol.bodies import Heartbeat

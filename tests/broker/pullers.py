@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import pytest
 
 from bolide.broker.config import CurrentConfig
-from bolide.broker.filters import Filters
-from bolide.broker.groups import Groups
-from bolide.broker.longpoll import ParkedPulls
-from bolide.broker.members import Members
-from bolide.broker.offsets import Offsets
-from bolide.broker.processors.pull import Pulls
-from bolide.broker.pull_access import PullAccess
-from bolide.broker.sieving import SieveTime
+from bolide.broker.members.members import Members
+from bolide.broker.pulling.access import PullAccess
+from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.pulling.longpoll import ParkedPulls
+from bolide.broker.pulling.pull import Pulls
 from bolide.broker.stats import Stats
-from bolide.broker.topics import Topics
+from bolide.broker.tables.filters import Filters
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock, SystemClock
 from bolide.filter.tags import parse_tags
 from bolide.kernel import java_hash

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.locks import Locks
-from bolide.broker.processors.send import Sends
-from bolide.broker.processors.sendbacks import SendBacks
+from bolide.broker.later.routing import Waiting
+from bolide.broker.members.locks import Locks
+from bolide.broker.sending.send import Sends
+from bolide.broker.sending.send_back import SendBacks
 from bolide.broker.stats import Stats
-from bolide.broker.waiting import Waiting
 from bolide.clock import Clock, SystemClock
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage

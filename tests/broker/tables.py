@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bolide.broker.config import CurrentConfig, read_config
-from bolide.broker.groups import Groups
-from bolide.broker.keeping import Keeper
-from bolide.broker.topics import Topics
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock, SystemClock
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.broker.processors.assignments import shared
+from bolide.broker.members.assignments import shared
 from bolide.clock import SystemClock
 from bolide.model.allocation import STRATEGIES
 from bolide.model.queue import MessageQueue

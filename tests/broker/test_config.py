@@ -14,7 +14,7 @@ from bolide.broker.config import (
     shown,
     updated,
 )
-from bolide.broker.ignored import SECRETS, WITHOUT_EFFECT
+from bolide.broker.settings.ignored import SECRETS, WITHOUT_EFFECT
 from bolide.errors import ConfigError, Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.settings import read_properties

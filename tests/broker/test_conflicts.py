@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bolide.broker.conflicts import REFUSED_GROUP_FIELD
+from bolide.broker.members.conflicts import REFUSED_GROUP_FIELD
 from bolide.protocol.bodies import ConsumerConnections, ConsumerMember, ConsumeType, Subscription
 from bolide.testing import VirtualClock, run
 from tests.broker.meeting import Guest, Meeting, consumer, meeting

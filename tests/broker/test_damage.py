@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from bolide.broker.offsets import Offsets
 from bolide.broker.pop.revivals import Revivals
+from bolide.broker.tables.offsets import Offsets
 from bolide.model.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from bolide.store.mishaps import Mishaps
 from bolide.testing import VirtualClock, run

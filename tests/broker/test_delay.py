@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bolide.broker.delay import Delays, count_due, parse, text_of
-from bolide.broker.offsets import quote_keys
+from bolide.broker.later.delay import Delays, count_due, parse, text_of
+from bolide.broker.tables.offsets import quote_keys
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import DataVersion

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bolide.broker.config import CurrentConfig, read_config
-from bolide.broker.filter_servers import FilterServers
+from bolide.broker.members.filter_servers import FilterServers
 from bolide.clock import Clock
 from bolide.errors import ConfigError
 from bolide.protocol.codes import RequestCode, ResponseCode

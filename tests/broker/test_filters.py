@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.filters import FILE_NAME, KEPT_LENGTH_MAX, Filters, GroupFilter, parse_filters
+from bolide.broker.tables.filters import FILE_NAME, KEPT_LENGTH_MAX, Filters, GroupFilter, parse_filters
 from bolide.errors import Refusal
 from bolide.protocol.bodies import Subscription
 from bolide.protocol.codes import ResponseCode
@@ -199,7 +199,7 @@ async def test_all_filters_together_are_bounded_and_the_dead_make_room(tmp_path,
 
 @virtual_time
 async def test_short_expressions_are_kept_up_to_a_number(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bolide.broker.filters.KEPT_COUNT_MAX", 5)
+    monkeypatch.setattr("bolide.broker.tables.filters.KEPT_COUNT_MAX", 5)
     async with kept(tmp_path, VirtualClock()) as filters:
         filters.heard("G", [wanting("a = 1", 1, f"T{number}") for number in range(9)])
         assert [number for number in range(9) if filters.get(f"T{number}", "G") is not None] == [0, 1, 2, 3, 4]
@@ -210,7 +210,7 @@ async def test_short_expressions_are_kept_up_to_a_number(tmp_path, monkeypatch: 
 
 @virtual_time
 async def test_compiled_expressions_are_remembered_up_to_a_bound(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bolide.broker.filters.FRESH_LENGTH_MAX", 1 << 30)
+    monkeypatch.setattr("bolide.broker.tables.filters.FRESH_LENGTH_MAX", 1 << 30)
     async with kept(tmp_path, VirtualClock()) as filters:
         first = filters.compiled("a = 1", "SQL92")
         assert filters.compiled("a = 1", "SQL92") is first

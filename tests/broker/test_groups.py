@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.groups import BUILT_IN_GROUPS, READ_BIT
+from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT
 from bolide.model.names import group_problem
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, RetryKind, RetryPolicy
 from tests.broker.tables import tables

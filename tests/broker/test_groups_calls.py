@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bolide.broker.groups import READ_BIT
+from bolide.broker.tables.groups import READ_BIT
 from bolide.protocol.bodies.groups import GroupConfig, GroupConfigList, GroupForbidden, GroupTable
 from tests.broker.whole import whole
 from tests.remoting.loops import both_loops

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from bolide.broker.offsets import FILE_NAME
+from bolide.broker.tables.offsets import FILE_NAME
 from bolide.clock import SystemClock
 from bolide.model import topics as topic_names
 from bolide.model.names import KINDS, Kind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.keeping import Keeper, Pace
+from bolide.broker.tables.table_files import Keeper, Pace
 from bolide.errors import StoreError
 from bolide.testing import VirtualClock, run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.locks import FILE_NAME, LIFE_S, Locks
+from bolide.broker.members.locks import FILE_NAME, LIFE_S, Locks
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import LockAnswer, LockRequest, QueueName, UnlockRequest
 from bolide.testing import VirtualClock, run

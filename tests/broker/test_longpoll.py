@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bolide.broker import longpoll
+from bolide.broker.pulling import longpoll
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import VirtualClock
 from tests.broker.pullers import (

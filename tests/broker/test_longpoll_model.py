@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from bolide.broker.config import BrokerConfig, CurrentConfig
-from bolide.broker.longpoll import ParkedPull, ParkedPulls
+from bolide.broker.pulling.longpoll import ParkedPull, ParkedPulls
 from bolide.protocol.command import Command
 from bolide.remoting.owner import Reply, Request
 from bolide.store.dispatch import Arrival

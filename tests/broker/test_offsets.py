@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from bolide.broker.keeping import Keeper
-from bolide.broker.offsets import FILE_NAME, Offsets, parse
+from bolide.broker.tables.offsets import FILE_NAME, Offsets, parse
+from bolide.broker.tables.table_files import Keeper
 from bolide.errors import StoreError
 from bolide.store.mishaps import Mishaps
 from bolide.testing import VirtualClock, run

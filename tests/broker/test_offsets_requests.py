@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bolide.broker.offsets import FILE_NAME, parse
+from bolide.broker.tables.offsets import FILE_NAME, parse
 from bolide.protocol.bodies import (
     ConsumerOffsets,
     ConsumeStats,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.offsets import FILE_NAME, parse
+from bolide.broker.tables.offsets import FILE_NAME, parse
 from bolide.protocol.bodies import ConsumeType, MessageModel, ResetOffsets, ResetOffsetsForC
 from bolide.protocol.command import Command
 from bolide.testing import VirtualClock, run

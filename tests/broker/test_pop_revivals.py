@@ -199,7 +199,7 @@ async def test_an_empty_batch_is_refused(tmp_path) -> None:
 
 @virtual_time
 async def test_a_batch_without_measure_is_refused_whole(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bolide.broker.processors.acks._BATCH_MAX", 2)
+    monkeypatch.setattr("bolide.broker.pop.acks._BATCH_MAX", 2)
     clock = VirtualClock()
     async with popping(tmp_path, clock) as rig:
         rig.put(*[b"x"] * 3)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.publishing import STAGE_LIFE_MS, Publishing
+from bolide.broker.later.routing import Waiting
+from bolide.broker.sending.staged_batches import STAGE_LIFE_MS, Publishing
 from bolide.broker.stats import Stats
-from bolide.broker.waiting import Waiting
 from bolide.errors import Refusal
 from bolide.model.message import Message
 from bolide.model.queue import QueueKey

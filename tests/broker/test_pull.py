@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bolide.broker.pull_access import subscription_filter
+from bolide.broker.pulling.access import subscription_filter
 from bolide.kernel import java_hash
 from bolide.kernel.plain import BINARY_CODEC
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription

@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from bolide.broker.processors.pull import Pulls
+from bolide.broker.pulling.pull import Pulls
 from bolide.errors import Refusal
 from bolide.kernel import cut_frames
 from bolide.protocol.bodies import GroupConfig

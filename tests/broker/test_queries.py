@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from bolide import kernel
-from bolide.broker.members import Members
-from bolide.broker.processors import queries as queries_module
-from bolide.broker.processors.queries import Queries
+from bolide.broker.admin import queries as queries_module
+from bolide.broker.admin.queries import Queries
+from bolide.broker.members.members import Members
 from bolide.errors import Refusal
 from bolide.protocol.bodies import QueueEntries
 from bolide.protocol.codes import RequestCode, ResponseCode

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 
 import bolide.kernel
 from bolide.broker.hotpath import HotPath
-from bolide.broker.locks import Locks
-from bolide.broker.processors.send import Sends, pack_peer
+from bolide.broker.later.routing import Waiting
+from bolide.broker.members.locks import Locks
+from bolide.broker.sending.send import Sends, pack_peer
 from bolide.broker.stats import Stats
-from bolide.broker.waiting import Waiting
 from bolide.errors import ProtocolError, Refusal
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode

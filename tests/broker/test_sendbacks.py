@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bolide.broker.backoff import level_not_below, own_delay_ms, policy_problem
-from bolide.broker.deadletters import plain_reason
-from bolide.broker.processors.sendbacks import asked_delay_ms, level_of, retry_limit
+from bolide.broker.sending.backoff import level_not_below, own_delay_ms, policy_problem
+from bolide.broker.sending.dead_letters import plain_reason
+from bolide.broker.sending.send_back import asked_delay_ms, level_of, retry_limit
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bolide.broker import sieving
-from bolide.broker.processors import pull
+from bolide.broker.pulling import filter_budget as sieving
+from bolide.broker.pulling import pull
 from bolide.filter.sql import compile_sql
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode

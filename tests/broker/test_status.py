@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.processors.refusals import REASONS, refusals
-from bolide.broker.processors.status import Status
+from bolide.broker.admin.refusals import REASONS, refusals
+from bolide.broker.admin.status import Status
 from bolide.broker.stats import Stats
 from bolide.clock import SystemClock
 from bolide.model.queue import QueueKey

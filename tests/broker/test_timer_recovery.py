@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bolide.broker.timer_files import TimerFiles
+from bolide.broker.later.timer_files import TimerFiles
 from bolide.model.queue import QueueKey
 from bolide.store.store import Store
 from bolide.store.timerlog import TimerLog

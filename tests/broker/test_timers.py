@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from bolide.broker.processors.status import Status
+from bolide.broker.admin.status import Status
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.routes import KVTable

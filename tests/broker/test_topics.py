@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bolide.broker.topics import parse_topics
+from bolide.broker.tables.topics import parse_topics
 from bolide.errors import StoreError
 from bolide.model.names import topic_problem
 from bolide.protocol.bodies.topics import TopicConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bolide.broker.waiting import Waiting
+from bolide.broker.later.routing import Waiting
 from bolide.errors import Refusal
 from bolide.store.config import StoreConfig
 

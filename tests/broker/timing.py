@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.delay import Delays
-from bolide.broker.processors.send import Sends
-from bolide.broker.processors.waits import Waits
-from bolide.broker.timers import Timers
-from bolide.broker.waiting import Timing, Waiting
+from bolide.broker.later.delay import Delays
+from bolide.broker.later.requests import Waits
+from bolide.broker.later.routing import Timing, Waiting
+from bolide.broker.later.timers import Timers
+from bolide.broker.sending.send import Sends
 from bolide.model.message import StoredMessage
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.members import Members
-from bolide.broker.offsets import Offsets
-from bolide.broker.transactions.room import TransactionRoom
-from bolide.broker.waiting import Waiting
+from bolide.broker.later.routing import Waiting
+from bolide.broker.members.members import Members
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.transactions.transactions import TransactionRoom
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC

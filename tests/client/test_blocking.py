@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import bolide
-from bolide.client.background import background_loop
+from bolide.client.blocking.loop import background_loop
 from bolide.testing import Cluster, cluster
 
 WAIT_S = 20.0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bolide import aio
-from bolide.client.delaying import properties_of
 from bolide.client.options import When
+from bolide.client.sending.delays import properties_of
 from bolide.errors import BolideError, ClientError
 from bolide.model.message import Message
 from tests.client.scenes import client_clock, gathering, stage

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import bolide
-from bolide.client.direct import REST_MAX_S, Line, Lines
+from bolide.client.blocking.direct import REST_MAX_S, Line, Lines
 from bolide.errors import ConnectError, ConnectionLost, ProtocolError, RequestTimeout
 from bolide.protocol.command import Command
 from bolide.testing import Cluster, VirtualClock, cluster

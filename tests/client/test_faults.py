@@ -7,7 +7,7 @@ import pytest
 
 from bolide import aio
 from bolide.client import routes
-from bolide.client.handlers import Handler, listening
+from bolide.client.consuming.handlers import Handler, listening
 from bolide.errors import BolideError
 from bolide.testing import open_link
 from tests.client.scenes import OLDEST, client_clock, gathering, numbers, on_uvloop, send_all, stage

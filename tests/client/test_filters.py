@@ -4,7 +4,7 @@ import pytest
 
 import bolide
 from bolide import aio
-from bolide.client.subscriptions import parse_topics, subscription_of
+from bolide.client.consuming.subscriptions import parse_topics, subscription_of
 from bolide.errors import ClientError
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import cluster

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from bolide import aio
-from bolide.client import gathering as room
-from bolide.client.outgoing import SHORT_SIZE_MAX
+from bolide.client.sending import pipeline as room
+from bolide.client.sending.message import SHORT_SIZE_MAX
 from bolide.errors import ClientError, ConnectionLost, RequestTimeout
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command

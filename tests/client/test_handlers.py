@@ -9,7 +9,7 @@ import pytest
 
 import bolide
 from bolide import aio
-from bolide.client.handlers import Handler, listening
+from bolide.client.consuming.handlers import Handler, listening
 from bolide.protocol.bodies import ConsumeResult, DirectConsumption
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.client.inflight import InFlight
-from bolide.client.received import Received
+from bolide.client.consuming.inflight import InFlight
+from bolide.client.consuming.received import Received
 from bolide.model.queue import MessageQueue
 
 QUEUE = MessageQueue("T", "a", 0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bolide import aio
-from bolide.client.handlers import Handler, listening
+from bolide.client.consuming.handlers import Handler, listening
 from bolide.protocol.bodies import LockRequest, QueueName
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.client.pulling import decode_pulled
-from bolide.client.received import Decide, Received
-from bolide.client.subscriptions import subscription_of, tag_test
+from bolide.client.consuming.pulling import decode_pulled
+from bolide.client.consuming.received import Decide, Received
+from bolide.client.consuming.subscriptions import subscription_of, tag_test
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, PhysicalOffset, QueueOffset

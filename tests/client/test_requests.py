@@ -9,8 +9,8 @@ import pytest
 
 import bolide
 from bolide import aio
-from bolide.client.replies import NO_REPLY_MADE, reply_to
-from bolide.client.requests import REQUEST_TIMEOUT
+from bolide.client.consuming.replies import NO_REPLY_MADE, reply_to
+from bolide.client.sending.requests import REQUEST_TIMEOUT
 from bolide.model import properties as names
 from bolide.testing import cluster, run
 from tests.client.scenes import OLDEST, client_clock, gathering, on_uvloop, stage

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bolide import aio
-from bolide.client.durations import delay_s_of
-from bolide.client.handlers import Handler, listening
-from bolide.client.sendback import delay_level
+from bolide.client.consuming.handlers import Handler, listening
+from bolide.client.consuming.send_back import delay_level
+from bolide.client.sending.durations import delay_s_of
 from bolide.errors import ClientError
 from bolide.protocol.bodies.groups import GroupConfig, ListedDelays, RetryPolicy
 from bolide.protocol.codes import RequestCode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.client.selection import Selection, rest_ms, shard_queue
+from bolide.client.sending.selection import Selection, rest_ms, shard_queue
 from bolide.model.queue import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(4)]

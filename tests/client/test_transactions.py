@@ -149,7 +149,7 @@ async def test_a_checker_that_fails_or_says_nothing_leaves_it_open_and_the_log_s
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    with caplog.at_level(logging.ERROR, "bolide.client.checker"):
+    with caplog.at_level(logging.ERROR, "bolide.client.transactions.checker"):
         async with stage(queue_count=1, settings=QUICK) as rocket, opened(rocket.namesrv, checker) as producer:
             async with producer.transaction("T", b"x") as one:
                 await one.unknown()

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from bolide.broker.processors.refusals import REASONS, _refuse
+from bolide.broker.admin.refusals import REASONS, _refuse
 from bolide.protocol import operations
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.operations import KINDS, Kind, kind_of

@@ -118,7 +118,7 @@ def test_tags_and_times_are_chosen_before_rows_are_transferred(orders) -> None:
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     from bolide.spark.options import source_options
-    from bolide.spark.reader import FilteringReader, Task
+    from bolide.spark.source.reader import FilteringReader, Task
 
     options = source_options({"nameServer": orders["namesrv"], "subscribe": "BatchOrders"})
     schema = StructType([StructField("queue_id", IntegerType()), StructField("body", BinaryType())])

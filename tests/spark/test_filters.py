@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
 
-from bolide.spark.filters import pruning_of
-from bolide.spark.offsets import Queue
+from bolide.spark.source.filters import pruning_of
+from bolide.spark.source.offsets import Queue
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_MS = 1_767_268_800_000

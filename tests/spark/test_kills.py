@@ -160,7 +160,7 @@ def bodies_of(namesrv: str) -> list[bytes]:
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     from bolide.spark.options import source_options
-    from bolide.spark.reader import BatchReader
+    from bolide.spark.source.reader import BatchReader
 
     schema = StructType([StructField("body", BinaryType())])
     reader = BatchReader(source_options({"nameServer": namesrv, "subscribe": TARGET}), schema)

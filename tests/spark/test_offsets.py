@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.spark import offsets
-from bolide.spark.offsets import Queue, Range
-from bolide.spark.planner import plan
+from bolide.spark.source import offsets
+from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.planner import plan
 
 QUEUES = st.builds(Queue, st.sampled_from(["orders", "a", "ü"]), st.sampled_from(["broker-a", "b"]), st.integers(0, 12))
 OFFSETS = st.dictionaries(QUEUES, st.integers(0, 10_000), max_size=12)

@@ -4,8 +4,8 @@ import pytest
 
 from bolide.errors import ConfigError
 from bolide.spark import columns, schema
-from bolide.spark.offsets import EARLIEST, Queue
 from bolide.spark.options import SQL, TAG, sink_options, source_options
+from bolide.spark.source.offsets import EARLIEST, Queue
 
 NAMESRV = {"nameServer": "a:9876;b:9876"}
 

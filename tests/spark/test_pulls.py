@@ -10,9 +10,9 @@ import bolide
 from bolide.clock import SystemClock
 from bolide.protocol.records import decode_records
 from bolide.spark.cluster import Cluster
-from bolide.spark.offsets import Queue, Range
 from bolide.spark.options import SourceOptions, Subscription, source_options
-from bolide.spark.pulls import LostMessages, RangePulls, records_before
+from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.pulls import LostMessages, RangePulls, records_before
 from bolide.testing import cluster
 
 COUNT = 2500

@@ -8,8 +8,8 @@ from bolide.clock import SystemClock
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.protocol.batch import split_batch
-from bolide.spark.rows import Bundles, runs_of
-from bolide.spark.sending import unique_ids
+from bolide.spark.sink.rows import Bundles, runs_of
+from bolide.spark.sink.sending import unique_ids
 
 IDS = unique_ids(SystemClock())
 MAP = pa.map_(pa.string(), pa.string())

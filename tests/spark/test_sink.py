@@ -11,9 +11,9 @@ import bolide
 from bolide.errors import ClientError, ConfigError
 from bolide.protocol.staging import IDENTITY
 from bolide.spark.options import sink_options, source_options
-from bolide.spark.reader import BatchReader
-from bolide.spark.staging import chosen_broker
-from bolide.spark.writer import BatchWriter, StreamWriter, Written, publish_all, write_rows
+from bolide.spark.sink.staging import chosen_broker
+from bolide.spark.sink.writer import BatchWriter, StreamWriter, Written, publish_all, write_rows
+from bolide.spark.source.reader import BatchReader
 from bolide.testing import cluster
 
 

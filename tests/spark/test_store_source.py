@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from bolide.spark.columns import COLUMNS, STORE_COLUMNS, Columns, ddl
-from bolide.spark.store_source import PruningStoreReader, StoreOptions
+from bolide.spark.store.source import PruningStoreReader, StoreOptions
 from tests.store.given import START_MS, HeldClock, draft, opened, read_all, small
 
 COUNT = 240

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql.types import StructType
 
 import bolide
-from bolide.spark import offsets
-from bolide.spark.offsets import Queue, Range
 from bolide.spark.options import source_options
-from bolide.spark.reader import Task
-from bolide.spark.stream import StreamReader
+from bolide.spark.source import offsets
+from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.reader import Task
+from bolide.spark.source.stream import StreamReader
 from bolide.testing import cluster
 
 LIMIT_S = 60.0

@@ -97,9 +97,9 @@ def test_no_error_is_swallowed_at_other_doors_than_the_named_ones() -> None:
         "src/bolide/remoting/session.py",
         "src/bolide/remoting/guests.py",
         "src/bolide/broker/hotpath.py",
-        "src/bolide/client/checker.py",
-        "src/bolide/client/hooks.py",
-        "src/bolide/client/listener.py",
+        "src/bolide/client/transactions/checker.py",
+        "src/bolide/client/sending/hooks.py",
+        "src/bolide/client/consuming/listener.py",
         "src/bolide/filtersrv/worker.py",
         "src/bolide/store/mishaps.py",
     }

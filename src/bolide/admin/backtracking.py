@@ -10,10 +10,10 @@ What a move would do is told before it is done (`planned`): from where to where,
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bolide.client.consuming.positions import BrokerPositions
+from bolide.client.consuming.start_from import max_offset, min_offset, offset_at
 from bolide.client.instance import Instance
-from bolide.client.positions import BrokerPositions
 from bolide.client.routes import MASTER_ID
-from bolide.client.starting import max_offset, min_offset, offset_at
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.bodies import ResetOffsets

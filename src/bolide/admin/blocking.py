@@ -12,7 +12,7 @@ from bolide.admin.reach import SilentBroker
 from bolide.admin.topics import READ_WRITE, TopicQueueRow, TopicShape
 from bolide.admin.traces import MessageTrace
 from bolide.admin.transactions import OpenTransaction
-from bolide.client.background import Blocking
+from bolide.client.blocking.loop import Blocking
 from bolide.client.config import Credentials
 from bolide.clock import Clock
 from bolide.model.message import StoredMessage

@@ -18,9 +18,9 @@ from typing import Any
 from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.config import ClientConfig
 from bolide.client.instance import NO_ROUTE
-from bolide.client.producer import Producer
-from bolide.client.puller import PullConsumer
-from bolide.client.receipt import Receipt
+from bolide.client.pulling.puller import PullConsumer
+from bolide.client.sending.producer import Producer
+from bolide.client.sending.receipt import Receipt
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names

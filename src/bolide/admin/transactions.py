@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bolide.admin.deadletters import DeadLetterCalls
 from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.instance import NO_ROUTE
-from bolide.client.puller import PullConsumer
+from bolide.client.pulling.puller import PullConsumer
 from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
 from bolide.model import properties as names

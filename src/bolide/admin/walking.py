@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from bolide.client.puller import PullConsumer
+from bolide.client.pulling.puller import PullConsumer
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
 

@@ -16,43 +16,43 @@ from dataclasses import replace
 from functools import partial
 
 from bolide import kernel
+from bolide.broker.admin.forwarding import Forwarding
+from bolide.broker.admin.groups import GroupCalls
+from bolide.broker.admin.offsets import GroupOffsets
+from bolide.broker.admin.progress import Progress
+from bolide.broker.admin.queries import Queries
+from bolide.broker.admin.refusals import refusals
+from bolide.broker.admin.resets import Resets
+from bolide.broker.admin.status import Status
+from bolide.broker.admin.topics import TopicCalls
 from bolide.broker.config import BrokerConfig, CurrentConfig, shown
-from bolide.broker.delay import Delays
-from bolide.broker.filter_servers import FilterServers
-from bolide.broker.filters import Filters
-from bolide.broker.groups import Groups
 from bolide.broker.hotpath import HotPath
-from bolide.broker.keeping import Keeper
-from bolide.broker.leftovers import remove_leftovers, topics_before
-from bolide.broker.locks import Locks
-from bolide.broker.longpoll import ParkedPulls
-from bolide.broker.members import Members
-from bolide.broker.offsets import Offsets
-from bolide.broker.pop.room import PopRoom
-from bolide.broker.processors.clients import Clients
-from bolide.broker.processors.forwarding import Forwarding
-from bolide.broker.processors.groups import GroupCalls
-from bolide.broker.processors.offsets import GroupOffsets
-from bolide.broker.processors.progress import Progress
-from bolide.broker.processors.pull import Pulls
-from bolide.broker.processors.queries import Queries
-from bolide.broker.processors.refusals import refusals
-from bolide.broker.processors.replies import Replies
-from bolide.broker.processors.resets import Resets
-from bolide.broker.processors.send import Sends
-from bolide.broker.processors.sendbacks import SendBacks
-from bolide.broker.processors.status import Status
-from bolide.broker.processors.topics import TopicCalls
-from bolide.broker.processors.waits import Waits
-from bolide.broker.publishing import Publishing
-from bolide.broker.pull_access import PullAccess
+from bolide.broker.later.delay import Delays
+from bolide.broker.later.requests import Waits
+from bolide.broker.later.routing import Timing, Waiting
+from bolide.broker.later.timers import Timers
+from bolide.broker.members.filter_servers import FilterServers
+from bolide.broker.members.locks import Locks
+from bolide.broker.members.members import Members
+from bolide.broker.members.requests import Clients
+from bolide.broker.pop.pop import PopRoom
+from bolide.broker.pulling.access import PullAccess
+from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.pulling.longpoll import ParkedPulls
+from bolide.broker.pulling.pull import Pulls
 from bolide.broker.registration import Registration, own_address
-from bolide.broker.sieving import SieveTime
+from bolide.broker.sending.replies import Replies
+from bolide.broker.sending.send import Sends
+from bolide.broker.sending.send_back import SendBacks
+from bolide.broker.sending.staged_batches import Publishing
 from bolide.broker.stats import Stats
-from bolide.broker.timers import Timers
-from bolide.broker.topics import Topics
-from bolide.broker.transactions.room import TransactionRoom
-from bolide.broker.waiting import Timing, Waiting
+from bolide.broker.tables.deleted_topics import remove_leftovers, topics_before
+from bolide.broker.tables.filters import Filters
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.topics import Topics
+from bolide.broker.transactions.transactions import TransactionRoom
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal
 from bolide.model.host import Host

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bolide.broker.ignored import SECRETS, WITHOUT_EFFECT
-from bolide.broker.refused import refuse_beyond
+from bolide.broker.settings.ignored import SECRETS, WITHOUT_EFFECT
+from bolide.broker.settings.refused import refuse_beyond
 from bolide.errors import ConfigError, Refusal
 from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.codes import ResponseCode

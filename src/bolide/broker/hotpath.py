@@ -22,7 +22,7 @@ from typing import Protocol, cast
 from bolide import kernel
 from bolide.broker.config import CurrentConfig
 from bolide.broker.confirmations import Confirmations
-from bolide.broker.processors.send import Sends, broker_properties, pack_peer
+from bolide.broker.sending.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
@@ -46,7 +46,7 @@ _EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext 
 
 
 class Ends(Protocol):
-    """How transactions end (`processors.transactions`)."""
+    """How transactions end (`transactions.outcomes`)."""
 
     @property
     def is_due(self) -> bool: ...

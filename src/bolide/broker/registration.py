@@ -21,7 +21,7 @@ import msgspec
 
 from bolide import kernel
 from bolide.broker.config import BrokerConfig, CurrentConfig
-from bolide.broker.topics import PERM_READ_WRITE, Topics
+from bolide.broker.tables.topics import PERM_READ_WRITE, Topics
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, ConnectionLost, Refusal
 from bolide.protocol.bodies import topics as bodies

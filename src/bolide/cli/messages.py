@@ -248,7 +248,7 @@ def run(
     namesrv: Namesrv = None,
 ) -> None:
     """Import a module and call its handlers until Ctrl-C."""
-    from bolide.client import handlers
+    from bolide.client.consuming import handlers
 
     sys.path.insert(0, "")
     with plain_errors():

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from bolide.client.replies import ReplyBox
+from bolide.client.consuming.replies import ReplyBox
 from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage

@@ -21,9 +21,9 @@ from typing import Protocol
 
 from bolide.client.callbacks import AskedConsumer, AskedProducer, Callbacks
 from bolide.client.config import ClientConfig
+from bolide.client.consuming.replies import Replies, ReplyBox
 from bolide.client.nameservers import NameServers
 from bolide.client.outages import Outages
-from bolide.client.replies import Replies, ReplyBox
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.signing import Signing
 from bolide.clock import Clock

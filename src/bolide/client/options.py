@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from bolide.client.config import Credentials
-from bolide.client.hooks import SendHook
-from bolide.client.pulling import PullRules
-from bolide.client.starting import StartFrom
+from bolide.client.consuming.pulling import PullRules
+from bolide.client.consuming.start_from import StartFrom
+from bolide.client.sending.hooks import SendHook
 from bolide.clock import Clock
 from bolide.model.allocation import Strategy
 from bolide.model.queue import MessageQueue

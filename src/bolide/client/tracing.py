@@ -20,9 +20,9 @@ from typing import Protocol, Self
 
 from bolide.client.config import ClientConfig
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
-from bolide.client.outgoing import DEFAULT_QUEUE_COUNT, SendRules, send_command, to_queue, with_id
-from bolide.client.receipt import receipt_of
-from bolide.client.selection import Selection
+from bolide.client.sending.message import DEFAULT_QUEUE_COUNT, SendRules, send_command, to_queue, with_id
+from bolide.client.sending.receipt import receipt_of
+from bolide.client.sending.selection import Selection
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
 from bolide.model import properties as names

@@ -24,8 +24,8 @@ from bolide.protocol.headers.consume import (
 )
 from bolide.protocol.headers.routes import GetRouteRequest
 from bolide.spark.connection import Answer, Connection
-from bolide.spark.offsets import Queue
 from bolide.spark.options import ClusterOptions, Subscription
+from bolide.spark.source.offsets import Queue
 
 LOST = (ConnectError, ConnectionLost, RequestTimeout)
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any
 from bolide.client.config import Credentials, parse_namesrv
 from bolide.errors import ClientError, ConfigError
 from bolide.remoting.config import ConnectConfig
-from bolide.spark.offsets import Assignment, Position, parse_assignment, parse_position
+from bolide.spark.source.offsets import Assignment, Position, parse_assignment, parse_position
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 TOOLS_GROUP = "TOOLS_CONSUMER"  # every broker is born with it, so reading needs no group of one's own

@@ -1,10 +1,10 @@
 """Who may pop what: the checks that all POP calls share, in RocketMQ's order."""
 
 from bolide.broker.config import CurrentConfig
-from bolide.broker.groups import READ_BIT, Groups
-from bolide.broker.places import known_group
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.topics import PERM_READ, Topics
+from bolide.broker.tables.groups import READ_BIT, Groups
+from bolide.broker.tables.places import known_group
+from bolide.broker.tables.topics import PERM_READ, Topics
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.topics import TopicConfig

@@ -5,9 +5,9 @@ setting counts. The group's retry topic is always pulled: what fails in a pop go
 """
 
 from bolide.broker.config import CurrentConfig
-from bolide.broker.groups import Groups
-from bolide.broker.keeping import Keeper
-from bolide.broker.topics import Topics
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.model.topics import RETRY_PREFIX

@@ -16,10 +16,10 @@ from heapq import heappop, heappush
 import msgspec
 
 from bolide.broker.config import CurrentConfig
-from bolide.broker.groups import Groups
-from bolide.broker.keeping import Keeper
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.topics import Topics
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.files import read_whole

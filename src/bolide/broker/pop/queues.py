@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from bolide.broker.config import CurrentConfig
 from bolide.broker.registration import name_servers
-from bolide.broker.topics import PERM_READ, Topics
+from bolide.broker.tables.topics import PERM_READ, Topics
 from bolide.clock import Clock
 from bolide.errors import ClientError, Refusal
 from bolide.model.queue import MessageQueue

@@ -7,9 +7,9 @@ leads nowhere: to messages that are gone, or that the group does not want.
 
 from typing import NamedTuple
 
-from bolide.broker.offsets import Offsets
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.sieving import SieveTime, Wanted
+from bolide.broker.pulling.filter_budget import SieveTime, Wanted
+from bolide.broker.tables.offsets import Offsets
 from bolide.kernel.plain_records import ENTRY_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import RETRY_PREFIX

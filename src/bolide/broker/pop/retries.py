@@ -3,8 +3,8 @@
 One that failed too often is such a record too, among the dead letters.
 """
 
-from bolide.broker.deadletters import dead_properties
 from bolide.broker.pop.checkpoints import Checkpoint
+from bolide.broker.sending.dead_letters import dead_properties
 from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage

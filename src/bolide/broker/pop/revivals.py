@@ -21,8 +21,6 @@ from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
 from bolide.broker.config import CurrentConfig
-from bolide.broker.groups import Groups
-from bolide.broker.offsets import Offsets
 from bolide.broker.pop.checkpoints import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -37,7 +35,9 @@ from bolide.broker.pop.checkpoints import (
 from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
 from bolide.broker.pop.retries import retry_draft
 from bolide.broker.pop.shares import Shares
-from bolide.broker.topics import Topics, revive_topic
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.topics import Topics, revive_topic
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage

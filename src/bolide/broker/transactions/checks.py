@@ -20,9 +20,9 @@ from functools import partial
 from typing import NamedTuple
 
 from bolide.broker.config import BrokerConfig, CurrentConfig
-from bolide.broker.members import Members
-from bolide.broker.offsets import Offsets
-from bolide.broker.topics import Topics
+from bolide.broker.members.members import Members
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.topics import Topics
 from bolide.broker.transactions.absent import Absent
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import (

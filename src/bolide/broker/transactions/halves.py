@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.broker.waiting import Destination
+from bolide.broker.later.routing import Destination
 from bolide.errors import CorruptRecord
 from bolide.kernel.plain_ends import without_place
 from bolide.model import properties as names

@@ -21,7 +21,7 @@ from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
 from bolide.spark.jobs.index_check import IndexFiles, index_findings, index_keys
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
 from bolide.spark.jobs.walk import Damage, Walked, walk_range
-from bolide.spark.logfiles import PERMISSIVE, LogFile, Range, has_bytes, log_files, mapped, plan
+from bolide.spark.store.log_files import PERMISSIVE, LogFile, Range, has_bytes, log_files, mapped, plan
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.extension import QueueExtension
 from bolide.store.segment import segment_name

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bolide.kernel.plain_records import ENTRY_SIZE, INDEX_HEADER_SIZE
-from bolide.spark.logfiles import LogFile, mapped
+from bolide.spark.store.log_files import LogFile, mapped
 
 _ENTRY = np.dtype([("hash", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _STEP = 1 << 20

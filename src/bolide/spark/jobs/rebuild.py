@@ -23,7 +23,7 @@ from bolide.errors import StoreError
 from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
 from bolide.spark.jobs.walk import Damage, Walked, walk_range
-from bolide.spark.logfiles import LogFile, Range, log_files, plan
+from bolide.spark.store.log_files import LogFile, Range, log_files, plan
 from bolide.store.checkpoint import StoreLock
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.disk import Disk

@@ -18,13 +18,13 @@ from pyspark.sql.types import StructType
 
 from bolide.errors import ConfigError
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, is_system_topic
-from bolide.spark import offsets
 from bolide.spark.cluster import Cluster
 from bolide.spark.columns import Columns, Wanted
 from bolide.spark.jobs.parquet import READ_COLUMNS
-from bolide.spark.logfiles import TAIL, Range, log_directories, log_files, plan, read_range
 from bolide.spark.options import SourceOptions, source_options
-from bolide.spark.reader import BatchReader, Task
+from bolide.spark.source import offsets
+from bolide.spark.source.reader import BatchReader, Task
+from bolide.spark.store.log_files import TAIL, Range, log_directories, log_files, plan, read_range
 
 # Stands in a position for all topics of the user's own.
 ALL_OWN = "*"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bolide.broker.offsets import FILE_NAME, OffsetTable, parse
+from bolide.broker.tables.offsets import FILE_NAME, OffsetTable, parse
 from bolide.errors import BolideError
 from bolide.model import properties as labels
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TRACE_TOPIC

@@ -1,0 +1,1 @@
+"""Messages that are delivered later: by level, by time, and their requests."""

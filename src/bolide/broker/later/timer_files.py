@@ -1,0 +1,258 @@
+"""The timer's files, opened together and brought into agreement after whatever happened.
+
+The wheel and the log are written by filing, the check every second: first the commit log is made durable as far as
+messages were delivered, then the timer's log, then the wheel, then the check. At a start the units behind the check are
+looked at: slots are pointed at them, and behind the last good one the log is cut. A slot that points behind the cut has
+lost units; then everything since its first unit is looked at once more.
+
+Wheel and log follow from the timer's topic, so where they are missing, of a wrong length, or do not agree (`_damage`),
+both are emptied and all that is left in the topic is filed again. What was due before the check's time is delivered and
+is left out then; a message that had rolled comes once for each time it is in the topic.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+
+from bolide import kernel
+from bolide.broker.tables.table_files import Keeper
+from bolide.clock import Clock
+from bolide.errors import CorruptRecord
+from bolide.files import read_whole
+from bolide.kernel.plain_waits import KIND_MARK, UNIT_SIZE
+from bolide.model.queue import QueueKey
+from bolide.model.topics import TIMER_TOPIC
+from bolide.protocol.bodies import DataVersion
+from bolide.store import timercheck
+from bolide.store.config import StoreConfig
+from bolide.store.record import decode
+from bolide.store.store import Store
+from bolide.store.timercheck import TimerCheck
+from bolide.store.timerlog import TimerLog
+from bolide.store.timerwheel import SLOTS_AHEAD, Slot, TimerWheel
+
+_BLANK_STEPS = 60  # at the far end of the wheel, which are never used
+_UNITS_AT_ONCE = 4096
+_QUEUE = QueueKey(TIMER_TOPIC, 0)
+log = logging.getLogger(__name__)
+
+
+class TopicCount(msgspec.Struct, frozen=True, gc=False):
+    """How many messages of a topic wait, and since when it is so."""
+
+    count: int = 0
+    timeStamp: int = 0  # noqa: N815 (as it is written)
+
+
+class _Metrics(msgspec.Struct, frozen=True):
+    timingCount: dict[str, TopicCount] = {}  # noqa: N815 (as it is written)
+
+
+class TimerCounts:
+    """How many timed messages of each topic wait: RocketMQ's config/timermetrics."""
+
+    def __init__(self, config: StoreConfig, keeper: Keeper, clock: Clock) -> None:
+        self._path = config.root / "config" / "timermetrics"
+        self._keeper = keeper
+        self._clock = clock
+        self._is_changed = False
+        self.version = DataVersion(timestamp=clock.now_ms())
+        self.table = dict(read_whole(self._path, _parse_metrics, _Metrics()).timingCount)
+
+    def add(self, topic: str, change: int) -> None:
+        """So many more of a topic wait."""
+        if change:
+            before = self.table.get(topic, TopicCount())
+            self.table[topic] = TopicCount(before.count + change, self._clock.now_ms())
+            self._is_changed = True
+
+    def save(self) -> None:
+        """Have the file follow."""
+        if self._is_changed:
+            self._is_changed = False
+            self.version = msgspec.structs.replace(
+                self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
+            )
+            self._keeper.save(self._path, lambda: self.encoded().decode())
+
+    def encoded(self) -> bytes:
+        """The file's text, which is what a slave asks for too."""
+        version = msgspec.json.encode(self.version).decode()
+        counts = msgspec.json.encode(self.table).decode()
+        return f'{{"dataVersion":{version},"timingCount":{counts}}}'.encode()
+
+
+def _parse_metrics(text: str) -> _Metrics:
+    return msgspec.json.decode(text.encode(), type=_Metrics)
+
+
+class TimerFiles:
+    """Opens and recovers them. `latest_ms` is the latest slot with something in it, 0 without one.
+
+    `waiting_count` is what waits in slots that are not delivered: counted from the wheel at the start, for the counts
+    by topic may be off by a second's messages after a kill.
+    """
+
+    def __init__(self, config: StoreConfig, store: Store, keeper: Keeper, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._disk = store.disk
+        self._step_ms = config.timer_step_ms
+        self._check_path = config.root / "config" / "timercheck"
+        self.roll_steps = config.timer_roll_steps
+        if not 2 <= self.roll_steps <= SLOTS_AHEAD - _BLANK_STEPS:
+            self.roll_steps = SLOTS_AHEAD - _BLANK_STEPS
+        self.counts = TimerCounts(config, keeper, clock)
+        self.log = TimerLog(self._disk, config.root / "timerlog", config.timer_file_size)
+        self.wheel = TimerWheel(self._disk, config.root / "timerwheel", self._step_ms)
+        self.is_changed = False
+        self.delivered_end = 0  # the commit log must be durable up to here before the check is written
+        self.latest_ms = 0
+        self.waiting_count = 0
+        self._saving = asyncio.Lock()
+        self.filed_before = 0  # messages before this offset of the topic are being filed again
+        self.delivered_ms = 0  # those of them that were due before this are delivered
+        self.log.load()
+        known = timercheck.load(self._check_path)
+        self.check = known or TimerCheck()
+        if known is None:
+            self._begin_anew()
+        else:
+            filed_to, read_ms = known.queue_offset, known.read_ms
+            self._recover()
+            odd = self._damage(filed_to, timercheck.waiting_count(self._check_path))
+            if odd:
+                self.check.queue_offset = filed_to
+                self.file_again(odd, read_ms)
+
+    def _begin_anew(self) -> None:
+        """Without a check nobody knows what was delivered: file everything that is left in the timer's topic."""
+        if self.log.end:
+            log.warning("config/timercheck is lost: timed messages are filed anew, and past ones come again")
+            self.log.clear()
+            self.wheel.clear()
+            self.counts.table.clear()
+        self.check.read_ms = self._now_in_steps()
+        self.is_changed = True
+
+    def _now_in_steps(self) -> int:
+        now_ms = self._clock.now_ms()
+        return now_ms - now_ms % self._step_ms
+
+    def _recover(self) -> None:
+        check = self.check
+        self._point_slots(self.log.recover(check.log_end))
+        lost = [slot for slot in self.wheel.occupied() if slot.last >= self.log.end]
+        for slot in lost:
+            self.wheel.put(Slot(slot.time_ms, -1, -1, 0))
+        if lost:
+            log.warning("%d slots of the timer wheel pointed behind its log, and are put right", len(lost))
+            self._point_slots(self.log.recover(min(slot.first for slot in lost)))
+        check.queue_offset = self._filed_to()
+        if self.are_slots_in_use(check.read_ms, self._now_in_steps()):
+            log.warning("the timer stood still for more than a week: what is left of it is delivered first")
+            due = (slot.time_ms for slot in self.wheel.occupied() if slot.time_ms >= check.read_ms)
+            check.read_ms = min(due, default=self._now_in_steps())
+        for slot in self.wheel.occupied():
+            self.latest_ms = max(self.latest_ms, slot.time_ms)
+            if slot.time_ms >= check.read_ms:
+                self.waiting_count += slot.load
+        self.is_changed = True
+
+    def _damage(self, filed_to: int, waiting_count: int) -> str:
+        """What is wrong with wheel or log, nothing if each slot has the units that it counts."""
+        if (self.wheel.odd or self.log.odd) and filed_to:
+            return self.wheel.odd or self.log.odd
+        if self.log.end < self.check.log_end:
+            return f"the timer's log ends at {self.log.end}, and was durable up to {self.check.log_end}"
+        for slot in self.wheel.occupied():
+            if slot.time_ms >= self.check.read_ms and not self._holds(slot):
+                return f"the slot of {slot.time_ms} ms has not the units that it counts"
+        if self.waiting_count < waiting_count:
+            return f"{self.waiting_count} messages wait in the wheel, and {waiting_count} did"
+        return ""
+
+    def _holds(self, slot: Slot) -> bool:
+        position, load = slot.last, 0
+        while position >= 0:
+            segment = self.log.find(position)
+            if segment is None:
+                return False
+            _, kinds, position = kernel.walk_units(
+                segment.view, segment.base, position, self._step_ms, slot.time_ms, _UNITS_AT_ONCE
+            )
+            load += sum(-1 if kind & KIND_MARK else 1 for kind in kinds)
+        return position == -1 and load == slot.load
+
+    def file_again(self, odd: str, read_ms: int) -> None:
+        """Empty wheel and log, and have everything filed again that was not due before read_ms."""
+        log.warning("the timer's files are damaged, what waits is filed again from its topic: %s", odd)
+        self.log.clear()
+        self.wheel.clear()
+        self.counts.table.clear()
+        self.latest_ms = self.waiting_count = 0
+        self.filed_before, self.delivered_ms = max(self.filed_before, self.check.queue_offset), read_ms
+        self.check.queue_offset = self._store.min_offset(_QUEUE)
+        self.is_changed = True
+
+    def are_slots_in_use(self, read_ms: int, now_ms: int) -> bool:
+        """Whether what is not delivered is so old that something filed now could come to lie in its slots."""
+        return now_ms - read_ms > (SLOTS_AHEAD - _BLANK_STEPS) * self._step_ms
+
+    def _point_slots(self, units: list[tuple[int, int]]) -> None:
+        """Slots whose units are not all known to them get to know them."""
+        for position, due_ms in units:
+            slot = self.wheel.slot(due_ms)
+            if due_ms >= self.check.read_ms and slot.last < position:
+                first = slot.first if slot.first >= 0 else position
+                self.wheel.put(Slot(due_ms, first, position, slot.load + 1))
+
+    def _filed_to(self) -> int:
+        """The first message of the timer's topic that is not filed."""
+        filed_to = self.check.queue_offset if self.log.end >= self.check.log_end else 0
+        found = self.log.message_at(self.log.end - UNIT_SIZE)
+        record = None if found is None else self._store.record_at(found[0])
+        if record is not None:
+            try:
+                message = decode(record)
+                if message.topic == TIMER_TOPIC:
+                    filed_to = max(filed_to, message.queue_offset + 1)
+            except CorruptRecord as problem:
+                log.error("the last filed message cannot be read problem=%s", problem)
+        return min(max(filed_to, self._store.min_offset(_QUEUE)), self._store.max_offset(_QUEUE))
+
+    async def delivered_is_durable(self) -> None:
+        """Wait until the commit log has for good what was delivered."""
+        if not await self._store.durable(self.delivered_end):
+            raise OSError("the commit log is not durable in time")
+
+    async def save(self, read_ms: int) -> None:
+        """Make everything durable in its order, and note how far it is; raises Refusal or OSError."""
+        async with self._saving:
+            self.is_changed = False
+            check = self.check
+            check.read_ms, check.log_end, check.master_queue_offset = read_ms, self.log.end, check.queue_offset
+            check.counter, check.changed_ms = check.counter + 1, self._clock.now_ms()
+            content = timercheck.with_count(check.encoded(), self.waiting_count)
+            dirty, is_wheel_dirty = self.log.take_dirty(), self.wheel.take_dirty()
+
+            def sync() -> None:
+                self.log.sync(dirty)
+                if is_wheel_dirty:
+                    self.wheel.sync()
+                timercheck.save(self._disk, self._check_path, content)
+
+            try:
+                await self.delivered_is_durable()
+                await asyncio.get_running_loop().run_in_executor(self._store.queue_worker, sync)
+            except BaseException:
+                self.log.mark_dirty(dirty)
+                self.wheel.is_dirty = self.wheel.is_dirty or is_wheel_dirty
+                raise
+            self.counts.save()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.log.close()
+        self.wheel.close()

@@ -1,0 +1,1 @@
+"""Who is connected: members of groups, the queues they hold, and their requests."""

@@ -1,0 +1,110 @@
+"""The rooms of POP, wired: what the broker holds of them.
+
+`load` runs before anything is served, for what is out must be known before it can be acknowledged.
+"""
+
+import random
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.members.assignments import Assignments
+from bolide.broker.members.members import Members
+from bolide.broker.pop.access import Access
+from bolide.broker.pop.acks import Acks
+from bolide.broker.pop.lanes import Lane
+from bolide.broker.pop.modes import RequestModes
+from bolide.broker.pop.orders import Orders
+from bolide.broker.pop.parked import ParkedPops
+from bolide.broker.pop.queues import TopicQueues
+from bolide.broker.pop.reading import LaneReader
+from bolide.broker.pop.requests import Pops
+from bolide.broker.pop.revivals import Revivals
+from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.stats import Stats
+from bolide.broker.tables.filters import Filters
+from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.topics import Topics
+from bolide.clock import Clock
+from bolide.remoting.handlers import Handler
+from bolide.remoting.session import Session
+from bolide.store.dispatch import Arrival
+from bolide.store.store import Store
+
+
+class PopRoom:
+    """Pops, acknowledgements and assignments of one broker."""
+
+    def __init__(
+        self,
+        current: CurrentConfig,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        members: Members,
+        keeper: Keeper,
+        stats: Stats,
+        clock: Clock,
+        filters: Filters,
+        sieve_time: SieveTime,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._is_slave = store.config.role == "SLAVE"
+        self.parked = ParkedPops(current, clock)
+        self.noticed = ParkedPops(current, clock)
+        self.revivals = Revivals(current, store, topics, groups, offsets, clock)
+        self.orders = Orders(current, topics, groups, keeper, clock)
+        self.modes = RequestModes(current, topics, groups, keeper)
+        self.queues = TopicQueues(current, topics, clock)
+        access = Access(current, topics, groups, store)
+        parts = (self.revivals, self.orders, self.parked)
+        reader = LaneReader(store, offsets, sieve_time)
+        self._pops = Pops(
+            *(current, access, topics, offsets, store, reader, filters),
+            *(*parts, self.noticed, stats, clock, chance),
+        )
+        self._acks = Acks(access, offsets, store, *parts, stats, clock)
+        self._assignments = Assignments(current, members, self.modes, self.queues, keeper)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {**self._pops.handlers(), **self._acks.handlers(), **self._assignments.handlers()}
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """Messages came into a queue."""
+        if self.parked.count:
+            self.parked.on_arrival(arrival)
+        if self.noticed.count:
+            self.noticed.on_arrival(arrival)
+
+    def left(self, session: Session) -> None:
+        """A connection is gone."""
+        self.parked.left(session)
+        self.noticed.left(session)
+
+    def on_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """A group was put elsewhere in a queue: there may be something for who waits."""
+        self._released(Lane(group, topic, queue_id))
+
+    async def load(self) -> None:
+        """Find out what is out."""
+        await self.revivals.load()
+
+    async def revive_forever(self) -> None:
+        """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
+        if not self._is_slave:
+            await self.revivals.run_forever()
+
+    async def release_forever(self) -> None:
+        """Let go of ordered lanes whose time is over, until cancelled."""
+        if not self._is_slave:
+            await self.orders.run_forever(self._released)
+
+    def save(self) -> None:
+        """Have the tables written, for the stop; offsets are saved after it."""
+        self.revivals.note_settled()
+        self.orders.save()
+
+    def _released(self, lane: Lane) -> None:
+        self.parked.wake_any(lane)
+        self.noticed.wake_any(lane)

@@ -1,0 +1,391 @@
+"""Requests 200050, 200052, 200054 and 200055: messages for a while, a look at them, and who waits for some.
+
+A pop gives messages of one queue or of all, hides them from the rest of the group, and says so in a checkpoint before
+it answers. Failed messages are in a topic of their own: one pop in five looks there first, the others last, so that
+neither starves. A pop that finds nothing waits (`pop/parked.py`); when it is woken, everything here runs again.
+
+Everything between reading a queue and moving the group's offset happens in one turn of the loop, so no two pops see the
+same message and no queue is locked.
+"""
+
+import random
+from collections.abc import Iterable
+
+from bolide.broker.config import CurrentConfig
+from bolide.broker.pop.access import Access
+from bolide.broker.pop.answers import joined, under_origin, when_durable
+from bolide.broker.pop.checkpoints import Checkpoint, CheckpointKey
+from bolide.broker.pop.lanes import Lane, mark_of, retry_topic_v1, retry_topic_v2
+from bolide.broker.pop.orders import Orders
+from bolide.broker.pop.parked import ParkedPop, ParkedPops
+from bolide.broker.pop.reading import LaneReader, Taken
+from bolide.broker.pop.revivals import Revivals
+from bolide.broker.pulling.filter_budget import Wanted
+from bolide.broker.stats import Stats
+from bolide.broker.tables.filters import Filters
+from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.topics import Topics
+from bolide.clock import Clock
+from bolide.errors import Refusal
+from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
+from bolide.model.queue import QueueOffset
+from bolide.protocol.bodies.topics import TopicConfig
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.pop import (
+    NotificationAnswer,
+    NotificationRequest,
+    PeekMessageRequest,
+    PollingCountAnswer,
+    PollingCountRequest,
+    PopMessageAnswer,
+    PopMessageRequest,
+)
+from bolide.protocol.headers.poptext import (
+    ORDERLY_REVIVE_QUEUE,
+    OrderedItem,
+    PopHandle,
+    PoppedQueue,
+    TopicMark,
+    build_message_offsets,
+    build_order_counts,
+    build_start_offsets,
+)
+from bolide.remoting.handlers import Handler
+from bolide.remoting.owner import Reply, Request
+from bolide.store.read import PullStatus
+from bolide.store.store import Store
+
+_COUNT_MAX = 32
+_INVISIBLE_MAX_MS = 3 * 86_400_000  # what Java's timer takes
+_LATE_MAX_MS = 500
+_FOUND = PullStatus.FOUND.value
+_NOTHING = PullStatus.NO_MESSAGE_IN_QUEUE.value
+# Enough for one answer: every queue may add its next message, and a frame has its limit.
+_SIZE_ENOUGH = 1 << 20
+
+
+class _Harvest:
+    """What one pop has found so far, over its queues."""
+
+    def __init__(self, count_max: int) -> None:
+        self.taken: list[Taken] = []
+        self.left = count_max
+        self.size = 0
+        self.remaining = 0
+        self.is_skipping = False
+
+    @property
+    def is_enough(self) -> bool:
+        return self.left <= 0 or self.size >= _SIZE_ENOUGH
+
+    def add(self, taken: Taken) -> None:
+        self.remaining += taken.remaining
+        self.is_skipping |= taken.is_skipping
+        if taken.views:
+            self.taken.append(taken)
+            self.left -= len(taken.views)
+            self.size += sum(map(len, taken.views))
+
+
+class Pops:
+    """Gives messages, and lets those wait who found none. `noticed` are they who only want to be told."""
+
+    def __init__(
+        self,
+        current: CurrentConfig,
+        access: Access,
+        topics: Topics,
+        offsets: Offsets,
+        store: Store,
+        reader: LaneReader,
+        filters: Filters,
+        revivals: Revivals,
+        orders: Orders,
+        parked: ParkedPops,
+        noticed: ParkedPops,
+        stats: Stats,
+        clock: Clock,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._current = current
+        self._access = access
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._reader = reader
+        self._filters = filters
+        self._revivals = revivals
+        self._orders = orders
+        self._parked = parked
+        self._noticed = noticed
+        self._stats = stats
+        self._clock = clock
+        self._chance = chance or random.Random()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.count_waiting,
+        }
+
+    # 200050
+
+    def pop(self, request: Request) -> Reply:
+        """Messages, hidden from others for a while."""
+        header = PopMessageRequest.decode(request.command.fields)
+        now_ms = self._clock.now_ms()
+        deadline_ms = _deadline(header, now_ms)
+        if now_ms - deadline_ms > _LATE_MAX_MS:
+            remark = f"the request is {now_ms - header.born_ms} ms old by our clock and would wait {header.poll_ms}"
+            raise Refusal(ResponseCode.POLLING_TIMEOUT, remark)
+        return self._pop(request, header, deadline_ms)
+
+    def _pop(self, request: Request, header: PopMessageRequest, deadline_ms: int) -> Reply:
+        lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
+        self._access.check_readable()
+        _check_amounts(header)
+        config = self._access.check_lane(lane)
+        wanted = self._wanted(header)
+        if not header.is_ordered and not self._revivals.has_room(lane.group, request.session.origin):
+            return self._full(request, header)
+        harvest = self._gather(header, config, lane, wanted)
+        if harvest.taken:
+            reply = self._give(request, header, harvest)
+            if harvest.remaining:
+                self._parked.wake(lane)
+            return reply
+        return self._wait(request, header, lane, deadline_ms, harvest)
+
+    def _full(self, request: Request, header: PopMessageRequest) -> Command:
+        """209, after which a client asks again in a while. It wants the fields of an answer with it, as Java's does."""
+        remark = f"too many messages of {header.consumer_group} are out and not acknowledged; acknowledge some"
+        answer = PopMessageAnswer(
+            popped_ms=self._clock.now_ms(), invisible_ms=header.invisible_ms, revive_queue_id=0, remaining_count=0
+        )
+        return request.command.answer(ResponseCode.POLLING_FULL, remark=remark, fields=answer.encode())
+
+    def _wanted(self, header: PopMessageRequest) -> Wanted:
+        """What the pop asks for; RocketMQ does not ask enablePropertyFilter here."""
+        if not header.expression:
+            return Wanted()
+        try:
+            if is_tag_type(header.expression_type):
+                return Wanted(tag_hashes(parse_tags(header.expression)))
+            return Wanted(None, self._filters.compiled(header.expression, header.expression_type))
+        except ValueError as problem:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
+
+    def _gather(self, header: PopMessageRequest, config: TopicConfig, lane: Lane, wanted: Wanted) -> _Harvest:
+        chance = self._chance.randrange(100)
+        lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
+        if not header.is_ordered:
+            retries = self._retry_lanes(lane, chance)
+            lanes = retries + lanes if chance < self._current.config.pop_retry_percent else lanes + retries
+        harvest = _Harvest(header.message_count_max)
+        for each in lanes:
+            self._follow_reset(each)
+            if header.is_ordered and self._orders.is_blocked(each, header.attempt_id):
+                continue  # what lies behind is not to be had, so it does not count as remaining either
+            if harvest.is_enough:
+                harvest.remaining += self._reader.remaining(each)
+            else:
+                harvest.add(self._reader.read(each, harvest.left, wanted, header.init_mode))
+        return harvest
+
+    def _retry_lanes(self, lane: Lane, chance: int) -> list[Lane]:
+        """The queues of the group's failed messages; while names change over, the older topic every other time."""
+        current = self._current.config
+        name = retry_topic_v1
+        if current.makes_retry_topics_v2 and not (current.reads_retry_topics_v1 and chance % 2 == 0):
+            name = retry_topic_v2
+        config = self._topics.find(name(lane.group, lane.topic))
+        return [] if config is None else _rotated(Lane(lane.group, config.topic_name, -1), config, chance)
+
+    def _follow_reset(self, lane: Lane) -> None:
+        offset = self._offsets.take_reset(*lane)
+        if offset is not None:
+            self._orders.clear(lane)
+            self._offsets.put(*lane, offset)
+
+    def _give(self, request: Request, header: PopMessageRequest, harvest: _Harvest) -> Reply:
+        if header.is_ordered:
+            revive_queue_id, popped_ms, end = ORDERLY_REVIVE_QUEUE, self._clock.now_ms(), 0
+        else:
+            revive_queue_id = self._revivals.choose_queue()
+            popped_ms, end = self._check_out(request, harvest.taken, revive_queue_id, header.invisible_ms)
+        starts: dict[PoppedQueue, int] = {}
+        offsets: dict[PoppedQueue, list[int]] = {}
+        counts: dict[OrderedItem, int] = {}
+        parts: list[bytes | memoryview] = []
+        for taken in harvest.taken:
+            queue = PoppedQueue(mark_of(taken.lane.topic), taken.lane.queue_id)
+            starts[queue], offsets[queue] = taken.start_offset, taken.offsets
+            if header.is_ordered:
+                counts.update(self._hold_back(taken, header, popped_ms))
+            parts += self._messages(taken, header, revive_queue_id, popped_ms)
+            self._stats.got(taken.lane.group, taken.lane.topic, len(taken.views), sum(map(len, taken.views)))
+        answer = PopMessageAnswer(
+            popped_ms=popped_ms,
+            invisible_ms=header.invisible_ms,
+            revive_queue_id=revive_queue_id,
+            remaining_count=harvest.remaining,
+            start_offsets=build_start_offsets(starts),
+            message_offsets=build_message_offsets(offsets),
+            order_counts=build_order_counts(counts) if header.is_ordered else None,
+        )
+        body = joined(parts)
+        reply = request.command.answer(ResponseCode.SUCCESS, remark=_FOUND, fields=answer.encode(), body=body)
+        return when_durable(self._store, request, end, reply)
+
+    def _check_out(
+        self, request: Request, taken: Iterable[Taken], revive_queue_id: int, invisible_ms: int
+    ) -> tuple[int, int]:
+        """Store the checkpoints, then move the group on; returns the time of the pop and the end of the log."""
+        taken = list(taken)
+        starts = [(each.lane, each.start_offset) for each in taken]
+        popped_ms = self._revivals.free_time(revive_queue_id, starts, self._clock.now_ms())
+        checkpoints = [
+            Checkpoint(
+                CheckpointKey(each.lane, each.start_offset, popped_ms),
+                tuple(offset - each.start_offset for offset in each.offsets),
+                invisible_ms,
+                revive_queue_id,
+                origin=request.session.origin,
+            )
+            for each in taken
+        ]
+        end = self._revivals.give(checkpoints)
+        for each in taken:
+            self._offsets.put(*each.lane, each.next_offset)
+        return popped_ms, end
+
+    def _hold_back(self, taken: Taken, header: PopMessageRequest, popped_ms: int) -> dict[OrderedItem, int]:
+        """Close the queue to others until these are done; returns how often each message was given before."""
+        lane, offsets = taken.lane, taken.offsets
+        given = self._orders.give(lane, header.attempt_id, popped_ms, header.invisible_ms, offsets)
+        self._offsets.put(*lane, taken.start_offset)
+        mark = mark_of(lane.topic)
+        counts = {OrderedItem(mark, lane.queue_id, QueueOffset(offset)): count for offset, count in given.items()}
+        counts[OrderedItem(mark, lane.queue_id)] = min(given.values()) if len(given) == len(offsets) else 0
+        return counts
+
+    def _messages(
+        self, taken: Taken, header: PopMessageRequest, revive_queue_id: int, popped_ms: int
+    ) -> list[bytes | memoryview]:
+        mark = mark_of(taken.lane.topic)
+        if mark is TopicMark.NORMAL or self._current.config.shows_retry_topics:
+            return list(taken.views)
+        handle = PopHandle(
+            start_offset=QueueOffset(taken.start_offset),
+            popped_ms=popped_ms,
+            invisible_ms=header.invisible_ms,
+            revive_queue_id=revive_queue_id,
+            mark=mark,
+            broker_name=self._current.config.name,
+            queue_id=taken.lane.queue_id,
+            queue_offset=QueueOffset(taken.start_offset),
+        )
+        return under_origin(taken, header.topic, handle)
+
+    def _wait(
+        self, request: Request, header: PopMessageRequest, lane: Lane, deadline_ms: int, harvest: _Harvest
+    ) -> Reply:
+        code = ResponseCode.POLLING_TIMEOUT
+        if not self._parked.is_over(deadline_ms) and not request.command.is_oneway:
+            waiting = ParkedPop(request, lane, deadline_ms, lambda: self._pop(request, header, deadline_ms))
+            if self._parked.park(waiting):
+                if harvest.is_skipping and harvest.remaining:
+                    self._parked.wake(lane)  # a scan has its limit, and what it wants may lie behind
+                return None
+            code = ResponseCode.POLLING_FULL
+        self._stats.missed()
+        answer = PopMessageAnswer(
+            popped_ms=self._clock.now_ms(),
+            invisible_ms=header.invisible_ms,
+            revive_queue_id=ORDERLY_REVIVE_QUEUE if header.is_ordered else 0,
+            remaining_count=harvest.remaining,
+        )
+        return request.command.answer(code, remark=_NOTHING, fields=answer.encode())
+
+    # 200052
+
+    def peek(self, request: Request) -> Command:
+        """Messages to look at: the next ones, as if they were popped."""
+        header = PeekMessageRequest.decode(request.command.fields)
+        lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
+        self._access.check_readable()
+        config = self._access.check_lane(lane)
+        chance = self._chance.randrange(100)
+        lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
+        retries = self._retry_lanes(lane, chance)
+        harvest = _Harvest(min(header.message_count_max, _COUNT_MAX))
+        for each in retries + lanes if chance < self._current.config.pop_retry_percent else lanes + retries:
+            if harvest.is_enough:
+                harvest.remaining += self._reader.remaining(each)
+            else:
+                harvest.add(self._reader.read(each, harvest.left, Wanted(), None))
+        answer = PopMessageAnswer(popped_ms=0, invisible_ms=0, revive_queue_id=0, remaining_count=harvest.remaining)
+        code, remark = ResponseCode.PULL_NOT_FOUND, _NOTHING
+        if harvest.taken:
+            code, remark = ResponseCode.SUCCESS, _FOUND
+        body = joined([view for taken in harvest.taken for view in taken.views])
+        return request.command.answer(code, remark=remark, fields=answer.encode(), body=body)
+
+    # 200054
+
+    def notify(self, request: Request) -> Reply:
+        """Whether there is something to pop; the answer waits until there is."""
+        header = NotificationRequest.decode(request.command.fields)
+        return self._notify(request, header, _deadline(header, self._clock.now_ms()))
+
+    def _notify(self, request: Request, header: NotificationRequest, deadline_ms: int) -> Reply:
+        lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
+        self._access.check_readable()
+        config = self._access.check_lane(lane)
+        lanes = _rotated(lane, config, 0) if lane.queue_id < 0 else [lane]
+        if header.is_ordered:
+            lanes = [each for each in lanes if not self._orders.is_blocked(each, header.attempt_id)]
+        lanes += [*self._retry_lanes(lane, 0), *self._retry_lanes(lane, 1)]
+        has_message = any(self._reader.remaining(each) for each in lanes)
+        is_full = False
+        if not has_message and not self._noticed.is_over(deadline_ms) and not request.command.is_oneway:
+            waiting = ParkedPop(request, lane, deadline_ms, lambda: self._notify(request, header, deadline_ms))
+            if self._noticed.park(waiting):
+                return None
+            is_full = True
+        answer = NotificationAnswer(has_message=has_message, is_polling_full=is_full)
+        return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
+
+    # 200055
+
+    def count_waiting(self, request: Request) -> Command:
+        """How many pops wait at a queue."""
+        header = PollingCountRequest.decode(request.command.fields)
+        lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
+        self._access.check_readable()
+        self._access.check_lane(lane)
+        answer = PollingCountAnswer(polling_count=self._parked.count_at(lane))
+        return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
+
+
+def _deadline(header: PopMessageRequest | NotificationRequest, now_ms: int) -> int:
+    """When the client wants its answer at the latest; one whose clock is ahead of ours was not born after now."""
+    return min(header.born_ms or now_ms, now_ms) + max(0, header.poll_ms)
+
+
+def _check_amounts(header: PopMessageRequest) -> None:
+    if not 1 <= header.message_count_max <= _COUNT_MAX:
+        remark = f"maxMsgNums is {header.message_count_max}, a pop gives 1 to {_COUNT_MAX} messages"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    if not 0 <= header.invisible_ms <= _INVISIBLE_MAX_MS:
+        remark = f"invisibleTime is {header.invisible_ms}, messages may be hidden for 0 to {_INVISIBLE_MAX_MS} ms"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _rotated(lane: Lane, config: TopicConfig, start: int) -> list[Lane]:
+    """All queues of a topic, from some queue on, so that each is the first at times."""
+    count = config.read_queue_nums
+    return [Lane(lane.group, lane.topic, (start + i) % count) for i in range(count)]

@@ -1,0 +1,1 @@
+"""Messages come in: sent, sent back, replied, or staged for one publication."""

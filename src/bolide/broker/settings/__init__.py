@@ -1,0 +1,1 @@
+"""Settings that have no effect here, and settings that are refused."""

@@ -1,0 +1,46 @@
+"""Queues that a recovery makes again though their topic was deleted.
+
+The records of a deleted topic stay in the log until they expire, and a start after a crash reads the log anew from well
+before its end and makes queues for all it finds. The topic, made again, would begin with messages that went with it; in
+RocketMQ it does.
+
+Removed is only what nobody can miss: queues that were not on disk before the start, of a topic that the table does not
+know, for a send is confirmed when its topic is in the table on disk. Topics that the broker makes for itself are left
+alone, and a store without a table (a log that was copied alone) keeps all that was found.
+
+The other way round, dead letters whose topic is not in the table get it back: popped messages die in the background,
+and a crash may come between the message and the table.
+"""
+
+import logging
+
+from bolide.broker.config import BrokerConfig
+from bolide.broker.tables.topics import TABLE_NAME, Topics
+from bolide.model.topics import DEAD_LETTER_PREFIX
+from bolide.store.store import Store
+
+_OWN_PREFIX = "%"  # retries and dead letters
+log = logging.getLogger(__name__)
+
+
+def topics_before(config: BrokerConfig) -> frozenset[str] | None:
+    """The topics that have queues on disk before the store is opened; None if there is no table of topics."""
+    if not (config.directory / TABLE_NAME).exists():
+        return None
+    directory = config.store.root / "consumequeue"
+    return frozenset(path.name for path in directory.iterdir()) if directory.is_dir() else frozenset()
+
+
+def remove_leftovers(store: Store, topics: Topics, before: frozenset[str] | None) -> None:
+    """Remove queues that were made by opening the store and belong to no topic."""
+    if before is None:
+        return
+    found = {topic for topic, _ in store.dispatch.queues}
+    for topic in sorted(found - before - topics.table.keys()):
+        if not topic.startswith(_OWN_PREFIX) and not topics.is_system(topic):
+            store.remove_topic(topic)
+            log.info("queues of a deleted topic were found in the log and removed topic=%s", topic)
+    for topic in sorted((found & before) - topics.table.keys()):
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            topics.ensure(topic, 1)
+            log.info("dead letters were found whose topic was not in the table topic=%s", topic)

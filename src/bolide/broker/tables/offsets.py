@@ -1,0 +1,268 @@
+"""How far each group has come in each queue: the offset of the next message it wants.
+
+Truth is in memory, so that a commit is one store into a dict; the file follows within a second, a large one every few
+seconds as in RocketMQ, and at the stop. After a crash a group sees again what it settled since, and misses nothing.
+
+The file is consumerOffset.json as Java writes it, `topic@group` → queue → offset with the queue ids bare, and may come
+from a Java broker of either version. What 5.x derives from it (`groupTopicMap`) is not written: nobody reads it. Its
+text is made a slice at a time on the loop: a hundred thousand offsets would hold everybody up for a while, and offsets
+need not be of the same moment, for each stands alone.
+
+Where an operator put a group is another matter: it is in the file before he is told so (`kept`).
+
+An offset that Java could not read does not enter the table: not by a request, and not from a file that has one.
+
+A reset puts a group elsewhere while its members still commit where they were. Until the next pull takes it, it is what
+`get` answers, and what they commit is not heard.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from bolide.broker.tables.places import OFFSET_MAX
+from bolide.broker.tables.table_files import Keeper, Pace
+from bolide.clock import Clock
+from bolide.errors import Refusal, StoreError
+from bolide.files import read_whole
+from bolide.model.names import shown
+from bolide.protocol.bodies import ConsumerOffsets, DataVersion
+from bolide.protocol.bodies.body import read
+from bolide.protocol.codes import ResponseCode
+
+OffsetTable = dict[str, dict[int, int]]
+FILE_NAME = "consumerOffset.json"
+_SOON_S = 1.0
+_SLICE_COUNT = 500
+_QUEUE_ID_MAX = (1 << 31) - 1
+_SHOWN_COUNT = 8
+# A text passes as it is; an integer that begins an entry is a key without its quotes.
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(-?\d+)(?=\s*:)')
+log = logging.getLogger(__name__)
+
+
+class Offsets:
+    """The offsets of all groups, under `topic@group`."""
+
+    def __init__(self, directory: Path, keeper: Keeper, clock: Clock) -> None:
+        self._path = directory / FILE_NAME
+        self._keeper = keeper
+        self._clock = clock
+        self._is_changed = False
+        self._is_slicing = False
+        self._slicing = asyncio.Lock()
+        self._resets: OffsetTable = {}
+        self.on_reset: list[Callable[[str, str, int], None]] = []  # group, topic, queue id
+        self._pulled: OffsetTable = {}
+        content = read_whole(self._path, parse, ConsumerOffsets())
+        self.table: OffsetTable = sound(content.offset_table, self._path)
+        # When the file that was read was written; what came later is not in it.
+        self.written_ms = content.data_version.timestamp if content.data_version is not None else 0
+        self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group goes on; None for a queue it never settled anything in."""
+        queues = self.table.get(f"{topic}@{group}")
+        return None if queues is None else queues.get(queue_id)
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far the group has come, be it backwards; while a reset waits to be taken, nothing is noted."""
+        if not 0 <= offset <= OFFSET_MAX:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"offset {offset} is not one of a queue: 0 to {OFFSET_MAX}")
+        key = f"{topic}@{group}"
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self.table[key] = {}
+        queues[queue_id] = offset
+        self._is_changed = True
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Put the group elsewhere; its next pull is to be told (`take_reset`)."""
+        assert 0 <= offset <= OFFSET_MAX, "it was found in the queue"
+        key = f"{topic}@{group}"
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self.table.setdefault(key, {})[queue_id] = offset
+        self._is_changed = True
+        for tell in self.on_reset:
+            tell(group, topic, queue_id)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a reset nobody was told of yet; it is forgotten, and commits count again."""
+        if not self._resets:
+            return None
+        key = f"{topic}@{group}"
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def get_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group's last pull ended; known since the start only."""
+        queues = self._pulled.get(f"{topic}@{group}")
+        return None if queues is None else queues.get(queue_id)
+
+    def put_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note where a pull ended, which is ahead of what is settled."""
+        key = f"{topic}@{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def queues_of(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id → offset, a copy."""
+        return dict(self.table.get(f"{topic}@{group}", ()))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have an offset in the topic."""
+        start = topic + "@"
+        return [key[len(start) :] for key in self.table if key.startswith(start)]
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics in which the group has an offset."""
+        end = "@" + group
+        return [key[: -len(end)] for key in self.table if key.endswith(end)]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget how far anybody was in a topic."""
+        start = topic + "@"
+        self._remove(lambda key: key.startswith(start))
+
+    def remove_group(self, group: str) -> None:
+        """Forget how far a group was anywhere."""
+        end = "@" + group
+        self._remove(lambda key: key.endswith(end))
+
+    def clone(self, source: str, destination: str, topic: str) -> None:
+        """Let a group be where another is in a topic."""
+        queues = self.queues_of(source, topic)
+        if queues:
+            self.table[f"{topic}@{destination}"] = queues
+            self._resets.pop(f"{topic}@{destination}", None)  # of a reset before it nobody need hear
+            self._is_changed = True
+
+    def _remove(self, is_meant: Callable[[str], bool]) -> None:
+        for table in (self.table, self._resets, self._pulled):
+            for key in [key for key in table if is_meant(key)]:
+                del table[key]
+                self._is_changed = True
+
+    # The file
+
+    async def save_forever(self, interval_s: Callable[[], float]) -> None:
+        """Have the file follow the table: within a second of a change, or where it is large, at the given interval."""
+        pace = Pace(self._clock, _SOON_S)
+        while True:
+            await asyncio.sleep(pace.pause_s(interval_s()))
+            if self._is_changed:
+                with pace.timed():
+                    await self._save_in_slices()
+
+    def save(self) -> None:
+        """Have everything written at once, for the stop; a save that is being made in slices is overtaken."""
+        if self._is_changed or self._is_slicing:
+            self._is_slicing = False
+            self._step()
+            lines = self._lines(self.table)
+            self._keeper.save(self._path, lambda: _text(self.version, lines))
+
+    async def kept(self) -> None:
+        """Wait until all that is noted is in the file; raises Refusal where it cannot be written."""
+        try:
+            await self._save_in_slices()
+            await self._keeper.saved()
+        except StoreError as problem:
+            remark = f"the offsets are changed, but not on disk, and a crash may undo it: {problem}; then do it again"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from None
+
+    async def _save_in_slices(self) -> None:
+        async with self._slicing:
+            await self._slice()
+
+    async def _slice(self) -> None:
+        self._step()
+        self._is_slicing = True
+        version = self.version
+        keys = iter(list(self.table))
+        lines: list[str] = []
+        while part := list(islice(keys, _SLICE_COUNT)):
+            lines += self._lines({key: self.table[key] for key in part if key in self.table})
+            await asyncio.sleep(0)
+            if not self._is_slicing:
+                return
+        self._is_slicing = False
+        self._keeper.save(self._path, lambda: _text(version, lines))
+
+    def _lines(self, table: OffsetTable) -> list[str]:
+        """Entries of the file; one that cannot be written is left out, and the others are kept all the same."""
+        lines: list[str] = []
+        for key, queues in table.items():
+            with self._keeper.mishaps.passing_over("broker.offsets", partial(str, key[:200])):
+                lines.append(_line(key, queues))
+        return lines
+
+    def _step(self) -> None:
+        self._is_changed = False
+        self.version = msgspec.structs.replace(
+            self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
+        )
+
+
+def parse(text: str) -> ConsumerOffsets:
+    """What a file says; raises ValueError."""
+    return read(ConsumerOffsets, quote_keys(text).encode())
+
+
+def sound(table: OffsetTable, path: Path) -> OffsetTable:
+    """The table without what cannot be an offset of a queue: whoever asks for one would be answered with an error."""
+    kept: OffsetTable = {}
+    dropped: list[str] = []
+    for key, queues in table.items():
+        bad = {queue_id for queue_id, offset in queues.items() if not _is_sound(queue_id, offset)}
+        dropped += [f"queue {shown(str(queue_id))} of {shown(key)}" for queue_id in bad]
+        kept[key] = {queue_id: queues[queue_id] for queue_id in queues if queue_id not in bad} if bad else queues
+    if dropped:
+        some = ", ".join(dropped[:_SHOWN_COUNT])
+        log.warning("offsets dropped, which are out of range: count=%d path=%s: %s", len(dropped), path, some)
+    return kept
+
+
+def _is_sound(queue_id: int, offset: int) -> bool:
+    return 0 <= queue_id <= _QUEUE_ID_MAX and 0 <= offset <= OFFSET_MAX
+
+
+def quote_keys(text: str) -> str:
+    """The text of a file with quotes around integers that are keys, which fastjson leaves bare."""
+    return _BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"', text)
+
+
+def _line(key: str, queues: dict[int, int]) -> str:
+    """An entry of the file, the way Java's writer indents it."""
+    name = msgspec.json.encode(key).decode()
+    if not queues:
+        return f"\t\t{name}:{{}}"
+    # Queue ids are the only texts inside, so their quotes are the only ones.
+    entries = msgspec.json.encode(queues).decode().replace('"', "")
+    return f"\t\t{name}:{entries[:-1]}\n\t\t}}"
+
+
+def _text(version: DataVersion, lines: list[str]) -> str:
+    table = "{\n" + ",\n".join(lines) + "\n\t}" if lines else "{}"
+    return (
+        f'{{\n\t"dataVersion":{{\n\t\t"counter":{version.counter},\n\t\t"stateVersion":{version.state_version},\n'
+        f'\t\t"timestamp":{version.timestamp}\n\t}},\n\t"offsetTable":{table}\n}}'
+    )

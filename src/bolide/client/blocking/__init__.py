@@ -1,0 +1,1 @@
+"""The client for callers without a loop."""

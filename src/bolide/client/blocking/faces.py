@@ -1,0 +1,327 @@
+"""The same names for callers without a loop; every method does what its namesake in `bolide.aio` does.
+
+What waits runs in the process's background loop. Two things are made for speed: a send is first tried on a connection
+that the calling thread writes and reads itself (`direct.py`), and only its retries go through the loop; messages and
+verdicts cross the threads many at a time, so iterating costs a switch for hundreds of messages and not for each.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Unpack
+
+from bolide.client.blocking.direct import Attempt, DirectSends
+from bolide.client.blocking.loop import Blocking
+from bolide.client.blocking.submissions import Submissions
+from bolide.client.consuming import consumer as asynchronous_consumer
+from bolide.client.consuming.hand import Hand
+from bolide.client.consuming.loops import Loop
+from bolide.client.consuming.received import Received, Verdict
+from bolide.client.consuming.subscriber import Subscriber
+from bolide.client.consuming.subscriptions import Topics
+from bolide.client.options import ConsumerOptions, MessageOptions, ProducerOptions, RequestOptions, SubmitOptions, When
+from bolide.client.sending import producer as asynchronous_producer
+from bolide.client.sending.delays import timed
+from bolide.client.sending.receipt import Receipt
+from bolide.clock import Clock, SystemClock
+from bolide.model.message import Message
+from bolide.model.queue import MessageQueue
+
+_HAND_COUNT = 256
+_VERDICTS_MAX = 64
+
+
+class Producer(Blocking[asynchronous_producer.Producer]):
+    """A member of a producer group. Threads may share it."""
+
+    def __init__(self, group: str, namesrv: str | None = None, **options: Unpack[ProducerOptions]) -> None:
+        """Without `namesrv` the environment's NAMESRV_ADDR is used; options are those of `ProducerOptions`.
+
+        `timeout_s` covers all attempts of one send. With `linger_ms` messages of a topic that were submitted wait so
+        long for each other and leave as one batch. `trace` tells of every message in RocketMQ's trace topic, or in the
+        one that is named. `help(bolide.aio.Producer)` shows the defaults.
+        """
+        self._stand_before(asynchronous_producer.Producer(group, namesrv, **options), options.get("clock"))
+
+    def _stand_before(self, core: asynchronous_producer.Producer, clock: Clock | None) -> None:
+        super().__init__(core)
+        self.group = core.group
+        self._clock = clock or SystemClock()
+        self._direct = DirectSends(core, self._clock)
+        self._submissions = Submissions(self._background, core)
+
+    def close(self) -> None:
+        """Leave the group. Messages under way get their answer first, within the time limit of a send."""
+        self._submissions.close()
+        self._direct.close()
+        super().close()
+
+    def send(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        waits_for_store: bool | None = None,
+        timeout_s: float | None = None,
+        **when: Unpack[When],
+    ) -> Receipt:
+        """Send one message and wait until a broker has stored it.
+
+        Messages of one `shard` go to one queue, where they keep their order if one thread sends them. With `delay`,
+        `deliver_at` or `delay_level` it is stored now and delivered then.
+        """
+        self._background.check()
+        if when:
+            topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
+        limit_s = timeout_s or self._core.timeout_s
+        started_s = self._clock.monotonic_s()
+        attempt: Attempt | None = None
+        if self._core.may_pass_loop:
+            short = self._core.short(topic, body, tags, keys, properties, flag, waits_for_store)
+            if short is not None:
+                attempt = self._direct.send_short(*short, shard, queue, limit_s, self._core.rules)
+        if attempt is None:
+            message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
+            direct = self._direct.send(message, shard, queue, limit_s) if self._core.may_pass_loop else None
+            attempt = direct or Attempt(None, message)
+        receipt, unsent, last_broker = attempt
+        if receipt is not None or unsent is None:
+            assert receipt is not None, "an attempt has a receipt or leaves its message"
+            return receipt
+        left_s = max(limit_s - (self._clock.monotonic_s() - started_s), 0.001)
+        sending = self._core.send_prepared(unsent, shard=shard, queue=queue, timeout_s=left_s, last_broker=last_broker)
+        return self._background.run(sending)
+
+    def submit(self, topic: str | Message, body: bytes = b"", **options: Unpack[SubmitOptions]) -> Future[Receipt]:
+        """Hand a message over and go on; waits only while too many are under way. Takes what `SubmitOptions` names.
+
+        The future has the receipt or the problem, and its callbacks run in another thread. Messages of one `shard` that
+        one thread submits keep their order. `flush` waits for all of them.
+        """
+        return self._submissions.add(self._core.submit(topic, body, **options))
+
+    def recall(self, handle: str, timeout_s: float | None = None) -> str:
+        """Take a timed message back by the `recall_handle` of its receipt; returns its id."""
+        return self._background.run(self._core.recall(handle, timeout_s))
+
+    def flush(self) -> None:
+        """Wait until every message that was submitted has its answer; what waits for company leaves now."""
+        self._background.run(self._submissions.flush())
+
+    def send_oneway(self, topic: str | Message, body: bytes = b"", **options: Unpack[MessageOptions]) -> None:
+        """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses.
+
+        Takes what `MessageOptions` names.
+        """
+        self._background.run(self._core.send_oneway(topic, body, **options))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Receipt]:
+        """Send messages of one topic in one request: stored together, in one queue, in their order."""
+        return self._background.run(self._core.send_batch(messages, shard=shard, queue=queue, timeout_s=timeout_s))
+
+    def request(self, topic: str | Message, body: bytes = b"", **options: Unpack[RequestOptions]) -> Message:
+        """Send a request and wait for the reply to it; `timeout_s` covers both. Takes what `RequestOptions` names.
+
+        Raises ReplyTimeout when no reply came in time; its `is_sent` says whether the request had been stored.
+        """
+        return self._background.run(self._core.request(topic, body, **options))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that take messages, in the order every client counts them."""
+        return self._background.run(self._core.queues(topic))
+
+
+class Consumer(Blocking[asynchronous_consumer.Consumer]):
+    """A member of a consumer group, to iterate over in one thread; any thread may close it."""
+
+    def __init__(
+        self, group: str, topics: Topics, namesrv: str | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        """`topics` is a topic, several, or topic → tags or `Sql`. Without `namesrv` NAMESRV_ADDR is used.
+
+        The options are those of `ConsumerOptions`; `help(bolide.aio.Consumer)` shows the defaults. A broadcasting
+        member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default. `trace` tells of
+        every message in RocketMQ's trace topic, or in the one that is named.
+        """
+        super().__init__(asynchronous_consumer.Consumer(group, topics, namesrv, **options))
+        self.group = group
+        self._subscriber = self._core.subscriber
+        self._subscriber.on_verdict = self._decide
+        self._subscriber.collect = self._collect
+        self._verdicts: deque[tuple[Received, Verdict, float | None, str | None]] = deque()
+        self._hand = Hand()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._hand.settle_done()
+        super().__exit__(kind, problem, trace)
+
+    # Messages
+
+    def __iter__(self) -> Iterator[Received]:
+        self._enter()
+        return _Messages(self, self._subscriber, self._hand)
+
+    def __next__(self) -> Received:
+        """The next message, by hand: `ack()` it, or `commit()` what was taken so far. Ends when the consumer closes."""
+        self._enter()
+        message = self.next_message()
+        self._hand.give((message,))
+        return message
+
+    def receive(self, count_max: int = 32, timeout_s: float | None = None) -> list[Received]:
+        """Several messages at once; none when nothing comes within `timeout_s`, or the consumer is closed.
+
+        The verdict is yours: `ack()`, `nack()` or `dead_letter()` each, or `commit()` when you are done with all.
+        """
+        self._enter()
+        received = self._take_ahead(count_max)
+        if not received:
+            self._background.run(self._fill(count_max, timeout_s))
+            received = self._take_ahead(count_max)
+        self._subscriber.begun(*received)
+        self._hand.give(received)
+        return received
+
+    def commit(self) -> None:
+        """Acknowledge all that `receive` and `next` gave and that has no verdict, and tell the progress now.
+
+        For those who acknowledge one by one it only tells. The message that a loop is at stays as it is.
+        """
+        self._enter()
+        self._hand.ack_given()
+        self._background.run(self._subscriber.tell_progress())
+
+    def next_message(self) -> Received:
+        """The next one, taken ahead or waited for."""
+        ahead = self._hand.ahead
+        while True:
+            if not ahead:
+                self._hand.settle()
+                self._background.run(self._fill(_HAND_COUNT))
+            if not ahead:
+                raise StopIteration
+            message = ahead.popleft()
+            if self._is_free(message):
+                self._subscriber.begun(message)
+                return message
+
+    def _enter(self) -> None:
+        """Somebody goes on: whatever loops were left with is settled."""
+        self._subscriber.check_started()
+        self._hand.settle()
+
+    def _take_ahead(self, count_max: int) -> list[Received]:
+        taken: list[Received] = []
+        while self._hand.ahead and len(taken) < count_max:
+            message = self._hand.ahead.popleft()
+            if self._is_free(message):
+                taken.append(message)
+        return taken
+
+    def _is_free(self, message: Received) -> bool:
+        """Whether a message may be given out: its queue is ours, and not paused."""
+        if message.home.is_paused:
+            self._background.run(self._hold_back(message))
+            return False
+        return not message.home.is_dropped
+
+    async def _fill(self, count_max: int, timeout_s: float | None = None) -> None:
+        """Wait for messages. They are put down here, so whoever is interrupted while he waits finds them later."""
+        self._collect()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                self._hand.ahead.extend(await self._subscriber.receive(count_max))
+
+    async def _hold_back(self, message: Received) -> None:
+        self._core.hold_back(self._hand, message)
+
+    # Verdicts cross to the loop many at a time
+
+    def _decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+        self._verdicts.append((message, verdict, delay_s, reason))
+        # What others wait for goes at once: a retry, or the next message of an ordered queue.
+        is_urgent = verdict is not Verdict.ACK or self._subscriber.rules.is_ordered
+        if is_urgent or len(self._verdicts) >= _VERDICTS_MAX:
+            self._background.loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        while self._verdicts:
+            self._subscriber.carry_out(*self._verdicts.popleft())
+
+    # Steering
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return self._core.queues
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Give nothing of these queues, or of all, until `resume`."""
+        self._background.run(self._steer(self._core.pause, queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on where it was paused."""
+        self._background.run(self._steer(self._core.resume, queues))
+
+    async def _steer(
+        self, change: Callable[[Iterable[MessageQueue] | None], None], queues: Iterable[MessageQueue] | None
+    ) -> None:
+        change(queues)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on elsewhere in an owned queue."""
+
+        async def move() -> None:
+            self._core.seek(queue, offset)
+
+        self._background.run(move())
+
+
+class _Messages(Loop):
+    """One loop over a consumer."""
+
+    __slots__ = ("_ahead", "_consumer", "_subscriber")
+
+    def __init__(self, consumer: Consumer, subscriber: Subscriber, hand: Hand) -> None:
+        super().__init__(hand)
+        self._consumer = consumer
+        self._subscriber = subscriber
+        self._ahead = hand.ahead
+
+    def __iter__(self) -> Iterator[Received]:
+        self._enter_again()
+        return self
+
+    def __next__(self) -> Received:
+        current = self.current
+        if current is not None:
+            self.current = None
+            if current.verdict is None:
+                current.ack()
+        ahead = self._ahead
+        if ahead and not ahead[0].home.is_paused and not ahead[0].home.is_dropped:
+            message = self.current = ahead.popleft()  # nearly every message comes here: no further call than is needed
+            if self._subscriber.tracing is not None:
+                self._subscriber.begun(message)
+        else:
+            message = self.current = self._consumer.next_message()
+        return message

@@ -1,0 +1,1 @@
+"""Members of a consumer group: their queues, what they pull, and the verdicts on it."""

@@ -1,0 +1,1 @@
+"""Queues walked by the application itself."""

@@ -1,0 +1,1 @@
+"""From what a user gives to its receipt: the stages of a send."""

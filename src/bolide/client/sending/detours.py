@@ -1,0 +1,86 @@
+"""The way of messages that must lie in their queue and could not be sent at once: one after the other, in their order.
+
+While a queue has a detour everything for it goes there, so nothing overtakes; the detour ends when all of it is sent.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Protocol
+
+from bolide.client.sending.receipt import Receipt
+from bolide.model.message import Message
+from bolide.model.queue import MessageQueue
+from bolide.remoting.guests import Guests
+
+Sending = Coroutine[Any, Any, list[Receipt]]
+
+
+class Sender(Protocol):
+    """Who sends them, and settles their futures."""
+
+    def send_again(
+        self, messages: Sequence[Message], queue: MessageQueue | None, last_broker: str | None, deadline_s: float
+    ) -> Sending: ...
+
+    async def finish(self, futures: Sequence[asyncio.Future[Receipt]], sending: Sending, weight: int) -> None: ...
+
+    def drop(self, futures: Sequence[asyncio.Future[Receipt]], weight: int) -> None: ...
+
+
+class Again:
+    """Messages that could not be sent at once: one, or a batch. With a queue they must lie there."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        messages: Sequence[Message],
+        futures: Sequence[asyncio.Future[Receipt]],
+        queue: MessageQueue | None,
+        last_broker: str | None,
+        deadline_s: float,
+    ) -> None:
+        self._sender = sender
+        self._messages = messages
+        self._futures = futures
+        self._where = queue, last_broker, deadline_s
+
+    async def go(self) -> None:
+        """Send them now; what becomes of them their futures tell."""
+        sending = self._sender.send_again(self._messages, *self._where)
+        await self._sender.finish(self._futures, sending, len(self._futures))
+
+    def give_up(self) -> None:
+        """Nobody will send them."""
+        self._sender.drop(self._futures, len(self._futures))
+
+
+class Detours:
+    """Those of one producer, by queue."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+        self._steps: dict[MessageQueue, deque[Again]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def isdisjoint(self, queues: Iterable[MessageQueue]) -> bool:
+        return self._steps.keys().isdisjoint(queues)
+
+    def add(self, queue: MessageQueue, step: Again) -> None:
+        """Send this after all that wait for the queue."""
+        steps = self._steps.get(queue)
+        if steps is None:
+            steps = self._steps[queue] = deque()
+            self._guests.invite(self._walk(queue, steps), name="producer.detour")
+        steps.append(step)
+
+    async def _walk(self, queue: MessageQueue, steps: deque[Again]) -> None:
+        try:
+            while steps:
+                await steps.popleft().go()
+        finally:
+            del self._steps[queue]
+            for step in steps:  # the producer was closed
+                step.give_up()

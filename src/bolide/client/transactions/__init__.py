@@ -1,0 +1,1 @@
+"""Messages that count only if something else has happened."""

@@ -1,0 +1,328 @@
+"""Messages that count only if something else has happened: sent as halves, then committed or rolled back.
+
+    async with producer.transaction("Transfers", b"...", keys="t-1") as transaction:   # the half message is stored
+        await move_money(transaction.id)                                               # raises: rolled back
+
+The end is told to the broker without waiting for an answer, as RocketMQ's own client does. It may get lost, and so may
+this process; then the broker asks any member of the group, whose `checker` looks up what really happened. So whatever
+the block does must leave a trace that the checker can find by the transaction's id or by the message's keys.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Self, Unpack
+
+from bolide.client.options import ProducerOptions
+from bolide.client.routes import MASTER_ID, Route
+from bolide.client.sending.message import EXTRA_SIZE_MAX, replace_properties, send_command
+from bolide.client.sending.pipeline import Gathering
+from bolide.client.sending.producer import Producer
+from bolide.client.sending.receipt import Receipt, receipt_of
+from bolide.client.transactions.checker import Check, Checker, Outcome
+from bolide.client.transactions.decisions import Deciding
+from bolide.client.transactions.outcomes import Ends
+from bolide.errors import BolideError, ClientError
+from bolide.kernel.plain_client import Item
+from bolide.model import properties as names
+from bolide.model.message import Message, StoredMessage
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import AUTO_CREATE_TOPIC
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import ONEWAY_FLAG, Command
+from bolide.protocol.headers.callbacks import CheckTransactionRequest
+from bolide.protocol.headers.send import EndTransactionRequest
+from bolide.protocol.properties import encode_properties
+from bolide.protocol.records import inflate
+from bolide.remoting.session import Session
+
+# Java takes the level off without a word; a message that comes at another time than was asked for is worse than none.
+_DELAYS = frozenset([names.DELAY, names.TIMER_DELAY_S, names.TIMER_DELAY_MS, names.TIMER_DELIVER_AT])
+HALVES_MAX = 10_000
+STATES = {  # Java's words, the last one misspelt
+    Outcome.COMMIT: "COMMIT_MESSAGE",
+    Outcome.ROLLBACK: "ROLLBACK_MESSAGE",
+    Outcome.UNKNOWN: "UNKNOW",
+}
+log = logging.getLogger(__name__)
+
+
+class Transaction(Deciding[Awaitable[Receipt]]):
+    """One message whose fate is open; made by `TransactionProducer.transaction`, decided once.
+
+    Left without a decision the block commits; an exception rolls back. Cancelled or interrupted, nobody can know how
+    far it came: then the checker decides.
+    """
+
+    __slots__ = ()
+
+    async def start(self) -> None:
+        """Have the half message stored; raises ClientError when that did not succeed in full, and nothing is left."""
+        self._check_new()
+        self._begin(await self._send())
+
+    async def commit(self) -> None:
+        """Let consumers have the message."""
+        self._decide(Outcome.COMMIT)
+
+    async def rollback(self) -> None:
+        """Let nobody have it."""
+        self._decide(Outcome.ROLLBACK)
+
+    async def unknown(self) -> None:
+        """Leave it to the checker, which is asked later."""
+        self._decide(Outcome.UNKNOWN)
+
+    async def __aenter__(self) -> Self:
+        self._check_new()  # as `start`, with one coroutine less for every transaction
+        self._begin(await self._send())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(problem)
+
+
+class TransactionProducer(Producer):
+    """A producer that also sends transactions, and answers for those of its group."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        checker: Check,
+        check_concurrency: int = 1,
+        topics: Iterable[str] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """`checker` is given a message and says how its transaction ended; it may be async, and may be asked about
+        transactions that another member of the group began.
+
+        A member is asked by the brokers it knows: those that create topics by themselves, those of the topics it has
+        sent to, and those of `topics`. The other options are those of a `Producer`.
+        """
+        super().__init__(group, namesrv, **options)
+        self._halves: dict[str, Message] = {}  # those whose end is to be traced, by id
+        self._check = checker
+        self._check_concurrency = check_concurrency
+        self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
+        self.half_rules = replace(self.rules, is_prepared=True)
+        self.ends_may_pass_loop = self._is_plain and self.may_pass_loop  # no thought, nobody looks on
+        self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group, and let brokers know that we can be asked."""
+        if self._instance is not None:
+            return
+        self._checker = Checker(self._check, self._check_concurrency)
+        self._questions: set[asyncio.Task[None]] = set()
+        await super().start()
+        instance = self.instance
+        self._half_gathering = Gathering(
+            instance,
+            self.half_rules,
+            self.ids,
+            self._clock,
+            self._guests,
+            _HalfWay(self),
+            timeout_s=self.timeout_s,
+            linger_ms=0.0,
+        )
+        self._ends = Ends(self.group, instance, self._guests, is_signed=not self._is_plain)
+        instance.deciders[self.group] = self
+        for topic in self._answered_topics:
+            try:
+                await instance.refresh(topic)
+                self._topics.setdefault(topic)
+            except BolideError as problem:
+                log.warning("brokers of %s cannot ask about transactions yet problem=%s", topic, problem)
+        await instance.heartbeat()
+
+    async def close(self) -> None:
+        """Leave the group; half messages under way get their answer first, questions under way do not."""
+        instance = self._instance
+        if instance is not None:
+            for task in self._questions:
+                task.cancel()
+            instance.deciders.pop(self.group, None)
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    await self._half_gathering.flush()
+                    await self._ends.flush()
+            except TimeoutError:
+                log.warning("half messages without an answer are left to the brokers group=%s", self.group)
+            self._ends.close()
+            self._checker.close()
+        await super().close()
+
+    # Transactions
+
+    def transaction(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        immunity_s: int | None = None,
+    ) -> Transaction:
+        """A transaction for `async with`: the half message is stored on entering, the end told on leaving.
+
+        `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
+        """
+        if immunity_s is not None:
+            properties = with_immunity(properties, immunity_s)
+        send = partial(self.send_half, topic, body, tags, keys, properties, flag, shard, queue)
+        return Transaction(send, self.tell_end)
+
+    def short_half(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+    ) -> tuple[Route, Item] | None:
+        """A half message that can take the short way, and its route; any thread may call this."""
+        short = self.short(topic, body, tags, keys, properties, flag, None)
+        if short is None or len(short[1][1]) + len(self._half_mark) > EXTRA_SIZE_MAX:
+            return None
+        route, (content, extra, own_flag) = short
+        return route, (content, extra + self._half_mark, own_flag)
+
+    def send_half(
+        self,
+        topic: str | Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int,
+        shard: str | None,
+        queue: MessageQueue | None,
+    ) -> Awaitable[Receipt]:
+        """Have a half message stored; only in the loop."""
+        short = self.short_half(topic, body, tags, keys, properties, flag)
+        future = None if short is None else self._half_gathering.give(*short, shard, queue)
+        if future is not None:
+            return future
+        if isinstance(topic, Message) and properties:
+            topic = replace_properties(topic, {**topic.properties, **properties})
+        message = self.prepared(topic, body, tags, keys, properties, flag, None)
+        if not _DELAYS.isdisjoint(message.properties):
+            raise ClientError(
+                "a message with a delay cannot be sent in a transaction: it is delivered when it is committed",
+                ResponseCode.MESSAGE_ILLEGAL,
+            )
+        mark = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
+        half = replace_properties(message, {**message.properties, **mark})
+        return self.send_half_slowly(half, shard, queue, self.timeout_s)
+
+    async def send_half_slowly(
+        self,
+        message: Message,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt:
+        """The same for any message; `last_broker` is one that has failed with it already."""
+        command = send_command(message, self.half_rules, self._clock.now_ms())
+        if self.tracing is not None:
+            if len(self._halves) >= HALVES_MAX:  # the oldest was never decided on here
+                del self._halves[next(iter(self._halves))]
+            self._halves[message.unique_id or ""] = message
+
+        async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
+            return [receipt_of(await self._request(command, chosen, left_s), chosen, message.unique_id or "")]
+
+        return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
+
+    def tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
+        """Have a broker told how a transaction ended."""
+        half = self._halves.pop(receipt.msg_id, None) if self._halves else None
+        if half is not None and self.tracing is not None:
+            address = self.instance.address(receipt.queue.broker_name, MASTER_ID) or ""
+            self.tracing.transaction_ended(half, address, STATES[outcome], receipt.msg_id, is_from_check=False)
+        self._ends.add(receipt, outcome)
+
+    # Questions
+
+    def asked(self, question: CheckTransactionRequest, message: StoredMessage, session: Session) -> None:
+        """A broker asks how a transaction ended, of ours or of another member's."""
+        if self._checker.is_full:
+            log.warning("question dropped, too many wait for the checker id=%s", message.message_id)
+            return
+        task = self._guests.invite(self._answer(question, message, session), name="producer.check")
+        self._questions.add(task)
+        task.add_done_callback(self._questions.discard)
+
+    async def _answer(self, question: CheckTransactionRequest, message: StoredMessage, session: Session) -> None:
+        outcome, remark = await self._checker.outcome(inflate(message))
+        header = EndTransactionRequest(
+            topic=message.topic,
+            producer_group=self.group,
+            half_queue_offset=question.half_queue_offset,
+            physical_offset=question.physical_offset,
+            commit_or_rollback=outcome.value,
+            is_from_check=True,
+            message_id=message.message_id,
+            transaction_id=question.transaction_id or message.message_id,
+            addressed_broker=question.addressed_broker,
+        )
+        command = Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, remark=remark, fields=header.encode())
+        if self.tracing is not None:
+            half = Message(message.topic, message.body, properties=message.properties)
+            self.tracing.transaction_ended(
+                half, session.peer, STATES[outcome], header.transaction_id, is_from_check=True
+            )
+        self.instance.sign(session.peer, command)
+        session.send(command)
+        log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
+
+
+def with_immunity(properties: Mapping[str, str] | None, immunity_s: int) -> Mapping[str, str]:
+    """Properties that ask brokers not to ask for so long."""
+    return {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
+
+
+class _HalfWay:
+    """The long way of half messages, for those that the short one gives back."""
+
+    def __init__(self, producer: TransactionProducer) -> None:
+        self._producer = producer
+        self.choose = producer.choose
+        self.is_tried_again = producer.is_tried_again
+
+    async def send_prepared(
+        self,
+        message: Message,
+        *,
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> Receipt:
+        return await self._producer.send_half_slowly(message, shard, queue, timeout_s, last_broker)
+
+    async def send_together(
+        self,
+        prepared: Sequence[Message],
+        shard: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        last_broker: str | None = None,
+    ) -> list[Receipt]:
+        raise AssertionError("half messages are never sent as a batch")

@@ -1,0 +1,1 @@
+"""The files of a store as a source of Spark."""
