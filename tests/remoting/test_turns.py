@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 import pytest
@@ -199,3 +200,67 @@ async def test_large_bodies_of_many_connections_are_bounded_in_all_and_who_came_
 async def _refused(work: Coroutine[None, None, None]) -> None:
     with contextlib.suppress(Refusal):
         await work
+
+
+async def _in_thread(turns: Turns, guest: Guest, work: Callable[[Callable[[], None]], None]) -> None:
+    with turns.place(guest) as place:
+        breathe = place.breather()
+        await place.in_thread(lambda: work(breathe))
+
+
+@both_loops
+async def test_more_work_than_there_are_threads_is_all_done() -> None:
+    turns = Turns(SystemClock())
+    done: list[None] = []
+
+    def work(breathe: Callable[[], None]) -> None:
+        for _ in range(30_000):
+            breathe()
+        done.append(None)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        for _ in range(3 * turns_module.THREADS_MAX):
+            group.create_task(_in_thread(turns, Guest(), work))
+    assert len(done) == 3 * turns_module.THREADS_MAX
+    assert turns.count == 0
+
+
+@both_loops
+async def test_work_in_a_thread_ends_when_its_connection_has_left() -> None:
+    turns, begun, ended = Turns(SystemClock()), threading.Event(), threading.Event()
+
+    def endless(breathe: Callable[[], None]) -> None:
+        begun.set()
+        try:
+            while True:
+                breathe()
+        finally:
+            ended.set()
+
+    tasks = [asyncio.ensure_future(_in_thread(turns, Guest(f"{n}"), endless)) for n in range(2)]
+    await eventually(begun.is_set)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await eventually(ended.is_set)
+    await asyncio.to_thread(turns.threads.shutdown)  # waits for them all
+    assert turns.count == 0
+
+
+@both_loops
+async def test_an_address_does_not_have_all_threads() -> None:
+    turns, may_end = Turns(SystemClock()), threading.Event()
+    begun: list[None] = []
+
+    def hold(breathe: Callable[[], None]) -> None:
+        begun.append(None)
+        while not may_end.is_set():
+            breathe()
+
+    tasks = [asyncio.ensure_future(_in_thread(turns, Guest(), hold)) for _ in range(2 * turns_module.THREADS_MAX)]
+    await eventually(lambda: len(begun) == turns_module.THREADS_BY_ADDRESS_MAX)
+    async with asyncio.timeout(20):
+        await _in_thread(turns, Guest(origin="10.0.0.2"), lambda breathe: breathe())
+    assert len(begun) == turns_module.THREADS_BY_ADDRESS_MAX
+    may_end.set()
+    await asyncio.gather(*tasks)

@@ -10,14 +10,18 @@ The places in the queue are a budget (`budget.py`): who has the most gives way w
 large body, which is kept meanwhile, takes as many places as that is heavy. Whoever is turned away is told that we are
 busy, which clients take for a reason to come back.
 
-Work in a thread takes part as well (`Place.breathe`): it runs in its turns only, so that the loop never waits for the
+Work in a thread takes part as well (`Place.in_thread`): it runs in its turns only, so that the loop never waits for the
 interpreter longer than a turn lasts. It has threads of its own, for it stays in one from turn to turn, and a connection
-that has such work is not read until it is done (`Place.in_thread`), so one connection has one at a time.
+that has such work is not read until it is done (`alone`), so one connection has one at a time. A turn that would begin
+such work is given when there is a thread for it, for whoever has the turn and does not work keeps all others from
+theirs; some threads are never left to one address. When its connection has gone, work in a thread ends at its next
+breath.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+import contextlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -37,7 +41,8 @@ PLACES_MAX = 1_024
 PLACES_BY_CONNECTION_MAX = 64
 SIZE_OF_PLACE = 32 * 1024
 ALONE_COUNT = 1 << 30  # held by a request beside which no other of its connection is begun
-_THREADS_MAX = 8
+THREADS_MAX = 8
+THREADS_BY_ADDRESS_MAX = 6
 _STEPS_BETWEEN = 16  # looks at the clock
 
 T = TypeVar("T")
@@ -49,6 +54,16 @@ def place_of(session: "Session", size: int = 0) -> "Place":
     return session.shared.turns.place(session, size)
 
 
+@contextlib.contextmanager
+def alone(session: "Session") -> Iterator[None]:
+    """Read no more of a connection meanwhile: more of the kind stays with its sender until this one is done."""
+    session.hold(ALONE_COUNT)
+    try:
+        yield
+    finally:
+        session.release(ALONE_COUNT)
+
+
 class Place:
     """One request's place in the queue, for as long as the `with` block lasts."""
 
@@ -58,7 +73,8 @@ class Place:
         self._turns = turns
         self._step_count = 0
         self.granted: asyncio.Future[None] | None = None  # while it waits
-        self.is_turned_away = False
+        self.is_turned_away = self.has_left = False
+        self.wants_thread = self.has_thread = False
 
     def __enter__(self) -> Self:
         return self
@@ -73,9 +89,14 @@ class Place:
         await self._turns.turn(self)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run work in a thread; it calls `breathe` as often as it can."""
+        """Run work in a thread; it calls what `breather` gives as often as it can."""
+        self.wants_thread = True
         await self.turn()
-        return await asyncio.get_running_loop().run_in_executor(self._turns.threads, work)
+        loop, turns = asyncio.get_running_loop(), self._turns
+        underway = turns.threads.submit(work)
+        self.wants_thread = False  # from here on it is given back when the work has ended, whoever waits for it
+        underway.add_done_callback(lambda _: _soon(loop, turns.thread_ended, self))
+        return await asyncio.wrap_future(underway)
 
     def breather(self) -> Callable[[], None]:
         """What work in a thread calls between its pieces: it waits there until the next turn."""
@@ -83,8 +104,13 @@ class Place:
 
     def _breathe(self, loop: asyncio.AbstractEventLoop) -> None:
         self._step_count += 1
-        if self._step_count % _STEPS_BETWEEN == 0 and self._turns.is_over():
+        if self._step_count % _STEPS_BETWEEN == 0 and (self.has_left or self._turns.is_over()):
             asyncio.run_coroutine_threadsafe(self.turn(), loop).result()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[Place], None], place: Place) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has closed, and nobody needs to know any more
+        loop.call_soon_threadsafe(call, place)
 
 
 class Turns:
@@ -92,10 +118,11 @@ class Turns:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="turns")  # none begins before it is used
+        self.threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="turns")  # none begins before it is used
         self._places: Budget[Holder] = Budget(PLACES_MAX, PLACES_BY_CONNECTION_MAX, self._give_way)
         self._waiting: dict[str, dict[Holder, deque[Place]]] = {}  # by address, by connection
         self._working: Place | None = None
+        self._threads_taken: Counter[str] = Counter()  # by address
         self._began_s = 0.0
         self._rests_until_s = 0.0
         self._timer: asyncio.Handle | None = None
@@ -121,25 +148,54 @@ class Turns:
             if not self.is_over():
                 return
             self._end_turn()
-        if has_worked or self._working is not None or self._waiting or self._clock.monotonic_s() < self._rests_until_s:
+        if has_worked or not self._may_begin(place):
             place.granted = asyncio.get_running_loop().create_future()
             by_connection = self._waiting.setdefault(place.holder.origin, {})
             by_connection.setdefault(place.holder, deque()).append(place)
             self._go_on()
             await place.granted
             place.granted = None
-        if place.is_turned_away:
+        if place.is_turned_away or place.has_left:
             raise self._refusal()
-        self._working = place
-        self._began_s = self._clock.monotonic_s()
+        self._give_turn(place)
 
     def leave(self, place: Place) -> None:
+        place.has_left = True
         if not place.is_turned_away:
             self._places.give_back(place.holder, place.weight)
+        if place.wants_thread and place.has_thread:  # it never used it
+            self.thread_ended(place)
         if self._working is place:
             self._end_turn()
         elif place.granted is not None:
             self._remove(place)
+            if not place.granted.done():
+                place.granted.set_result(None)  # its work may wait in a thread
+
+    def thread_ended(self, place: Place) -> None:
+        self._threads_taken[place.holder.origin] -= 1
+        self._threads_taken += Counter()  # who has none is not kept
+        place.has_thread = False
+        self._go_on()
+
+    def _may_begin(self, place: Place) -> bool:
+        """Whether nobody is before it."""
+        is_free = self._working is None and not self._waiting
+        return is_free and self._clock.monotonic_s() >= self._rests_until_s and self._can_work(place)
+
+    def _can_work(self, place: Place) -> bool:
+        """Whether there is a thread for it, if it wants one."""
+        if not place.wants_thread or place.has_thread:
+            return True
+        taken, of_address = self._threads_taken.total(), self._threads_taken[place.holder.origin]
+        return taken < THREADS_MAX and of_address < THREADS_BY_ADDRESS_MAX
+
+    def _give_turn(self, place: Place) -> None:
+        if place.wants_thread and not place.has_thread:
+            place.has_thread = True
+            self._threads_taken[place.holder.origin] += 1
+        self._working = place
+        self._began_s = self._clock.monotonic_s()
 
     def _end_turn(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -153,22 +209,25 @@ class Turns:
             self._timer = asyncio.get_running_loop().call_later(rest_s, self._grant)
 
     def _grant(self) -> None:
-        """Give the turn to the next: the first address and connection go behind the others of their kind."""
+        """Give the turn to the next who can use it: its address and connection go behind the others of their kind."""
         self._timer = None
-        if not self._waiting or self._working is not None:
+        place = self._next() if self._working is None else None
+        if place is None:
             return
-        origin, by_connection = next(iter(self._waiting.items()))
-        holder, places = next(iter(by_connection.items()))
-        place = places.popleft()
-        del by_connection[holder], self._waiting[origin]
+        by_connection = self._waiting.pop(place.holder.origin)
+        places = by_connection.pop(place.holder)
+        places.popleft()
         if places:
-            by_connection[holder] = places
+            by_connection[place.holder] = places
         if by_connection:
-            self._waiting[origin] = by_connection
-        self._working = place
-        self._began_s = self._clock.monotonic_s()
+            self._waiting[place.holder.origin] = by_connection
+        self._give_turn(place)
         if place.granted is not None and not place.granted.done():
             place.granted.set_result(None)
+
+    def _next(self) -> Place | None:
+        firsts = (places[0] for by_connection in self._waiting.values() for places in by_connection.values())
+        return next(filter(self._can_work, firsts), None)
 
     def _remove(self, place: Place) -> None:
         by_connection = self._waiting.get(place.holder.origin, {})

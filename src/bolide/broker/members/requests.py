@@ -46,7 +46,7 @@ from bolide.protocol.headers.groups import (
 )
 from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.session import Request, Session
-from bolide.remoting.turns import ALONE_COUNT, place_of
+from bolide.remoting.turns import alone, place_of
 
 BODY_SIZE_MAX = 1 << 20
 _AT_ONCE_SIZE_MAX = 32 * 1024
@@ -240,13 +240,9 @@ async def _with_large_body(
     request: Request, kind: type[B], answer: Callable[[B], Command | Awaitable[Command]]
 ) -> Command:
     body, session = request.command.body, request.session
-    with place_of(session, len(body)) as place:
-        session.hold(ALONE_COUNT)  # more of the kind stays with its sender until this one is done
-        try:
-            breathe = place.breather()
-            read = await place.in_thread(lambda: decode_breathing(kind, body, breathe))
-        finally:
-            session.release(ALONE_COUNT)
+    with place_of(session, len(body)) as place, alone(session):
+        breathe = place.breather()
+        read = await place.in_thread(lambda: decode_breathing(kind, body, breathe))
     answered = answer(read)
     return answered if isinstance(answered, Command) else await answered
 
