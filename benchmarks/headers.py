@@ -25,12 +25,13 @@ from types import ModuleType
 import msgspec
 
 from benchmarks.measure import RESULTS, commit, machine
-from bolide.kernel import plain
+from bolide import kernel
+from bolide.kernel import layout
 
 QUESTION = "What does a header cost?"
 BATCHES = (1, 16, 64)
 FRAME_SIZE_MAX = 1 << 24
-CODECS = {"JSON": plain.JSON_CODEC, "binary": plain.BINARY_CODEC}
+CODECS = {"JSON": layout.JSON_CODEC, "binary": layout.BINARY_CODEC}
 SEND_REQUEST = 310
 BODY = b"x" * 128
 
@@ -50,13 +51,13 @@ class Row:
     checksum: int
 
 
-def frames(codec: int, count: int) -> list[plain.Frame]:
+def frames(codec: int, count: int) -> list[layout.Frame]:
     """Sends as a Java producer makes them, each with its own opaque, queue and id."""
     return [
         (
             codec,
             SEND_REQUEST,
-            plain.LANGUAGES.index("JAVA"),
+            layout.LANGUAGES.index("JAVA"),
             409,
             1000 + number,
             0,
@@ -85,7 +86,7 @@ def frames(codec: int, count: int) -> list[plain.Frame]:
 def kernel_steps(kernel: ModuleType, codec: int, batch: int) -> dict[str, Step]:
     """One batch through the kernel: what a read of the socket costs, and what a write costs."""
     made = frames(codec, batch)
-    stream = plain.write_frames(made)
+    stream = kernel.write_frames(made)
 
     def read() -> int:
         bounds, _, _ = kernel.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
@@ -99,8 +100,8 @@ def kernel_steps(kernel: ModuleType, codec: int, batch: int) -> dict[str, Step]:
 
 def yardstick_steps(batch: int) -> dict[str, dict[str, Step]]:
     """The same headers as bare JSON texts, through two general parsers."""
-    stream = plain.write_frames(frames(plain.JSON_CODEC, batch))
-    bounds, _, _ = plain.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
+    stream = kernel.write_frames(frames(layout.JSON_CODEC, batch))
+    bounds, _, _ = kernel.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
     texts = [
         stream[start + 4 : start + 4 + int.from_bytes(stream[start + 1 : start + 4], "big")] for start in bounds[::2]
     ]
@@ -136,7 +137,7 @@ def measure_step(step: Step, batch: int, count: int, runs: int) -> tuple[float, 
 
 def kernels() -> dict[str, ModuleType]:
     """Both twins, or the plain one alone where nothing was compiled."""
-    found = {"plain": plain}
+    found = {"plain": importlib.import_module("bolide.kernel.plain")}
     try:
         found["compiled"] = importlib.import_module("bolide.kernel.compiled")
     except ImportError:

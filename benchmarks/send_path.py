@@ -121,7 +121,7 @@ def timed(take: Take, stream: memoryview, bounds: list[int], count: int) -> tupl
 def kernel_alone() -> Take:
     from bolide import kernel
     from bolide.broker.hotpath import answer_heads
-    from bolide.kernel.plain_sends import SendRules
+    from bolide.kernel.layout import SendRules
 
     host = bytes(8)
     rules = SendRules(host, b"CLUSTER\x01DefaultCluster\x02", *answer_heads("DefaultRegion", True), 479, 4 << 20, False)

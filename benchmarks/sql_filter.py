@@ -10,7 +10,7 @@ examined for one pull: both have Apache's settings, with which ours goes on unti
 over, and Apache's until it has looked at 800 (`maxFilterMessageSize`).
 
 What it does not show: a network, messages that are not in memory any more, expressions that are left to the predicate
-(`kernel/plain_filter.py` says which), and Apache's bit maps in the extended consume queue (`enableConsumeQueueExt`,
+(`kernel/filter_layout.py` says which), and Apache's bit maps in the extended consume queue (`enableConsumeQueueExt`,
 `enableCalcFilterBitMap`): both are off unless set, and serve only groups that subscribed before the messages came.
 
     python -m benchmarks.sql_filter                        # ours alone

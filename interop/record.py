@@ -15,7 +15,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from bolide.kernel import plain
+from bolide.kernel import layout
 from interop import wire
 from interop.cluster import DEFAULT_TOPIC, java_broker, java_name_server
 from interop.process import await_that
@@ -95,7 +95,7 @@ def conversation() -> list[tuple[str, bytes]]:
             b"",
             {"version": 317},
         ),
-        ("route-binary-header", wire.GET_ROUTE, {"topic": "Orders"}, b"", {"codec": plain.BINARY_CODEC}),
+        ("route-binary-header", wire.GET_ROUTE, {"topic": "Orders"}, b"", {"codec": layout.BINARY_CODEC}),
         ("route-unit-topic", wire.GET_ROUTE, {"topic": "Unit"}, b"", {}),
         ("route-unknown-topic", wire.GET_ROUTE, {"topic": "Nowhere"}, b"", {}),
         ("route-topic-of-slave-only", wire.GET_ROUTE, {"topic": "OfSlave"}, b"", {}),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from bolide.kernel import plain
+from bolide import kernel
 from interop.wire import FRAME_SIZE_MAX, Address
 
 READ_SIZE = 64 * 1024
@@ -103,8 +103,8 @@ class Tap:
         _hang_up(sink)
 
     def _keep(self, stream: bytes, number: int, from_client: bool) -> bytes:
-        bounds, taken, _ = plain.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
-        for i, header in enumerate(plain.read_headers(stream, bounds)):
+        bounds, taken, _ = kernel.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
+        for i, header in enumerate(kernel.read_headers(stream, bounds)):
             assert header is not None
             _, code, _, _, _, flag, _, fields, body_position = header
             start, end = bounds[2 * i : 2 * i + 2]

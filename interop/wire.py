@@ -10,11 +10,12 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from bolide.kernel import plain
+from bolide import kernel
+from bolide.kernel import layout
 
 FRAME_SIZE_MAX = 64 * 1024 * 1024
 TIMEOUT_S = 10.0
-JAVA = plain.LANGUAGES.index("JAVA")
+JAVA = layout.LANGUAGES.index("JAVA")
 GET_ROUTE, GET_CLUSTER, GET_ALL_TOPICS, GET_KV_LIST = 105, 106, 206, 219
 TOPIC_NOT_EXIST = 17
 
@@ -39,9 +40,9 @@ def request_frame(
     *,
     version: int = 409,
     opaque: int = 7,
-    codec: int = plain.JSON_CODEC,
+    codec: int = layout.JSON_CODEC,
 ) -> bytes:
-    return plain.write_frames([(codec, code, JAVA, version, opaque, 0, None, fields or {}, body)])
+    return kernel.write_frames([(codec, code, JAVA, version, opaque, 0, None, fields or {}, body)])
 
 
 def exchange(address: Address, frame: bytes) -> bytes:
@@ -69,9 +70,9 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def decode(frame: bytes) -> Answer:
-    bounds, _, problem = plain.cut_frames(frame, len(frame), FRAME_SIZE_MAX)
+    bounds, _, problem = kernel.cut_frames(frame, len(frame), FRAME_SIZE_MAX)
     assert problem is None, problem
-    (header,) = plain.read_headers(frame, bounds)
+    (header,) = kernel.read_headers(frame, bounds)
     assert header is not None, f"an answer with an irregular header: {frame[:200]!r}"
     _, code, _, _, opaque, _, remark, fields, body_position = header
     return Answer(code, opaque, fields, remark, frame[body_position:])

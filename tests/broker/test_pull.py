@@ -10,7 +10,7 @@ import pytest
 
 from bolide.broker.pulling.access import subscription_filter
 from bolide.kernel import java_hash
-from bolide.kernel.plain import BINARY_CODEC
+from bolide.kernel.layout import BINARY_CODEC
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG

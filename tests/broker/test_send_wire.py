@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bolide.broker.hotpath import HotPath
-from bolide.kernel.plain_sends import Read
+from bolide.kernel.layout import Read
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.command import Command

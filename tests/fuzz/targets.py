@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bolide.filter.sql import SqlError, compile_sql
-from bolide.kernel import plain
-from bolide.kernel.plain_records import ENTRY
-from bolide.kernel.plain_sends import SendRules
+from bolide.kernel.layout import ENTRY, SendRules
 from tests.fuzz.cases import Case
 
 MODULES = ("", "_client", "_columns", "_ends", "_filter", "_pulls", "_records", "_rows", "_sends", "_waits")
@@ -482,6 +480,3 @@ def lay_rows(given: Given) -> None:
     ids = [given.text("id")] * count
     texts = (bodies, column("tags"), column("keys"), maps, column("labels"))
     alike("lay_rows", order_of, given.number("first"), b"ROW\x01", *texts, frozenset([b"TAGS"]), ids)
-
-
-assert plain.JSON_CODEC == 0  # frames are made by hand above

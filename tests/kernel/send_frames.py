@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bolide.kernel import plain
-from bolide.kernel.plain_sends import LONG_NAMES, SHORT_NAMES
+from bolide.kernel.layout import LONG_NAMES, SHORT_NAMES
 
 TOPICS = ["Orders", "Other", "ReadOnly", "Absent", "SCHEDULE_TOPIC_XXXX"]
 INT32 = st.integers(-(2**31), 2**31 - 1)

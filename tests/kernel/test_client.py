@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bolide.kernel import plain, plain_client
+from bolide.kernel import layout, plain, plain_client
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import PhysicalOffset, QueueOffset
@@ -93,11 +93,11 @@ def test_sends_are_the_frames_that_anybody_would_write(twin: Any, items: Any, op
     arguments = (HEAD, TAIL, born_ms, opaque, queue_ids, items, ids_of(len(items)))
     written = plain_client.write_sends(*arguments)
     assert twin.write_sends(*arguments) == written
-    frames: list[plain.Frame] = [
+    frames: list[layout.Frame] = [
         (
             0,
             310,
-            plain.LANGUAGES.index("PYTHON"),
+            layout.LANGUAGES.index("PYTHON"),
             479,
             opaque + i,
             0,
@@ -133,11 +133,11 @@ def test_ends_are_the_frames_that_anybody_would_write(twin: Any, rows: Any, opaq
     head = b'{"code":37,"extFields":{"producerGroup":"G",'
     written = plain_client.write_ends(head, TAIL, opaque, rows)
     assert twin.write_ends(head, TAIL, opaque, rows) == written
-    frames: list[plain.Frame] = []
+    frames: list[layout.Frame] = []
     for i, (decision, queue_offset, offset_id, unique_id) in enumerate(rows):
         fields = {"producerGroup": "G", "commitOrRollback": str(decision), "tranStateTableOffset": str(queue_offset)}
         fields |= {"commitLogOffset": str(int(offset_id[-16:], 16)), "msgId": unique_id, "transactionId": unique_id}
-        frames.append((0, 37, plain.LANGUAGES.index("PYTHON"), 479, opaque + i, 2, None, fields, b""))
+        frames.append((0, 37, layout.LANGUAGES.index("PYTHON"), 479, opaque + i, 2, None, fields, b""))
     assert written == plain.write_frames(frames)
 
 

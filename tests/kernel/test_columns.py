@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.kernel import plain_columns, plain_records
-from bolide.kernel.plain_columns import SPREAD, UNPLACED
-from bolide.kernel.plain_records import AT_BLANK, AT_END, AT_INNER_BATCH, AT_INVALID, MAGIC_BLANK
+from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, AT_INVALID, MAGIC_BLANK, UNPLACED
+from bolide.kernel.plain_columns import SPREAD
 
 compiled_columns: Any
 try:

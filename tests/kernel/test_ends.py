@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bolide.kernel import plain, plain_ends
-from bolide.kernel.plain_records import ENTRY, Draft, lay_records
+from bolide.kernel.layout import ENTRY, Draft
+from bolide.kernel.plain_records import lay_records
 from bolide.protocol.properties import encode_properties
 
 compiled_ends: Any

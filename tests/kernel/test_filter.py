@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bolide.filter.sql import Predicate, SqlError, compile_sql
-from bolide.kernel import plain_filter
+from bolide.kernel import filter_layout, plain_filter
 
 BASE = 1000
 NAMES = ["a", "b", "c", "TAGS", "missing"]
@@ -293,7 +293,7 @@ def test_the_time_is_asked_for_within_one_message_that_takes_long(filters: Any) 
     looks = count()
     chosen, seen, is_over = matched(filters, HEAVY, [heavy], is_over=lambda: next(looks) < 0)
     assert (chosen, seen, is_over) == ([0], 1, False)
-    assert next(looks) > 300 * len(LONG) // (2 * plain_filter.WORK_STEP)
+    assert next(looks) > 300 * len(LONG) // (2 * filter_layout.WORK_STEP)
 
 
 @pytest.mark.parametrize("b", ["yes", "no"])
@@ -313,9 +313,9 @@ def test_a_search_that_stopped_within_a_message_goes_on_where_it_was(filters: An
 
 def test_what_stalled_is_bounded_and_of_another_program_it_is_not_believed(filters: Any) -> None:
     heavy = record_of(encoded({"a": LONG, "b": "yes"}))
-    stalled = dict.fromkeys(range(100, 100 + plain_filter.STALLED_MAX), b"")
+    stalled = dict.fromkeys(range(100, 100 + filter_layout.STALLED_MAX), b"")
     assert matched(filters, HEAVY, [heavy], is_over=lambda: True, stalled=stalled) == ([], 0, True)
-    assert list(stalled) == [*range(101, 100 + plain_filter.STALLED_MAX), BASE]
+    assert list(stalled) == [*range(101, 100 + filter_layout.STALLED_MAX), BASE]
     stalled[BASE] = bytes([1]) * 7
     assert matched(filters, HEAVY, [heavy], stalled=stalled) == ([0], 1, False)
 

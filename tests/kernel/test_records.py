@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolide.kernel import plain_records
+from bolide.kernel import layout, plain_records
 from tests.kernel.record_kernels import compiled_records, kernels
 
 VECTOR = bytes.fromhex(
@@ -89,7 +89,7 @@ def test_a_long_retry_topic_becomes_a_record_of_the_second_version(kernel):
     columns, end, reason = kernel.scan_records(records, 0, len(records), 0, True)
     at, size = columns[14][0], columns[15][0]
     assert records[at : at + size].decode() == topic
-    assert (end, reason) == (len(records), plain_records.AT_END)
+    assert (end, reason) == (len(records), layout.AT_END)
 
 
 @kernels
@@ -120,7 +120,7 @@ def test_a_record_torn_at_any_byte_ends_the_walk(kernel, torn_at):
     if log[4096:] == whole:  # the bytes cut off were zeros already
         assert count == 1
     else:
-        assert (count, end, reason) == (0, 4096, plain_records.AT_INVALID)
+        assert (count, end, reason) == (0, 4096, layout.AT_INVALID)
 
 
 @kernels
@@ -135,8 +135,8 @@ def test_no_flipped_byte_makes_the_walk_leave_its_buffer(kernel, at):
 
 @kernels
 def test_a_record_that_lies_elsewhere_than_it_says_is_stale(kernel):
-    assert kernel.scan_records(VECTOR, 0, len(VECTOR), 4096, True)[1:] == (len(VECTOR), plain_records.AT_END)
-    assert kernel.scan_records(VECTOR, 0, len(VECTOR), 8192, True)[1:] == (0, plain_records.AT_INVALID)
+    assert kernel.scan_records(VECTOR, 0, len(VECTOR), 4096, True)[1:] == (len(VECTOR), layout.AT_END)
+    assert kernel.scan_records(VECTOR, 0, len(VECTOR), 8192, True)[1:] == (0, layout.AT_INVALID)
 
 
 @kernels
@@ -155,7 +155,7 @@ def test_counting_stops_at_the_first_entry_that_is_empty_out_of_order_or_beyond(
 @kernels
 def test_entries_fit_up_to_the_first_that_is_not_what_its_record_makes_of_it(kernel):
     log, _, _, runs, _ = lay(kernel, [DRAFT] * 4, at=4096, next_offsets={("TopicTest", 3): 7})
-    entries, blank = runs[0][3], plain_records.PRE_BLANK
+    entries, blank = runs[0][3], layout.PRE_BLANK
     queue = (4096, b"TopicTest", 3, 7, True)
     assert kernel.fitting_entries(entries, log, *queue) == 4
     assert kernel.fitting_entries(entries[:20] + blank * 2 + entries[60:], log, *queue) == 4
@@ -190,11 +190,11 @@ def test_chosen_records_count_up_to_the_first_place_where_none_begins(kernel):
 
 @kernels
 def test_a_seal_has_its_digits_backwards_and_covers_the_whole_record(kernel):
-    drafts = [(*DRAFT[:3], b"A\x01b\x02" + plain_records.BLANK_CHECKSUM, *DRAFT[4:]) for _ in range(3)]
+    drafts = [(*DRAFT[:3], b"A\x01b\x02" + layout.BLANK_CHECKSUM, *DRAFT[4:]) for _ in range(3)]
     records, places, *_ = lay(kernel, drafts)
     sealed = kernel.seal_records(records)
     assert len(kernel.scan_records(sealed, 0, len(sealed), 0, 2)[0][0]) == 3
-    assert kernel.scan_records(records, 0, len(records), 0, 2)[1:] == (0, plain_records.AT_INVALID)
+    assert kernel.scan_records(records, 0, len(records), 0, 2)[1:] == (0, layout.AT_INVALID)
     assert len(kernel.scan_records(records, 0, len(records), 0, 1)[0][0]) == 3
     first = sealed[: places[1]]
     assert int(first[-11:-1][::-1]) == zlib.crc32(first[:-20]) & 0x7FFF_FFFF
@@ -328,7 +328,7 @@ def test_both_kernels_lay_out_and_read_back_the_same(batch, at, host, stored, ta
     assert lay(compiled_records, batch, at, table, host, stored) == plain
     records, _, _, runs, keys = plain
     walked = plain_records.walk_records(records, 0, len(records), at, True, DELAYS_MS)
-    assert walked[2:] == (len(batch), stored if batch else -1, len(records), plain_records.AT_END)
+    assert walked[2:] == (len(batch), stored if batch else -1, len(records), layout.AT_END)
     assert (walked[0], walked[1]) == (runs, keys)
     log = bytearray(records)
     for position, value in damage:

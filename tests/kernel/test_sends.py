@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bolide.kernel import plain, plain_sends
+from bolide.kernel import layout, plain, plain_sends
+from bolide.kernel.layout import SendRules
 from bolide.kernel.plain_records import scan_records
-from bolide.kernel.plain_sends import SendRules
 from bolide.protocol.records import decode_records
 from tests.kernel.send_frames import READS, bounds_of, encoded, sends
 
@@ -51,7 +51,7 @@ def lay(kernel: Any, stream: bytes, bounds: list[int] | None = None, rules: Send
 
 
 def usual(topic: str = "Orders", queue: int = 0, *, code: int = 310, **changes: str) -> dict[str, str]:
-    names = plain_sends.LONG_NAMES if code == 10 else plain_sends.SHORT_NAMES
+    names = layout.LONG_NAMES if code == 10 else layout.SHORT_NAMES
     texts = ["pg", topic, "TBW102", "4", str(queue), "0", "1700000000000", "0", "UNIQ_KEY\x01u\x02TAGS\x01TagA\x02"]
     return dict(zip(names, texts, strict=False)) | changes
 

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bolide.kernel
-from bolide.kernel import plain, plain_faults, plain_records
+from bolide.kernel import layout, plain, plain_faults, plain_records
 
 RECORD_FUNCTIONS = {
     "body_crc",
@@ -125,6 +125,7 @@ def test_every_kernel_function_is_reachable_through_the_one_door() -> None:
     names = set(public(plain)) | RECORD_FUNCTIONS | CLIENT_FUNCTIONS
     names |= {"lay_sends", "answer_pull", "read_pulls", "spread_records", "lay_rows", "match_entries"}
     names |= WAITING_FUNCTIONS | {"lay_ends", "read_ends"} | set(public(plain_faults))
+    names |= {"due_drafts", "header_from_json", "key_hash", "without_place"}  # of one item: no compiled twin
     assert names == set(bolide.kernel.__all__) - {"NAME"}
 
 
@@ -174,12 +175,12 @@ def test_cutting_agrees_on_any_bytes(compiled: ModuleType, stream: bytes, cut: i
 
 
 @given(FRAMES)
-def test_writing_agrees_on_any_frame(compiled: ModuleType, frames: list[plain.Frame]) -> None:
+def test_writing_agrees_on_any_frame(compiled: ModuleType, frames: list[layout.Frame]) -> None:
     assert plain.write_frames(frames) == compiled.write_frames(frames)
 
 
 @given(FRAMES)
-def test_reading_agrees_on_what_was_written(compiled: ModuleType, frames: list[plain.Frame]) -> None:
+def test_reading_agrees_on_what_was_written(compiled: ModuleType, frames: list[layout.Frame]) -> None:
     stream = plain.write_frames(frames)
     bounds, _, _ = plain.cut_frames(stream, len(stream), 1 << 24)
     for view in (stream, bytearray(stream), memoryview(stream)):

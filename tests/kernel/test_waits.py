@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bolide.kernel import plain_waits
-from bolide.kernel.plain_records import PRE_BLANK, Draft, lay_records, scan_records, tag_hash
+from bolide.kernel.layout import PRE_BLANK, Draft
+from bolide.kernel.plain_records import lay_records, scan_records, tag_hash
 
 BASE, STORED_MS, HOST = 4096, 1_700_000_000_000, bytes([10, 0, 0, 5, 0, 0, 42, 159])
 HOME = b"REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"

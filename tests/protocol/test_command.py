@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bolide import kernel
 from bolide.errors import ProtocolError
-from bolide.kernel import plain
 from bolide.protocol.command import BINARY_CODEC, JSON_CODEC, Command, encode_commands, read_commands
 
 TEXTS = st.text(max_size=20)
@@ -166,7 +166,7 @@ def test_a_header_nobody_can_read_is_a_protocol_error(stream: bytes, said: str) 
 def test_commands_of_one_write_are_read_in_order() -> None:
     commands = [Command(code, opaque=code, codec=code % 2) for code in range(5)]
     stream = encode_commands(commands)
-    bounds, consumed, fault = plain.cut_frames(stream, len(stream), 1 << 24)
+    bounds, consumed, fault = kernel.cut_frames(stream, len(stream), 1 << 24)
     assert (consumed, fault) == (len(stream), None)
     assert read_commands(stream, bounds) == commands
 
@@ -206,7 +206,7 @@ def test_any_bytes_are_a_command_or_a_protocol_error(header: bytes, codec: int) 
 def test_one_wrong_byte_is_a_command_or_a_protocol_error(command: Command, position: int, byte: int) -> None:
     stream = bytearray(command.encode())
     stream[8 + position % max(1, len(stream) - 8)] = byte
-    bounds, _, fault = plain.cut_frames(stream, len(stream), 1 << 24)
+    bounds, _, fault = kernel.cut_frames(stream, len(stream), 1 << 24)
     assert fault is None
     with contextlib.suppress(ProtocolError):
         read_commands(stream, bounds)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.kernel.plain import header_from_json
+from bolide.kernel import header_from_json
 from bolide.protocol.fastjson import (
     DEPTH_MAX,
     NUMBER_LENGTH_MAX,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.errors import ProtocolError, Refusal
-from bolide.kernel import body_crc
-from bolide.kernel.plain import java_hash
+from bolide.kernel import body_crc, java_hash
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import PhysicalOffset, QueueOffset

@@ -8,7 +8,7 @@ import pytest
 
 from bolide import kernel
 from bolide.errors import ConnectionLost, ProtocolError, Refusal, RequestTimeout
-from bolide.kernel.plain import BINARY_CODEC
+from bolide.kernel.layout import BINARY_CODEC
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command, encode_commands, read_commands
 from bolide.protocol.frames import READ_SIZE

@@ -88,11 +88,27 @@ def test_rooms_without_io_import_no_sockets_and_no_loop(room: str) -> None:
     assert not found
 
 
-def test_only_the_kernel_door_chooses_a_kernel() -> None:
+@pytest.mark.parametrize("folder", ["src", "interop", "benchmarks"])
+def test_only_the_kernel_door_chooses_a_kernel(folder: str) -> None:
+    """Functions come from `bolide.kernel`, tables and types from `bolide.kernel.layout`."""
+    found = [
+        f"{module.at(node)} imports {name}"
+        for module, node in nodes(ast.ImportFrom, ast.Import, folder=ROOT / folder)
+        if not module.name.startswith("src/bolide/kernel/")
+        for name in imported_names(node)
+        if re.match(r"bolide\.kernel\.(plain|compiled)", name)
+    ]
+    assert not found
+
+
+def test_the_kernel_draws_its_structs_once() -> None:
     found = [
         module.at(node)
-        for module, node in nodes(ast.ImportFrom, ast.Import)
-        if module.room != "kernel" and any("compiled" in dotted_name for dotted_name in imported_names(node))
+        for module, node in nodes(ast.Call)
+        if isinstance(node, ast.Call)
+        and module.room == "kernel"
+        and dotted(node.func) == "struct.Struct"
+        and module.path.name not in ("layout.py", "filter_layout.py")
     ]
     assert not found
 

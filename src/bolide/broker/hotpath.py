@@ -26,7 +26,7 @@ from bolide.broker.sending.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_sends import Read, SendRules, Sent
+from bolide.kernel.layout import Read, SendRules, Sent
 from bolide.model.topics import HALF_TOPIC
 from bolide.protocol.command import BINARY_CODEC, VERSION, Command
 from bolide.protocol.headers.send import RefusedSendAnswer

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from bolide.filter.words import INT32_MAX, INT64_MAX, SqlError
-from bolide.kernel import plain_filter as codes
+from bolide.kernel import filter_layout as codes
 
 DEPTH_MAX = 100
 

@@ -1,4 +1,4 @@
-"""An expression as bytes that the kernel runs over a stretch of records; their layout is in `kernel/plain_filter.py`.
+"""An expression as bytes that the kernel runs over a stretch of records; their layout is in `kernel/filter_layout.py`.
 
 What is the same for every message is worked out here, once. An expression that is too large for the kernel, or whose
 texts hold what records cannot (half a character) or hold otherwise (U+FFFD, which stands for any bytes that are no
@@ -8,7 +8,7 @@ UTF-8), becomes a program that knows nothing and leaves every record to the pred
 import struct
 
 from bolide.filter.conditions import Kind, Node, Unreadable, Value
-from bolide.kernel import plain_filter as codes
+from bolide.kernel import filter_layout as codes
 
 _REPLACED = "\ufffd"
 

@@ -8,7 +8,7 @@ an empty one for nothing, since a message without a tag passes no expression tha
 from collections.abc import Iterable
 
 from bolide import kernel
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import Buffer
 
 EVERYTHING = "*"
 TAG = "TAG"

@@ -17,6 +17,7 @@ NAME: str
 if TYPE_CHECKING:
     from bolide.kernel.plain import answer_routes as answer_routes
     from bolide.kernel.plain import cut_frames as cut_frames
+    from bolide.kernel.plain import header_from_json as header_from_json
     from bolide.kernel.plain import java_hash as java_hash
     from bolide.kernel.plain import read_headers as read_headers
     from bolide.kernel.plain import write_frames as write_frames
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     # the broker's, for ends of transactions
     from bolide.kernel.plain_ends import lay_ends as lay_ends
     from bolide.kernel.plain_ends import read_ends as read_ends
+    from bolide.kernel.plain_ends import without_place as without_place
 
     # the store's, for pages that cannot be read
     from bolide.kernel.plain_faults import fault_count as fault_count
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import find_record as find_record
     from bolide.kernel.plain_records import fitting_entries as fitting_entries
     from bolide.kernel.plain_records import heading_records as heading_records
+    from bolide.kernel.plain_records import key_hash as key_hash
     from bolide.kernel.plain_records import lay_records as lay_records
     from bolide.kernel.plain_records import put_keys as put_keys
     from bolide.kernel.plain_records import scan_records as scan_records
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_sends import lay_sends as lay_sends
 
     # the broker's, for what waits
+    from bolide.kernel.plain_waits import due_drafts as due_drafts
     from bolide.kernel.plain_waits import lay_units as lay_units
     from bolide.kernel.plain_waits import relay_records as relay_records
     from bolide.kernel.plain_waits import walk_units as walk_units
@@ -87,6 +91,12 @@ else:
     from bolide.kernel import plain_rows as rows
     from bolide.kernel import plain_sends as sends
     from bolide.kernel import plain_waits as waits
+
+    # These have no compiled twin.
+    due_drafts = waits.due_drafts
+    header_from_json = active.header_from_json
+    key_hash = records.key_hash
+    without_place = transactions.without_place
 
     _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
     if _wanted not in ("auto", "plain", "compiled"):
@@ -186,13 +196,16 @@ __all__ = [
     "count_entries",
     "cut_frames",
     "cut_records",
+    "due_drafts",
     "fault_count",
     "find_record",
     "fitting_entries",
     "forget_span",
     "guard_map",
+    "header_from_json",
     "heading_records",
     "java_hash",
+    "key_hash",
     "lay_ends",
     "lay_items",
     "lay_records",
@@ -217,6 +230,7 @@ __all__ = [
     "unique_ids",
     "walk_records",
     "walk_units",
+    "without_place",
     "write_ends",
     "write_frames",
     "write_sends",

@@ -1,15 +1,9 @@
-"""The kernel in plain Python: the meaning of every compiled function, and the only byte tables.
+"""The kernel in plain Python: the meaning of the compiled functions; `layout.py` has the byte tables.
 
 Each function takes bytes and integers and returns bytes and integers, for a whole batch: all frames of one read, all
 answers of one write. Nothing here opens a file, reads a clock or keeps state, so compiled.pyx can repeat it with types
 and one test suite can hold the two together. Where the compiled twin meets something irregular it calls the function
 here for that one item: fast and slow can then differ in speed only.
-
-A frame on the wire:
-
-    total length  int32   the bytes that follow: 4 + header + body
-    header word   int32   top byte the codec (0 JSON, 1 binary), low 24 bits the header length
-    header, body
 
 `bounds` is a flat list of positions, two for each frame: that of its header word and that of its end.
 """
@@ -18,43 +12,26 @@ import json
 import struct
 from json.encoder import encode_basestring
 
-JSON_CODEC = 0
-BINARY_CODEC = 1
-
-LANGUAGES = (
-    "JAVA",
-    "CPP",
-    "DOTNET",
-    "PYTHON",
-    "DELPHI",
-    "ERLANG",
-    "RUBY",
-    "OTHER",
-    "HTTP",
-    "GO",
-    "PHP",
-    "OMS",
-    "RUST",
-    "NODE_JS",
+from bolide.kernel.layout import (
+    BINARY_CODEC,
+    BINARY_FIXED,
+    BINARY_SIZE_MIN,
+    HEADER_SIZE_MAX,
+    JSON_CODEC,
+    LANGUAGES,
+    OTHER,
+    PYTHON,
+    RESPONSE_FLAG,
+    Buffer,
+    Frame,
+    Header,
 )
-_LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGES)}
-_PYTHON = _LANGUAGE_CODES["PYTHON"]
-_OTHER = _LANGUAGE_CODES["OTHER"]
 
-# Binary header: code, language, version, opaque, flag, remark length; then the remark, the ext length, the ext entries.
-_BINARY_FIXED = struct.Struct(">hBhiii")
-_BINARY_SIZE_MIN = 21
-_HEADER_SIZE_MAX = (1 << 24) - 1
-_RESPONSE_FLAG = 1
+_LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGES)}
+
 _ROUTE_REQUEST = 105
 # From this version on a client reads integer map keys in quotes; before it they are bare, as fastjson wrote them.
 _STANDARD_JSON_VERSION = 401
-
-Buffer = bytes | bytearray | memoryview
-# codec, code, language, version, opaque, flag, remark, ext fields, position of the body
-Header = tuple[int, int, int, int, int, int, str | None, dict[str, str], int]
-# codec, code, language, version, opaque, flag, remark, ext fields, body
-Frame = tuple[int, int, int, int, int, int, str | None, dict[str, str] | None, Buffer]
 
 
 def java_hash(text: str) -> int:
@@ -160,9 +137,9 @@ def header_from_json(document: object, body_position: int) -> Header | None:
         return None
     language = document.get("language", "JAVA")
     if isinstance(language, str):
-        language = _LANGUAGE_CODES.get(language, _OTHER)
+        language = _LANGUAGE_CODES.get(language, OTHER)
     elif type(language) is not int or not 0 <= language < len(LANGUAGES):
-        language = _OTHER
+        language = OTHER
     entries = document.get("extFields")
     fields: dict[str, str] = {}
     if entries is not None:
@@ -181,23 +158,23 @@ def header_from_json(document: object, body_position: int) -> Header | None:
 
 
 def _read_binary_header(header: bytes, body_position: int) -> Header | None:
-    if len(header) < _BINARY_SIZE_MIN:
+    if len(header) < BINARY_SIZE_MIN:
         return None
-    code, language, version, opaque, flag, remark_size = _BINARY_FIXED.unpack_from(header)
-    at = _BINARY_FIXED.size + remark_size
+    code, language, version, opaque, flag, remark_size = BINARY_FIXED.unpack_from(header)
+    at = BINARY_FIXED.size + remark_size
     if remark_size < 0 or len(header) - at < 4:
         return None
     ext_size = int.from_bytes(header[at : at + 4], "big", signed=True)
     if ext_size != len(header) - at - 4:
         return None
     try:
-        remark = header[_BINARY_FIXED.size : at].decode() if remark_size else None
+        remark = header[BINARY_FIXED.size : at].decode() if remark_size else None
         fields = _read_binary_fields(header, at + 4)
     except ValueError:
         return None
     if fields is None:
         return None
-    language = language if language < len(LANGUAGES) else _OTHER
+    language = language if language < len(LANGUAGES) else OTHER
     return BINARY_CODEC, code, language, version, opaque, flag, remark, fields, body_position
 
 
@@ -236,8 +213,8 @@ def _write_frame(frame: Frame) -> bytes:
         header = _write_binary_header(code, language, version, opaque, flag, remark, fields or {})
     else:
         header = _write_json_header(code, language, version, opaque, flag, remark, fields or {})
-    if len(header) > _HEADER_SIZE_MAX:
-        raise ValueError(f"a header of {len(header)} bytes, the limit is {_HEADER_SIZE_MAX}")
+    if len(header) > HEADER_SIZE_MAX:
+        raise ValueError(f"a header of {len(header)} bytes, the limit is {HEADER_SIZE_MAX}")
     if 4 + len(header) + len(body) > 0x7FFF_FFFF:
         raise ValueError(f"a body of {len(body)} bytes does not fit a frame")
     return b"".join((struct.pack(">ii", 4 + len(header) + len(body), codec << 24 | len(header)), header, body))
@@ -247,7 +224,7 @@ def _write_json_header(
     code: int, language: int, version: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str]
 ) -> bytes:
     parts = [f'{{"code":{code}']
-    if fields or not flag & _RESPONSE_FLAG:
+    if fields or not flag & RESPONSE_FLAG:
         entries = ",".join([f"{encode_basestring(key)}:{encode_basestring(value)}" for key, value in fields.items()])
         parts.append(f'"extFields":{{{entries}}}')
     parts.append(f'"flag":{flag},"language":"{LANGUAGES[language]}","opaque":{opaque}')
@@ -271,7 +248,7 @@ def _write_binary_header(
     # The code has 16 bits here: greater ones lose their upper half, as they do in Java.
     code = (code + 0x8000 & 0xFFFF) - 0x8000
     version = (version + 0x8000 & 0xFFFF) - 0x8000
-    fixed = _BINARY_FIXED.pack(code, language, version, opaque, flag, len(text))
+    fixed = BINARY_FIXED.pack(code, language, version, opaque, flag, len(text))
     return fixed + text + struct.pack(">i", len(ext)) + ext
 
 
@@ -292,7 +269,7 @@ def answer_routes(
         if header is None or body is None:
             left += bounds[2 * i : 2 * i + 2]
         else:
-            answers.append((header[0], 0, _PYTHON, version, header[4], _RESPONSE_FLAG, None, None, body))
+            answers.append((header[0], 0, PYTHON, version, header[4], RESPONSE_FLAG, None, None, body))
     return write_frames(answers), left
 
 

@@ -19,25 +19,24 @@ import struct
 from collections.abc import Container
 from json.encoder import encode_basestring
 
-from bolide.kernel.plain import Buffer, Header, read_headers
+from bolide.kernel.layout import (
+    BATCH_ITEM,
+    BATCH_ITEM_SIZE_MIN,
+    MAGIC_V1,
+    PROPERTIES_SIZE_MAX,
+    RECORD_FIXED,
+    RESPONSE_FLAG,
+    Buffer,
+    EndRow,
+    Header,
+    Item,
+    ReceiptRow,
+    RecordRow,
+)
+from bolide.kernel.plain import read_headers
 
-# body, properties without the id, flag
-Item = tuple[bytes, bytes, int]
-# how a transaction ended, offset in the half queue, the broker's id of the half message, its own
-EndRow = tuple[int, int, str, str]
-# opaque, queue, offset in it, the broker's ids
-ReceiptRow = tuple[int, int, int, str]
-# position in the buffer, queue offset, body
-RecordRow = tuple[int, int, bytes]
-
-PROPERTIES_SIZE_MAX = 32767
-_RESPONSE_FLAG = 1
 _COUNTER_MAX = 0xFFFF
-_ITEM_HEAD = struct.Struct(">iiiii")
-_ITEM_OVERHEAD = 22
 
-_MAGIC = 0xDAA320A7
-_FIXED = struct.Struct(">iIIiiqqiq4siq4siiqi")
 _PORT_MAX = 0xFFFF
 _is_offset = re.compile("[0-7][0-9A-Fa-f]{15}").fullmatch
 # compressed, IPv6 of either host, an inner batch that is to be unwrapped
@@ -85,8 +84,8 @@ def lay_items(items: list[Item], ids: list[str]) -> bytes:
     parts: list[bytes] = []
     for (body, extra, flag), unique_id in zip(items, ids, strict=True):
         properties = _properties(extra, unique_id)
-        size = _ITEM_OVERHEAD + len(body) + len(properties)
-        parts += (_ITEM_HEAD.pack(size, 0, 0, flag, len(body)), body)
+        size = BATCH_ITEM_SIZE_MIN + len(body) + len(properties)
+        parts += (BATCH_ITEM.pack(size, 0, 0, flag, len(body)), body)
         parts += (struct.pack(">h", len(properties)), properties)
     return b"".join(parts)
 
@@ -113,7 +112,7 @@ def read_receipts(stream: Buffer, bounds: list[int], expected: Container[int]) -
 
 def _receipt(header: Header) -> ReceiptRow | None:
     _, code, _, _, opaque, flag, _, fields, _ = header
-    if code or not flag & _RESPONSE_FLAG:
+    if code or not flag & RESPONSE_FLAG:
         return None
     queue_id, queue_offset = _number(fields.get("queueId"), 9), _number(fields.get("queueOffset"), 18)
     offset_ids = fields.get("msgId")
@@ -133,16 +132,16 @@ def cut_records(buffer: bytes) -> list[RecordRow] | None:
     rows: list[RecordRow] = []
     position, size_all = 0, len(buffer)
     while position < size_all:
-        if size_all - position < _FIXED.size:
+        if size_all - position < RECORD_FIXED.size:
             return None
-        fields = _FIXED.unpack_from(buffer, position)
+        fields = RECORD_FIXED.unpack_from(buffer, position)
         size, magic, queue_offset, sys_flag, body_size = fields[0], fields[1], fields[5], fields[7], fields[16]
         ports = fields[10], fields[13]
-        if magic != _MAGIC or sys_flag & _APART or not _FIXED.size <= size <= size_all - position:
+        if magic != MAGIC_V1 or sys_flag & _APART or not RECORD_FIXED.size <= size <= size_all - position:
             return None
         if not all(0 <= port <= _PORT_MAX for port in ports):
             return None
-        end, body = position + size, position + _FIXED.size
+        end, body = position + size, position + RECORD_FIXED.size
         topic_at = body + body_size
         if body_size < 0 or topic_at + 1 > end:
             return None

@@ -14,29 +14,23 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
-from bolide.kernel.plain_records import (
+from bolide.kernel.layout import (
     AT_END,
     AT_INNER_BATCH,
     AT_INVALID,
+    COMPRESSED,
     INNER_BATCH,
+    PREPARED,
+    RECORD_PLACE,
     UNCHECKED,
+    UNPLACED,
     Buffer,
+    Column,
     Row,
-    check_stretch,
-    has_whole_body,
-    has_whole_texts,
-    properties_of,
-    read_record,
+    Text,
 )
+from bolide.kernel.plain_records import check_stretch, has_whole_body, has_whole_texts, properties_of, read_record
 
-UNPLACED = -1  # instead of a physical base: records that may lie anywhere, as in a pull answer
-_COMPRESSED = 0x1
-_HIDDEN = 0x4  # prepared and rolled back transactions have this bit: they are in no queue
-_FIXED_SIZE = 36  # a record's bytes up to where it lies
-
-Text = tuple[bytes | None, bytes, bytes]
-Properties = tuple[bytes, bytes, bytes, bytes, bytes]
-Column = bytes | Text | Properties
 Pairs = dict[bytes, bytes]
 Found = tuple[Row, bytes, Pairs]
 
@@ -79,7 +73,7 @@ def spread_records(
             reason = AT_INNER_BATCH
             break
         topic = _text(log, row[14], row[15])
-        is_hidden = physical_base >= 0 and row[5] & _HIDDEN
+        is_hidden = physical_base >= 0 and row[5] & PREPARED
         is_wanted = not is_hidden and from_ms <= row[7] < until_ms and (topics is None or topic in topics)
         pairs = properties_of(_text(log, row[16], row[17])) if has_labels and is_wanted else {}
         is_wanted = is_wanted and (tags is None or pairs.get(b"TAGS") in tags)
@@ -91,13 +85,13 @@ def spread_records(
         if is_wanted:
             rows.append((row, topic, pairs))
             taken_size += row[1]
-    packed = [number for number, (row, _, _) in enumerate(rows) if row[5] & _COMPRESSED]
+    packed = [number for number, (row, _, _) in enumerate(rows) if row[5] & COMPRESSED]
     return [_COLUMNS[name](log, rows) for name in wanted], len(rows), packed, seen, position, reason
 
 
 def _base_of(log: Buffer, position: int) -> int:
     """The physical base by which the record there lies where it says."""
-    if len(log) - position < _FIXED_SIZE:
+    if len(log) - position < RECORD_PLACE.size:
         return UNPLACED
     at: int = struct.unpack_from(">q", log, position + 28)[0]
     return at - position

@@ -10,40 +10,33 @@ neither delay nor time. Otherwise it is left, and the broker's plain path knows 
 import re
 from collections.abc import Mapping
 
-from bolide.kernel.plain import Buffer, read_headers
-from bolide.kernel.plain_records import (
+from bolide.kernel.layout import (
     BODY_CHECKED,
+    COMMITTED,
+    END_TRANSACTION,
     ENTRY_SIZE,
+    HALF_TOPIC,
     INNER_BATCH,
+    ONEWAY_FLAG,
+    ROLLED_BACK,
     TOPIC_SIZE_MAX,
+    TRANSACTION,
+    UNDECIDED,
+    WAITING,
+    Buffer,
     Draft,
-    Run,
-    lay_records,
-    leads_elsewhere,
-    properties_of,
-    scan_records,
+    End,
+    LaidEnds,
 )
+from bolide.kernel.plain import read_headers
+from bolide.kernel.plain_records import lay_records, leads_elsewhere, properties_of, scan_records
 
-END_TRANSACTION = 37
-HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
-COMMITTED = 0x8
-_ROLLED_BACK = 0xC
-_TRANSACTION = 0xC
-_RESPONSE_FLAG, _ONEWAY_FLAG = 1, 2
 # A half message with one of these has a way of its own.
 _APART = frozenset([b"DELAY", b"CHECK_IMMUNITY_TIME_IN_SECONDS"])
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 _PLACE = (b"REAL_TOPIC\x01", b"REAL_QID\x01")
-# What became of a half message: nothing yet, or nothing and no round looks at it.
-UNDECIDED, WAITING = 0, 2
 _BODY_SIZE_MAX = 1 << 31  # what was taken in stays, whatever the limit is by now
 _is_plain_number = re.compile("[0-9]{1,18}").fullmatch
-
-# physical offset and queue offset of the half message, what becomes of it, whether its producer was asked, its group
-End = tuple[int, int, int, bool, bytes]
-# Records, entries, keys; then how many ends were looked at, what became of which half offset, how many messages of how
-# many bytes each topic got, and the ends that were left.
-LaidEnds = tuple[bytes, list[Run], bytes, tuple[int, dict[int, int], list[tuple[str, int, int]], list[End]]]
 
 
 def read_ends(stream: Buffer, bounds: list[int]) -> tuple[list[End], list[int]]:
@@ -52,7 +45,7 @@ def read_ends(stream: Buffer, bounds: list[int]) -> tuple[list[End], list[int]]:
     left: list[int] = []
     for i, header in enumerate(read_headers(stream, bounds)):
         end = None
-        if header is not None and header[1] == END_TRANSACTION and header[5] & 3 == _ONEWAY_FLAG:
+        if header is not None and header[1] == END_TRANSACTION and header[5] & 3 == ONEWAY_FLAG:
             end = _end(header[7])
         if end is None:
             left += bounds[2 * i : 2 * i + 2]
@@ -67,7 +60,7 @@ def _end(fields: dict[str, str]) -> End | None:
     if not group or not group.isascii() or "msgId" not in fields or was_asked not in ("true", "false"):
         return None
     numbers = [int(text) for text in texts if text is not None and _is_plain_number(text)]
-    if len(numbers) != len(texts) or numbers[2] not in (COMMITTED, _ROLLED_BACK):
+    if len(numbers) != len(texts) or numbers[2] not in (COMMITTED, ROLLED_BACK):
         return None
     if not all(text.isascii() for text in fields.values()):
         return None
@@ -159,7 +152,7 @@ def _draft(log: Buffer, log_base: int, limit: int, end: End) -> tuple[Draft | No
         bytes(log[row[12] : row[12] + row[13]]),
         without_place(properties),
         row[3],
-        row[5] & ~_TRANSACTION | COMMITTED,
+        row[5] & ~TRANSACTION | COMMITTED,
         row[6],
         bytes(log[row[10] : row[11] - 8]),
         row[8],

@@ -6,7 +6,7 @@ were any, and if so `patched_span` where they lie in his.
 
 from mmap import mmap
 
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import Buffer
 
 
 def guard_map(content: mmap) -> int:

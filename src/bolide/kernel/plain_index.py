@@ -6,11 +6,7 @@
 import struct
 from mmap import mmap
 
-_KEY = struct.Struct(">iqq")
-_ENTRY_SIZE = 20
-_INDEX_HEADER = struct.Struct(">qqqqii")  # begin and end: store time, then physical offset; used slots; next entry
-INDEX_HEADER_SIZE = 40
-_INDEX_ENTRY = struct.Struct(">iqii")
+from bolide.kernel.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, INDEX_HEADER, INDEX_HEADER_SIZE, KEY
 
 
 def put_keys(index: bytearray | memoryview | mmap, keys: bytes, slot_count: int, entry_count_max: int) -> int:
@@ -20,13 +16,13 @@ def put_keys(index: bytearray | memoryview | mmap, keys: bytes, slot_count: int,
     physical offset, seconds since the file's begin, number of the entry before in the chain). One that is too short, or
     says that its next entry lies outside of it, is damaged: that raises ValueError and changes nothing.
     """
-    if len(keys) % _KEY.size:
-        raise ValueError(f"{len(keys)} bytes of keys, each has {_KEY.size}")
+    if len(keys) % KEY.size:
+        raise ValueError(f"{len(keys)} bytes of keys, each has {KEY.size}")
     _check_index(index, slot_count, entry_count_max)
-    begin_ms, end_ms, begin_physical, end_physical, used_slots, number = _INDEX_HEADER.unpack_from(index)
+    begin_ms, end_ms, begin_physical, end_physical, used_slots, number = INDEX_HEADER.unpack_from(index)
     number = max(number, 1)  # Java's files say 0 until they have a key
     taken = 0
-    for hashed, physical_offset, store_ms in _KEY.iter_unpack(keys):
+    for hashed, physical_offset, store_ms in KEY.iter_unpack(keys):
         if number >= entry_count_max:
             break
         slot = INDEX_HEADER_SIZE + hashed % slot_count * 4
@@ -36,24 +32,24 @@ def put_keys(index: bytearray | memoryview | mmap, keys: bytes, slot_count: int,
         if number <= 1:
             begin_ms, begin_physical = store_ms, physical_offset
         seconds = 0 if begin_ms <= 0 else min(max((store_ms - begin_ms) // 1000, 0), 0x7FFF_FFFF)
-        entry = INDEX_HEADER_SIZE + slot_count * 4 + number * _ENTRY_SIZE
-        _INDEX_ENTRY.pack_into(index, entry, hashed, physical_offset, seconds, previous)
+        entry = INDEX_HEADER_SIZE + slot_count * 4 + number * INDEX_ENTRY_SIZE
+        INDEX_ENTRY.pack_into(index, entry, hashed, physical_offset, seconds, previous)
         struct.pack_into(">i", index, slot, number)
         used_slots = min(used_slots + (previous == 0), 0x7FFF_FFFF)
         number += 1
         end_ms, end_physical = store_ms, physical_offset
         taken += 1
-    _INDEX_HEADER.pack_into(index, 0, begin_ms, end_ms, begin_physical, end_physical, used_slots, number)
+    INDEX_HEADER.pack_into(index, 0, begin_ms, end_ms, begin_physical, end_physical, used_slots, number)
     return taken
 
 
 def _check_index(index: bytearray | memoryview | mmap, slot_count: int, entry_count_max: int) -> None:
     is_count = 0 < slot_count <= 0x7FFF_FFFF and 0 <= entry_count_max <= 0x7FFF_FFFF
-    if not is_count or len(index) < INDEX_HEADER_SIZE + 4 * slot_count + _ENTRY_SIZE * entry_count_max:
+    if not is_count or len(index) < INDEX_HEADER_SIZE + 4 * slot_count + INDEX_ENTRY_SIZE * entry_count_max:
         size = len(index)
         raise ValueError(
             f"an index file of {size} bytes, too short for {slot_count} slots and {entry_count_max} entries"
         )
-    number = _INDEX_HEADER.unpack_from(index)[5]
+    number = INDEX_HEADER.unpack_from(index)[5]
     if not 0 <= number <= entry_count_max:
         raise ValueError(f"a damaged index file: it says that entry {number} comes next, and has {entry_count_max}")

@@ -6,22 +6,24 @@ head and copies the records behind it. What is rare is left to others, by None.
 """
 
 import re
-import struct
 
-from bolide.kernel.plain import Buffer, Header, read_headers, read_odd_header, write_frames
-from bolide.kernel.plain_records import MAGIC_V1, MAGIC_V2, select_entries
+from bolide.kernel.layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    PULL_REQUESTS,
+    PYTHON,
+    RECORD_HEAD,
+    RECORD_PLACE,
+    RESPONSE_FLAG,
+    Buffer,
+    Header,
+    PullRequest,
+)
+from bolide.kernel.plain import read_headers, read_odd_header, write_frames
+from bolide.kernel.plain_records import select_entries
 
-PULL_REQUESTS = (11, 361)
-_PYTHON = 3
-_RESPONSE_FLAG = 1
-_RECORD_HEAD = struct.Struct(">iI20xq12x")  # its size, magic and own place, and what else every record has
 _FOUND = "FOUND"
 
-# group, topic, queue id, offset, most messages, most bytes (0: not said), flags, offset to commit, how long it may wait
-# in ms, version of the subscription, expression, its type
-Pull = tuple[str, str, int, int, int, int, int, int, int, int, str | None, str | None]
-# codec, code, opaque, the pull
-PullRequest = tuple[int, int, int, Pull]
 
 _is_decimal = re.compile("[-+]?[0-9]{1,64}").fullmatch
 _NUMBERS = (
@@ -112,13 +114,13 @@ def answer_pull(
         "maxOffset": str(max_offset),
     }
     body = b"".join(records)
-    frame = write_frames([(codec, 0, _PYTHON, version, opaque, _RESPONSE_FLAG, _FOUND, fields, body)])
+    frame = write_frames([(codec, 0, PYTHON, version, opaque, RESPONSE_FLAG, _FOUND, fields, body)])
     return frame, len(records), len(body), scanned
 
 
 def _begins_at(log: Buffer, position: int, size: int, physical_offset: int) -> bool:
     """Whether a record of that size begins there and says that this is its place; no more of it is looked at."""
-    if size < _RECORD_HEAD.size:
+    if size < RECORD_HEAD.size:
         return False
-    told, magic, place = _RECORD_HEAD.unpack_from(log, position)
+    told, magic, place = RECORD_PLACE.unpack_from(log, position)
     return bool(told == size and place == physical_offset and magic in (MAGIC_V1, MAGIC_V2))

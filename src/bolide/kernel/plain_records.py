@@ -1,18 +1,7 @@
 """The store's part of the plain kernel: records, queue entries and index keys, a batch at a time.
 
 The same rule as in plain.py: bytes and integers in, bytes and integers out, and compiled_records.pyx repeats each
-function with types. A record of the commit log, both hosts IPv4 (each grows by 12 bytes when its bit in the system flag
-says IPv6):
-
-      0 total size   i32     20 queue offset    i64     64 store host          4 or 16 bytes, port i32
-      4 magic        i32     28 physical offset i64     72 reconsume times     i32
-      8 body CRC     i32     36 system flag     i32     76 prepared offset     i64
-     12 queue id     i32     40 born            i64     84 body size i32, body
-     16 flag         i32     48 born host               .. topic size i8 (V1) or i16 (V2), topic
-                             56 stored          i64     .. properties size i16, properties
-
-A queue entry is physical offset i64, size i32, tag hash i64. A key, on its way to the hash index, is the hash of
-`topic#key` i32, physical offset i64, store time i64. Both are 20 bytes, and everything is big-endian.
+function with types. `layout.py` shows what a record, an entry and a key look like.
 """
 
 import struct
@@ -20,74 +9,46 @@ import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
-from bolide.kernel.plain import java_hash
-from bolide.kernel.plain_index import INDEX_HEADER_SIZE as INDEX_HEADER_SIZE
-from bolide.kernel.plain_index import put_keys as put_keys
-
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
-MAGIC_BLANK = 0xCBD43194
-BLANK_SIZE = 8
-ENTRY_SIZE = 20
-_PAGE_SIZE = 4096
-# An entry that stands for nothing: it fills a queue's first file below the queue's first offset.
-PRE_BLANK = struct.pack(">qiq", 0, 0x7FFF_FFFF, 0)
-
-IPV6_BORN = 0x10
-IPV6_STORE = 0x20
-INNER_BATCH = 0x80
-_TRANSACTION = 0xC
-_ROLLBACK = 0xC
-_IN_QUEUE = (0x0, 0x8)  # transaction types none and commit are consumable, prepared and rollback are not
-
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_RETRY_PREFIX = b"%RETRY%"
-TOPIC_SIZE_MAX = 127
-RETRY_TOPIC_SIZE_MAX = 255
-PROPERTIES_SIZE_MAX = 0x7FFF
-
-_HEAD = struct.Struct(">IIIiiqqiq")  # total size … born: 48 bytes
-_TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
-ENTRY = struct.Struct(">qiq")
-_RECORD_HEAD = struct.Struct(">iI20xq")  # its size, magic, and its own place
-_KEY = struct.Struct(">iqq")
-_SIZE_MIN = 91  # of a record: nothing in it has a length, both hosts IPv4
-
-# Why a walk over the log ended.
-AT_END, AT_BLANK, AT_INVALID, AT_INNER_BATCH = range(4)
-
-# How much of a record is checked: nothing, its body's checksum, and that of the whole record, which it must have then.
-UNCHECKED, BODY_CHECKED, WHOLE_CHECKED = range(3)
-_CHECKSUM_NAME = b"__CRC32#\x01"
-# The property by which a record vouches for all before it: ten digits, the last one first.
-BLANK_CHECKSUM = _CHECKSUM_NAME + b"0" * 10 + b"\x02"
-
-Buffer = bytes | bytearray | memoryview
-# topic, queue id, body, properties, flag, system flag, born, born host, reconsume times, prepared offset
-Draft = tuple[str, int, Buffer, bytes, int, int, int, bytes, int, int]
-# topic, queue id, queue offset of the first entry, entries without a gap
-Run = tuple[str, int, int, bytes]
-
-COLUMNS = (
-    "physical_offset",
-    "size",
-    "queue_id",
-    "flag",
-    "queue_offset",
-    "sys_flag",
-    "born_ms",
-    "store_ms",
-    "reconsume_times",
-    "prepared_offset",
-    "born_host",  # this and what follows are positions in the scanned buffer
-    "store_host",
-    "body",
-    "body_size",
-    "topic",
-    "topic_size",
-    "properties",
-    "properties_size",
+from bolide.kernel.layout import (
+    AT_BLANK,
+    AT_END,
+    AT_INNER_BATCH,
+    AT_INVALID,
+    BLANK_CHECKSUM,
+    BLANK_SIZE,
+    CHECKSUM_NAME,
+    COLUMNS,
+    ENTRY,
+    ENTRY_SIZE,
+    IN_QUEUE,
+    INNER_BATCH,
+    IPV6_BORN,
+    IPV6_STORE,
+    KEY,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PAGE_SIZE,
+    PROPERTIES_SIZE_MAX,
+    RECORD_HEAD,
+    RECORD_PLACE,
+    RECORD_SIZE_MIN,
+    RECORD_TAIL,
+    RETRY_PREFIX,
+    RETRY_TOPIC_SIZE_MAX,
+    ROLLED_BACK,
+    SCHEDULE_TOPIC,
+    TOPIC_SIZE_MAX,
+    TRANSACTION,
+    UNCHECKED,
+    WHOLE_CHECKED,
+    Buffer,
+    Draft,
+    Row,
+    Run,
 )
+from bolide.kernel.plain import java_hash
+from bolide.kernel.plain_index import put_keys as put_keys
 
 
 def body_crc(body: Buffer) -> int:
@@ -123,18 +84,18 @@ def lay_records(
         size = 88 + len(born_host) + len(store_host) - 16 + len(body) + (2 if is_long else 1) + len(name)
         size += 2 + len(properties)
         queue_offset = 0
-        if sys_flag & _TRANSACTION in _IN_QUEUE:
+        if sys_flag & TRANSACTION in IN_QUEUE:
             queue_offset = runs.next_offset(name, queue_id, next_offsets.get((topic, queue_id), 0))
             tag = tag_hash(topic, properties, store_ms, delays_ms)
             runs.add(name, queue_id, queue_offset, ENTRY.pack(at, size, tag))
         keys += _keys(topic, properties, sys_flag, at, store_ms)
         magic = MAGIC_V2 if is_long else MAGIC_V1
         parts += (
-            _HEAD.pack(size, magic, body_crc(body), queue_id, flag, queue_offset, at, sys_flag, born_ms),
+            RECORD_HEAD.pack(size, magic, body_crc(body), queue_id, flag, queue_offset, at, sys_flag, born_ms),
             born_host,
             store_ms.to_bytes(8, "big", signed=True),
             store_host,
-            _TAIL.pack(reconsume_times, prepared_offset, len(body)),
+            RECORD_TAIL.pack(reconsume_times, prepared_offset, len(body)),
             bytes(body),
             len(name).to_bytes(2 if is_long else 1, "big"),
             name,
@@ -169,11 +130,11 @@ def seal_records(records: bytes) -> bytes:
 def _checksum(log: Buffer, at: int, end: int) -> bytes:
     """The property that a record should end in."""
     digits = b"%010d" % (zlib.crc32(log[at : end - len(BLANK_CHECKSUM)]) & 0x7FFF_FFFF)
-    return _CHECKSUM_NAME + digits[::-1] + b"\x02"
+    return CHECKSUM_NAME + digits[::-1] + b"\x02"
 
 
 def _check_draft(name: bytes, body: Buffer, properties: bytes, sys_flag: int, body_size_max: int) -> None:
-    limit = RETRY_TOPIC_SIZE_MAX if name.startswith(_RETRY_PREFIX) else TOPIC_SIZE_MAX
+    limit = RETRY_TOPIC_SIZE_MAX if name.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
     if not 0 < len(name) <= limit:
         raise ValueError(f"a topic of {len(name)} bytes, it may have 1 to {limit}")
     if len(body) > body_size_max:
@@ -237,23 +198,20 @@ def tag_hash(topic: str, properties: bytes, store_ms: int, delays_ms: Sequence[i
 
 
 def _keys(topic: str, properties: bytes, sys_flag: int, physical_offset: int, store_ms: int) -> Iterable[bytes]:
-    if sys_flag & _TRANSACTION == _ROLLBACK:
+    if sys_flag & TRANSACTION == ROLLED_BACK:
         return
     found = properties_of(properties)
     keys = found.get(b"KEYS", b"").split(b" ")
     for key in (found.get(b"UNIQ_KEY", b""), *keys):
         if key:
             hashed = key_hash(topic, key.decode("utf-8", "replace"))
-            yield _KEY.pack(hashed, physical_offset, store_ms)
+            yield KEY.pack(hashed, physical_offset, store_ms)
 
 
 def key_hash(topic: str, key: str) -> int:
     """The hash under which the index files a key: Java's, without its sign."""
     hashed = abs(java_hash(f"{topic}#{key}"))
     return 0 if hashed > 0x7FFF_FFFF else hashed
-
-
-Row = tuple[int, ...]
 
 
 def read_record(log: Buffer, position: int, end: int, physical_base: int, check: int) -> Row | int:
@@ -264,9 +222,9 @@ def read_record(log: Buffer, position: int, end: int, physical_base: int, check:
     size, magic = struct.unpack_from(">iI", log, position)
     if magic == MAGIC_BLANK:
         return AT_BLANK
-    if magic not in (MAGIC_V1, MAGIC_V2) or not _SIZE_MIN <= size <= left:
+    if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_SIZE_MIN <= size <= left:
         return AT_INVALID
-    _, _, _, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(log, position)
+    _, _, _, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = RECORD_HEAD.unpack_from(log, position)
     # A record that lies elsewhere than it says is left over from before a truncation.
     if physical_offset != physical_base + position:
         return AT_INVALID
@@ -274,11 +232,11 @@ def read_record(log: Buffer, position: int, end: int, physical_base: int, check:
     store_host = position + 56 + (20 if sys_flag & IPV6_BORN else 8)
     at = store_host + (20 if sys_flag & IPV6_STORE else 8)
     topic_width = 2 if magic == MAGIC_V2 else 1
-    if at + _TAIL.size > record_end:
+    if at + RECORD_TAIL.size > record_end:
         return AT_INVALID
     store_ms = int.from_bytes(log[store_host - 8 : store_host], "big", signed=True)
-    reconsume_times, prepared_offset, body_size = _TAIL.unpack_from(log, at)
-    body = at + _TAIL.size
+    reconsume_times, prepared_offset, body_size = RECORD_TAIL.unpack_from(log, at)
+    body = at + RECORD_TAIL.size
     topic = body + body_size + topic_width
     if body_size < 0 or topic > record_end:
         return AT_INVALID
@@ -321,8 +279,8 @@ def _is_torn(log: Buffer, position: int, size: int, physical_base: int) -> bool:
     end = position + size
     if size == 0 or log[end - 1] == 0:
         return True
-    edge = position + -(physical_base + position) % _PAGE_SIZE
-    return any(log[at] == 0 or (at > position and log[at - 1] == 0) for at in range(edge, end, _PAGE_SIZE))
+    edge = position + -(physical_base + position) % PAGE_SIZE
+    return any(log[at] == 0 or (at > position and log[at - 1] == 0) for at in range(edge, end, PAGE_SIZE))
 
 
 def _is_sealed(log: Buffer, position: int, end: int, properties: int) -> bool:
@@ -373,7 +331,7 @@ def walk_records(
         name = bytes(log[topic_at : topic_at + topic_size])
         topic = name.decode("utf-8", "replace")
         properties = bytes(log[properties_at : properties_at + properties_size])
-        if sys_flag & _TRANSACTION in _IN_QUEUE:
+        if sys_flag & TRANSACTION in IN_QUEUE:
             tag = tag_hash(topic, properties, store_ms, delays_ms)
             runs.add(name, queue_id, queue_offset, ENTRY.pack(physical_offset, size, tag))
         keys += _keys(topic, properties, sys_flag, physical_offset, store_ms)
@@ -432,7 +390,7 @@ def fitting_entries(
                 break
             if (
                 row[5] & INNER_BATCH
-                or row[5] & _TRANSACTION not in _IN_QUEUE
+                or row[5] & TRANSACTION not in IN_QUEUE
                 or log[row[14] : row[14] + row[15]] != topic
             ):
                 break
@@ -484,7 +442,7 @@ def heading_records(log: Buffer, physical_base: int, chosen: Sequence[int]) -> i
         place, size = chosen[2 * number], chosen[2 * number + 1]
         if not 36 <= size <= len(log) or not 0 <= place - physical_base <= len(log) - size:
             return number
-        found_size, magic, own_place = _RECORD_HEAD.unpack_from(log, place - physical_base)
+        found_size, magic, own_place = RECORD_PLACE.unpack_from(log, place - physical_base)
         if (found_size, own_place) != (size, place) or magic not in (MAGIC_V1, MAGIC_V2):
             return number
     return len(chosen) // 2

@@ -16,16 +16,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 
-from bolide.kernel.plain import Buffer
-from bolide.kernel.plain_client import PROPERTIES_SIZE_MAX
-
-# a bitmap of the rows that have one (None if all do), int32 offsets, the bytes
-TextColumn = tuple[Buffer | None, Buffer, Buffer]
-# a bitmap as above, int32 offsets of rows into pairs, the names, the values
-MapColumn = tuple[Buffer | None, Buffer, TextColumn, TextColumn]
-
-_ITEM_HEAD = struct.Struct(">iiiii")
-_ITEM_OVERHEAD = 22
+from bolide.kernel.layout import BATCH_ITEM, BATCH_ITEM_SIZE_MIN, PROPERTIES_SIZE_MAX, Buffer, MapColumn, TextColumn
 
 
 def lay_rows(
@@ -67,8 +58,8 @@ def lay_rows(
         text += b"%s%s%d\x02UNIQ_KEY\x01%s\x02" % (_text(labels, row), identity, number, unique_id.encode())
         if len(text) > PROPERTIES_SIZE_MAX:
             raise ValueError(f"row {number}: the properties take {len(text)} bytes, at most {PROPERTIES_SIZE_MAX} fit")
-        size = _ITEM_OVERHEAD + len(body) + len(text)
-        parts += (_ITEM_HEAD.pack(size, 0, 0, 0, len(body)), body, struct.pack(">h", len(text)), text)
+        size = BATCH_ITEM_SIZE_MIN + len(body) + len(text)
+        parts += (BATCH_ITEM.pack(size, 0, 0, 0, len(body)), body, struct.pack(">h", len(text)), text)
         end += size
         ends.append(end)
     return b"".join(parts), ends.tobytes()

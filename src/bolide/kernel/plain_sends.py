@@ -18,72 +18,47 @@ both take becomes the same bytes.
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from bolide.kernel.plain import BINARY_CODEC, LANGUAGES, Buffer, Header, read_headers
-from bolide.kernel.plain_records import PROPERTIES_SIZE_MAX, Draft, Run, lay_records, properties_of
-
-SEND, SEND_SHORT, SEND_BATCH = 10, 310, 320
-
-# group, topic, default topic, its queue count, queue, system flag, born, flag; then what may be missing: properties,
-# reconsume times, unit mode, limit of reconsume times, batch
-LONG_NAMES = (
-    "producerGroup",
-    "topic",
-    "defaultTopic",
-    "defaultTopicQueueNums",
-    "queueId",
-    "sysFlag",
-    "bornTimestamp",
-    "flag",
-    "properties",
-    "reconsumeTimes",
-    "unitMode",
-    "maxReconsumeTimes",
-    "batch",
+from bolide.kernel.layout import (
+    BATCH_ITEM,
+    BATCH_ITEM_SIZE_MIN,
+    BINARY_CODEC,
+    INNER_BATCH,
+    LONG_NAMES,
+    ONEWAY_FLAG,
+    PREPARED,
+    PROPERTIES_SIZE_MAX,
+    PYTHON,
+    RESPONSE_FLAG,
+    SEND,
+    SEND_BATCH,
+    SEND_SHORT,
+    SHORT_NAMES,
+    TRANSACTION,
+    Buffer,
+    Draft,
+    Header,
+    Read,
+    Run,
+    SendRules,
+    Sent,
 )
-SHORT_NAMES = tuple("abcdefghijklm")
+from bolide.kernel.plain import read_headers
+from bolide.kernel.plain_records import lay_records, properties_of
+
 _REQUIRED_COUNT = 8
 
-_RESPONSE_FLAG = 1
-_ONEWAY_FLAG = 2
-_PYTHON = LANGUAGES.index("PYTHON")
-_TRANSACTION = 0xC
-_INNER_BATCH = 0x80
-_ITEM = struct.Struct(">iiiii")  # of a batch: total size, magic, CRC, flag, body size
-_ITEM_SIZE_MIN = 22
 # A message with one of these is not what it seems; in a single one the second kind has to be rewritten.
 _APART = frozenset([b"DELAY", b"INNER_NUM"])
 _HALF = b"TRAN_MSG"
 _PLACE = frozenset([b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"])  # what only the broker says of a half message
-_PREPARED = 0x4
 _REWRITTEN = frozenset([b"CLUSTER", b"MSG_REGION", b"POP_CK", b"TRACE_ON"])
 _is_plain_number = re.compile("-?[0-9]{1,18}").fullmatch
 _needs_escape = re.compile(rb'[\x00-\x1f"\\]').search
 
 
-class SendRules(NamedTuple):
-    """What holds for every send until the broker's settings change.
-
-    `json_head` begins an answer up to the text of msgId; `binary_head` is the ext entries before it.
-    """
-
-    store_host: bytes
-    added: bytes
-    json_head: bytes
-    binary_head: bytes
-    version: int
-    body_size_max: int
-    is_sync: bool
-    half: tuple[str, int] | None = None  # the topic of half messages and its queues; without one they are left
-
-
 # codec, opaque, is answered, queue id, how many messages, unique key
 _Taken = tuple[int, int, bool, int, int, bytes | None]
-# stream, bounds, who sent it
-Read = tuple[Buffer, list[int], bytes]
-# answers and bounds of what is left, for each read; messages and bytes of each topic
-Sent = tuple[list[tuple[bytes, list[int]]], list[tuple[str, int, int]]]
 
 
 def lay_sends(
@@ -120,7 +95,7 @@ def _read_sends(
         found = None
         if header is None:
             is_blind = True
-        elif header[1] in (SEND, SEND_SHORT, SEND_BATCH) and not header[5] & _RESPONSE_FLAG:
+        elif header[1] in (SEND, SEND_SHORT, SEND_BATCH) and not header[5] & RESPONSE_FLAG:
             topic = header[7].get("topic" if header[1] == SEND else "b")
             if topic is None:
                 is_blind = True
@@ -156,13 +131,13 @@ def _read_send(
     if known is None or None in numbers or None in limits or times == "" or times_max == "":
         return None
     _, queue_id, sys_flag, born_ms, user_flag = (number or 0 for number in numbers)
-    if not 0 <= queue_id < known[1] or sys_flag & _INNER_BATCH or sys_flag & _TRANSACTION not in (0, _PREPARED):
+    if not 0 <= queue_id < known[1] or sys_flag & INNER_BATCH or sys_flag & TRANSACTION not in (0, PREPARED):
         return None
     if not 0 < len(body) <= rules.body_size_max:
         return None
     is_batch = (batch or "").lower() == "true"
     judged = _judge(given, rules, is_batch)
-    if judged is None or (sys_flag & _PREPARED and not judged[2]):
+    if judged is None or (sys_flag & PREPARED and not judged[2]):
         return None
     stored, unique_key, is_half = judged
     name, place = known[0], queue_id
@@ -170,7 +145,7 @@ def _read_send(
         stored = _prepared(given, unique_key, known[0], queue_id) + rules.added
         if len(stored) > PROPERTIES_SIZE_MAX:
             return None
-        name, place, sys_flag = rules.half[0], 0, sys_flag & ~_TRANSACTION
+        name, place, sys_flag = rules.half[0], 0, sys_flag & ~TRANSACTION
     items = _split(body) if is_batch else [(user_flag, body, stored)]
     if items is None:
         return None
@@ -179,7 +154,7 @@ def _read_send(
         (name, place, content, text, item_flag, sys_flag, born_ms, born_host, reconsume_times, 0)
         for item_flag, content, text in items
     ]
-    return drafts, (codec, opaque, not flag & _ONEWAY_FLAG, queue_id, len(drafts), unique_key)
+    return drafts, (codec, opaque, not flag & ONEWAY_FLAG, queue_id, len(drafts), unique_key)
 
 
 def _number(text: str | None, bits: int) -> int | None:
@@ -237,12 +212,12 @@ def _split(body: Buffer) -> list[tuple[int, Buffer, bytes]] | None:
     items: list[tuple[int, Buffer, bytes]] = []
     at = 0
     while at < len(body):
-        if len(body) - at < _ITEM_SIZE_MIN:
+        if len(body) - at < BATCH_ITEM_SIZE_MIN:
             return None
-        size, _, _, flag, body_size = _ITEM.unpack_from(body, at)
-        if not _ITEM_SIZE_MIN <= size <= len(body) - at or not 0 <= body_size <= size - _ITEM_SIZE_MIN:
+        size, _, _, flag, body_size = BATCH_ITEM.unpack_from(body, at)
+        if not BATCH_ITEM_SIZE_MIN <= size <= len(body) - at or not 0 <= body_size <= size - BATCH_ITEM_SIZE_MIN:
             return None
-        content = at + _ITEM.size
+        content = at + BATCH_ITEM.size
         text = content + body_size + 2
         if int.from_bytes(body[text - 2 : text], "big", signed=True) != at + size - text:
             return None
@@ -294,4 +269,4 @@ def _binary_answer(opaque: int, texts: list[bytes], rules: SendRules) -> bytes:
         for name, text in zip(_ANSWER_NAMES, texts, strict=False)
     ]
     ext = rules.binary_head + b"".join(entries)
-    return struct.pack(">hBhiiii", 0, _PYTHON, rules.version, opaque, _RESPONSE_FLAG, 0, len(ext)) + ext
+    return struct.pack(">hBhiiii", 0, PYTHON, rules.version, opaque, RESPONSE_FLAG, 0, len(ext)) + ext

@@ -7,38 +7,41 @@ consumers see. What is read is checked first, the body's checksum too: a damaged
 the log off at the next recovery.
 """
 
-import struct
 from array import array
 from collections.abc import Mapping
 from mmap import mmap
 
-from bolide.kernel.plain import Buffer, java_hash
-from bolide.kernel.plain_records import (
+from bolide.kernel.layout import (
     BODY_CHECKED,
+    CHANGE,
     ENTRY,
     ENTRY_SIZE,
+    HALF_TOPIC,
     INNER_BATCH,
+    KIND_MARK,
+    KIND_MAX,
+    KIND_PLAIN,
+    KIND_ROLL,
+    NEVER_FILED,
+    NOTHING_SIZE,
     PROPERTIES_SIZE_MAX,
     RETRY_TOPIC_SIZE_MAX,
+    SLOT,
+    SLOT_SIZE,
     TOPIC_SIZE_MAX,
+    UNIT,
+    UNIT_SIZE,
+    Buffer,
     Draft,
-    Run,
-    lay_records,
-    leads_elsewhere,
-    properties_of,
-    scan_records,
+    Filed,
+    Relaid,
 )
+from bolide.kernel.plain import java_hash
+from bolide.kernel.plain_records import lay_records, leads_elsewhere, properties_of, scan_records
 
-_NOTHING = 0x7FFF_FFFF  # the size in an entry that stands for nothing
 _BODY_SIZE_MAX = 0x7FFF_FFFF  # what was taken in stays, whatever the limit is by now
-_HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 _STAMPS = (b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS")
 _ROLL_TIMES = b"TIMER_ROLL_TIMES"
-
-# Of one topic: how many messages were laid out, their bytes, and how many were recalled instead.
-Tally = tuple[str, int, int, int]
-# Records, entries, keys; then how many entries were looked at, the tallies, and the places that hold nothing readable.
-Relaid = tuple[bytes, list[Run], bytes, tuple[int, list[Tally], list[int]]]
 
 
 def relay_records(
@@ -85,7 +88,7 @@ def due_drafts(
         if not 0 <= position < len(log) or (total and total + size > size_max):
             break
         seen += 1
-        if size <= 0 or size == _NOTHING:
+        if size <= 0 or size == NOTHING_SIZE:
             continue
         total += size
         columns, end, _ = scan_records(log, position, min(position + size, len(log)), log_base, BODY_CHECKED)
@@ -120,7 +123,7 @@ def _home(log: Buffer, columns: list["array[int]"], found: dict[bytes, bytes], r
     if rolls:
         name, queue = _text(log, columns, 14), str(columns[2][0]).encode()
     limit = RETRY_TOPIC_SIZE_MAX if name.startswith(b"%RETRY%") else TOPIC_SIZE_MAX
-    is_name = 0 < len(name) <= limit and name.isascii() and 0 not in name and name != _HALF_TOPIC
+    is_name = 0 < len(name) <= limit and name.isascii() and 0 not in name and name != HALF_TOPIC
     if not is_name or leads_elsewhere(name) or not queue.isdigit() or len(queue) > 9:
         return None, 0
     return name.decode(), int(queue)
@@ -152,24 +155,7 @@ def _draft(log: Buffer, columns: list["array[int]"], topic: str, queue_id: int, 
     return topic, queue_id, _text(log, columns, 12), properties, flag, sys_flag, born_ms, host, reconsume_times, 0
 
 
-# The timer. A unit of its log: size i32, place of the unit before it in the same slot i64 (-1 without one), kind i32,
-# filed i64, milliseconds from then to its slot i32, place of the message in the commit log i64 and its size i32, hash
-# of its topic i32, 0 i64. A slot of its wheel: time in steps i64, places of its first and last unit i64, count i32, 0.
-_UNIT = struct.Struct(">iqiqiqiiq")
-UNIT_SIZE = 52
-_SLOT = struct.Struct(">qqqii")
-SLOT_SIZE = 32
-_CHANGE = struct.Struct(">iqqqii")
-CHANGE_SIZE = 36
-KIND_PLAIN, KIND_ROLL, KIND_MARK = 1, 2, 4
-_KIND_MAX = 15
-NEVER_FILED = (1 << 63) - 1  # when a message was filed that was due already
 _TIME_DIGITS_MAX = 18
-
-# Units, changes of slots (the slot's number i32, then its 32 bytes), entries of messages that are due already; then how
-# many entries were looked at, what became more of each topic (one that rolled is not new), and the places that hold
-# nothing readable.
-Filed = tuple[bytes, bytes, bytes, int, list[tuple[str, int]], list[int]]
 
 
 def lay_units(
@@ -202,7 +188,7 @@ def lay_units(
         if not 0 <= at < len(log) or (len(units) + 1) * UNIT_SIZE > room:
             break
         seen += 1
-        if size <= 0 or size == _NOTHING:
+        if size <= 0 or size == NOTHING_SIZE:
             continue
         columns, end, _ = scan_records(log, at, min(at + size, len(log)), log_base, BODY_CHECKED)
         found = properties_of(_text(log, columns, 16)) if len(columns[0]) == 1 and end == at + size else {}
@@ -215,16 +201,16 @@ def lay_units(
             due.append(ENTRY.pack(place, size, NEVER_FILED))
             continue
         number, step = due_ms // step_ms % (len(wheel) // SLOT_SIZE), due_ms // step_ms
-        slot = slots.get(number) or _SLOT.unpack_from(wheel, number * SLOT_SIZE)[:4]
+        slot = slots.get(number) or SLOT.unpack_from(wheel, number * SLOT_SIZE)[:4]
         _, first, last, count = slot if slot[0] == step else (step, -1, -1, 0)
         topic = found.get(b"REAL_TOPIC", b"").decode("utf-8", "replace")
         here = position + len(units) * UNIT_SIZE
-        units.append(_UNIT.pack(UNIT_SIZE, last, kind, write_ms, due_ms - write_ms, place, size, java_hash(topic), 0))
+        units.append(UNIT.pack(UNIT_SIZE, last, kind, write_ms, due_ms - write_ms, place, size, java_hash(topic), 0))
         change = -1 if kind & KIND_MARK else 1
         count = (count + change + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000  # what a damaged slot says may be any number
         slots[number] = step, here if first == -1 else first, here, count
         counts[topic] = counts.get(topic, 0) + (0 if _ROLL_TIMES in found else change)
-    changes = [_CHANGE.pack(number, *slot, 0) for number, slot in slots.items()]
+    changes = [CHANGE.pack(number, *slot, 0) for number, slot in slots.items()]
     return b"".join(units), b"".join(changes), b"".join(due), seen, list(counts.items()), unreadable
 
 
@@ -248,8 +234,8 @@ def walk_units(
     entries: list[bytes] = []
     kinds = bytearray()
     while base <= position <= base + len(units) - UNIT_SIZE and len(entries) < count_max:
-        size, before, kind, filed_ms, delay_ms, place, place_size, _, _ = _UNIT.unpack_from(units, position - base)
-        is_ours = size == UNIT_SIZE and 0 < kind <= _KIND_MAX and (filed_ms + delay_ms) // step_ms == slot_ms // step_ms
+        size, before, kind, filed_ms, delay_ms, place, place_size, _, _ = UNIT.unpack_from(units, position - base)
+        is_ours = size == UNIT_SIZE and 0 < kind <= KIND_MAX and (filed_ms + delay_ms) // step_ms == slot_ms // step_ms
         if not is_ours or not -1 <= before < position:
             return b"".join(reversed(entries)), bytes(reversed(kinds)), -2 - position
         entries.append(ENTRY.pack(place, place_size, filed_ms))

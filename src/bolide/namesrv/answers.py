@@ -12,7 +12,7 @@ is full: with 64 MiB for bodies of some 300 bytes that takes more topics than a 
 from collections.abc import Iterable
 
 from bolide import kernel
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import Buffer
 from bolide.protocol.bodies.routes import TopicRoute
 from bolide.protocol.command import VERSION
 

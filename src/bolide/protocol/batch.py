@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple, NoReturn
 
 from bolide.errors import ProtocolError, Refusal
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import BATCH_ITEM, Buffer
 from bolide.model import properties as names
 from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import QueueOffset
@@ -26,9 +26,8 @@ from bolide.protocol.properties import decode_properties, encode_properties
 
 BATCH_SIZE_MAX = 4 * 1024 * 1024  # RocketMQ's maxMessageSize
 
-_HEAD = struct.Struct(">iiiii")  # total size, magic, CRC, flag, body length
 _PROPERTIES_SIZE = struct.Struct(">h")
-ITEM_OVERHEAD = _HEAD.size + _PROPERTIES_SIZE.size
+ITEM_OVERHEAD = BATCH_ITEM.size + _PROPERTIES_SIZE.size
 
 
 class BatchItem(NamedTuple):
@@ -87,7 +86,7 @@ def _encode_item(message: Message) -> bytes:
     properties = encode_properties(message.properties)
     size = ITEM_OVERHEAD + len(message.body) + len(properties)
     try:
-        head = _HEAD.pack(size, 0, 0, message.flag, len(message.body))
+        head = BATCH_ITEM.pack(size, 0, 0, message.flag, len(message.body))
     except struct.error as problem:
         raise Refusal(
             ResponseCode.MESSAGE_ILLEGAL, f"a number of the message does not fit its field: {problem}"
@@ -99,12 +98,12 @@ def _split_item(buffer: Buffer, position: int) -> tuple[int, BatchItem]:
     available = len(buffer) - position
     if available < ITEM_OVERHEAD:
         _fail(position, "total size", f"only {available} bytes are left")
-    size, _, _, flag, body_size = _HEAD.unpack_from(buffer, position)
+    size, _, _, flag, body_size = BATCH_ITEM.unpack_from(buffer, position)
     if not ITEM_OVERHEAD <= size <= available:
         _fail(position, "total size", f"{size}, it may be {ITEM_OVERHEAD} to {available}")
     if not 0 <= body_size <= size - ITEM_OVERHEAD:
         _fail(position, "body length", f"{body_size}, the item has {size - ITEM_OVERHEAD} bytes left")
-    body_start = position + _HEAD.size
+    body_start = position + BATCH_ITEM.size
     body_end = body_start + body_size
     (properties_size,) = _PROPERTIES_SIZE.unpack_from(buffer, body_end)
     properties_start = body_end + _PROPERTIES_SIZE.size

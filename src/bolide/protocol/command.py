@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bolide import kernel
 from bolide.errors import ProtocolError
-from bolide.kernel.plain import BINARY_CODEC, JSON_CODEC, LANGUAGES, Buffer, Frame, Header, header_from_json
+from bolide.kernel.layout import BINARY_CODEC, JSON_CODEC, LANGUAGES, Buffer, Frame, Header
 from bolide.protocol import fastjson
 from bolide.protocol.codes import FULL_REQUEST_CODES
 
@@ -124,7 +124,7 @@ def _read_mildly(stream: Buffer, start: int, end: int) -> Header:
             f"a header of {len(text)} bytes that is not strict JSON, the limit is {MILD_HEADER_SIZE_MAX}"
         )
     try:
-        header = header_from_json(fastjson.header_document(fastjson.loads(text)), header_end)
+        header = kernel.header_from_json(fastjson.header_document(fastjson.loads(text)), header_end)
     except ValueError as problem:
         raise ProtocolError(f"a header that is not JSON: {problem}") from None
     if header is None:

@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from bolide import kernel
 from bolide.errors import ProtocolError, Refusal
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import Buffer
 from bolide.model.host import IPV4_SIZE, IPV6_SIZE, PORT_MAX, Host, pack_ip, unpack_ip
 from bolide.model.message import StoredMessage
 from bolide.model.queue import PhysicalOffset, QueueOffset

@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from bolide import kernel
 from bolide.errors import ConfigError, CorruptRecord
-from bolide.kernel.plain import Buffer
-from bolide.kernel.plain_columns import UNPLACED, Column
-from bolide.kernel.plain_records import AT_BLANK, AT_END, AT_INNER_BATCH, UNCHECKED
+from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, UNCHECKED, UNPLACED, Buffer, Column
 from bolide.protocol.compression import BODY_SIZE_MAX, compression_of, decompress
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from bolide import kernel
-from bolide.kernel.plain_records import BLANK_SIZE, MAGIC_BLANK
+from bolide.kernel.layout import BLANK_SIZE, MAGIC_BLANK
 from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment

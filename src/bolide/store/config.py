@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bolide.errors import ConfigError
-from bolide.kernel.plain_records import WHOLE_CHECKED
+from bolide.kernel.layout import WHOLE_CHECKED
 from bolide.settings import INT32_MAX, INT64_MAX, PERCENTS, OneOf, Range, check_bounds, conf
 
 PAGE_SIZE = 4096

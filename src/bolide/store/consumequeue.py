@@ -8,18 +8,16 @@ Loading says what is odd about the files, in words, and mends nothing: `derived.
 """
 
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 from bolide import kernel
-from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import ENTRY, ENTRY_SIZE, PRE_BLANK
 from bolide.store.named import first_from
 from bolide.store.roster import Extent
 from bolide.store.segment import MAPPED_SIZE_MAX, Segment, segment_name
 from bolide.store.segments import SegmentPool, Segments
 
-_ENTRY = struct.Struct(">qiq")
 _NOTHING = 0x7FFF_FFFF  # the size in an entry that stands for nothing
 _UNMAPPED_PUTS_MAX = 64
 _CHUNK = bytes(ENTRY_SIZE << 12)
@@ -141,7 +139,7 @@ class ConsumeQueue:
             high = min(high, self.segments.segment_size // ENTRY_SIZE)
             while low < high:
                 middle = (low + high) // 2
-                physical_offset, size, _ = _ENTRY.unpack(os.pread(file.fileno(), ENTRY_SIZE, middle * ENTRY_SIZE))
+                physical_offset, size, _ = ENTRY.unpack(os.pread(file.fileno(), ENTRY_SIZE, middle * ENTRY_SIZE))
                 if size > 0 and physical_offset >= 0:
                     low = middle + 1
                 else:
@@ -195,7 +193,7 @@ class ConsumeQueue:
         if before is None or view[: count * ENTRY_SIZE] != PRE_BLANK * count:
             return False
         last = self.segments.open(before).view[-ENTRY_SIZE:]
-        return last != PRE_BLANK and _ENTRY.unpack(last)[0] >= physical_limit
+        return last != PRE_BLANK and ENTRY.unpack(last)[0] >= physical_limit
 
     def _end_at(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -219,12 +217,12 @@ class ConsumeQueue:
         """Physical offset, size and tag hash of one entry."""
         found = self.read(queue_offset, 1)
         assert found is not None, f"{self.topic}/{self.queue_id} has no entry {queue_offset}"
-        return _ENTRY.unpack(found)
+        return ENTRY.unpack(found)
 
     def _entry_at(self, queue_offset: int) -> tuple[int, int, int]:
         found = self.raw(queue_offset, 1)
         assert found is not None, f"{self.topic}/{self.queue_id} has no entry {queue_offset}"
-        return _ENTRY.unpack(found)
+        return ENTRY.unpack(found)
 
     def check_with(self, check: Callable[["ConsumeQueue", int, int], None]) -> None:
         """From here on have entries that are there already looked at before they are first read."""
@@ -273,7 +271,7 @@ class ConsumeQueue:
             lost = [
                 number
                 for number, (_, size, _) in enumerate(
-                    _ENTRY.iter_unpack(entries[low * ENTRY_SIZE : first_from(entries, end) * ENTRY_SIZE]), low
+                    ENTRY.iter_unpack(entries[low * ENTRY_SIZE : first_from(entries, end) * ENTRY_SIZE]), low
                 )
                 if size != _NOTHING
             ]
@@ -326,7 +324,7 @@ class ConsumeQueue:
     @property
     def physical_end(self) -> int:
         """The log is in this queue up to here; 0 without a message."""
-        physical_offset, size, _ = _ENTRY.unpack(self._last_entry)
+        physical_offset, size, _ = ENTRY.unpack(self._last_entry)
         return 0 if size == _NOTHING else int(physical_offset + size)
 
     def _begins_anew(self, first_offset: int, entries: bytes) -> bool:
@@ -428,7 +426,7 @@ class ConsumeQueue:
         if low < high:
             entry = self._first[1] if self._first[0] == low else self._entry_on_disk(low)
             self._first = -1, b""
-            physical_offset, size, _ = _ENTRY.unpack(entry)
+            physical_offset, size, _ = ENTRY.unpack(entry)
             if size == _NOTHING:
                 low = self._message_from(low, high)
             elif physical_offset >= log_start:
@@ -451,7 +449,7 @@ class ConsumeQueue:
             if entries is None:
                 return high
             if entries != _BLANKS[: len(entries)]:
-                for number, (_, size, _) in enumerate(_ENTRY.iter_unpack(entries)):
+                for number, (_, size, _) in enumerate(ENTRY.iter_unpack(entries)):
                     if size != _NOTHING:
                         return low + number
             low += len(entries) // ENTRY_SIZE
@@ -478,7 +476,7 @@ def _damage(view: memoryview, count: int, physical_limit: int) -> str:
     at = count * ENTRY_SIZE
     if at + ENTRY_SIZE > len(view):
         return ""
-    physical_offset, size, _ = _ENTRY.unpack_from(view, at)
+    physical_offset, size, _ = ENTRY.unpack_from(view, at)
     if size > 0 and physical_offset >= physical_limit:
         return ""
     if view[at : at + ENTRY_SIZE] != bytes(ENTRY_SIZE):
@@ -488,7 +486,7 @@ def _damage(view: memoryview, count: int, physical_limit: int) -> str:
         if chunk == _CHUNK[: len(chunk)]:
             continue
         whole = chunk[: len(chunk) // ENTRY_SIZE * ENTRY_SIZE]
-        if any(size > 0 and 0 <= place < physical_limit for place, size, _ in _ENTRY.iter_unpack(whole)):
+        if any(size > 0 and 0 <= place < physical_limit for place, size, _ in ENTRY.iter_unpack(whole)):
             return f"entry {count} of its last file is blank, and others follow"
     return ""
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from bolide.kernel.plain_records import BLANK_SIZE, MAGIC_BLANK
+from bolide.kernel.layout import BLANK_SIZE, MAGIC_BLANK
 from bolide.store.disk import Disk
 from bolide.store.segments import Segments
 

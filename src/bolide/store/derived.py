@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator
 
 from bolide import kernel
-from bolide.kernel.plain_records import AT_BLANK, AT_END, AT_INNER_BATCH, AT_INVALID, ENTRY_SIZE, PRE_BLANK, Run
+from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, AT_INVALID, ENTRY_SIZE, PRE_BLANK, Run
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue

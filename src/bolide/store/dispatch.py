@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import ENTRY_SIZE, Run
+from bolide.kernel.layout import ENTRY_SIZE, Run
 from bolide.model.names import path_problem
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue

@@ -13,7 +13,7 @@ queues the stretch of log can be long, which is better than a message that nobod
 import logging
 
 from bolide import kernel
-from bolide.kernel.plain_records import ENTRY, ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import ENTRY, ENTRY_SIZE, PRE_BLANK
 from bolide.model.topics import SCHEDULE_TOPIC
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of

@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.store.disk import Disk
 from bolide.store.segment import segment_name
 

@@ -8,7 +8,6 @@ it is full or the store stops cleanly; after a crash it is deleted and made agai
 import datetime
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,13 +16,10 @@ from typing import Protocol
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain import Buffer
-from bolide.kernel.plain_records import ENTRY_SIZE, INDEX_HEADER_SIZE, key_hash
+from bolide.kernel.layout import ENTRY_SIZE, INDEX_ENTRY, INDEX_HEADER, INDEX_HEADER_SIZE, Buffer
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 
-_HEADER = struct.Struct(">qqqqii")
-_ENTRY = struct.Struct(">iqii")
 DAMAGED = bytes(INDEX_HEADER_SIZE)
 _RESERVE_STEP = 1 << 20
 _PAUSE_COUNT = 2_000
@@ -46,7 +42,7 @@ class IndexHeader:
 
     @classmethod
     def read(cls, content: Buffer) -> "IndexHeader":
-        return cls(*_HEADER.unpack_from(content))
+        return cls(*INDEX_HEADER.unpack_from(content))
 
 
 log = logging.getLogger(__name__)
@@ -91,11 +87,11 @@ class IndexFile:
         self._segment = Segment(disk, path, 0, size, fd).guard()
         self._segment.reserved = fixed_size
         if is_new:
-            self._segment.map[0:INDEX_HEADER_SIZE] = _HEADER.pack(0, 0, 0, 0, 0, 1)
+            self._segment.map[0:INDEX_HEADER_SIZE] = INDEX_HEADER.pack(0, 0, 0, 0, 0, 1)
 
     def start_after(self, full: "IndexFile") -> None:
         header = full.header()
-        content = _HEADER.pack(header.end_ms, header.end_ms, header.end_physical, header.end_physical, 0, 1)
+        content = INDEX_HEADER.pack(header.end_ms, header.end_ms, header.end_physical, header.end_physical, 0, 1)
         self._segment.map[0:INDEX_HEADER_SIZE] = content
 
     def header(self) -> IndexHeader:
@@ -135,7 +131,9 @@ class IndexFile:
         while number != 0:
             if not 0 < number < header.next_entry:
                 raise OddIndex(f"a chain leads to entry {number} of {header.next_entry - 1}")
-            entry_hash, physical_offset, seconds, previous = _ENTRY.unpack_from(view, entries_at + number * ENTRY_SIZE)
+            entry_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack_from(
+                view, entries_at + number * ENTRY_SIZE
+            )
             if entry_hash % self.slot_count != slot or not 0 <= previous < number:
                 raise OddIndex(f"entry {number} is not in the chain of its slot")
             if not 0 <= seconds <= max((header.end_ms - header.begin_ms) // 1000, 0) + _SECONDS_MORE:
@@ -162,7 +160,7 @@ class IndexFile:
             raise OddIndex(f"slots {start} to {end} are all empty")
         if header.next_entry <= _SPARSE:
             at += self.slot_count * 4
-            for found, _, _, _ in _ENTRY.iter_unpack(
+            for found, _, _, _ in INDEX_ENTRY.iter_unpack(
                 self._segment.view[at + ENTRY_SIZE : at + header.next_entry * ENTRY_SIZE]
             ):
                 if found % self.slot_count == slot:
@@ -171,7 +169,7 @@ class IndexFile:
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Hash, place, seconds since the begin, and the number of the entry before it in its chain."""
         at = INDEX_HEADER_SIZE + self.slot_count * 4 + number * ENTRY_SIZE
-        hashed, place, seconds, previous = _ENTRY.unpack_from(self._segment.view, at)
+        hashed, place, seconds, previous = INDEX_ENTRY.unpack_from(self._segment.view, at)
         return hashed, place, seconds, previous
 
     @property
@@ -187,7 +185,7 @@ class IndexFile:
         """All of them, for who verifies."""
         at = INDEX_HEADER_SIZE + self.slot_count * 4
         count = self.header().next_entry
-        return [_ENTRY.unpack_from(self._segment.view, at + number * ENTRY_SIZE) for number in range(1, count)]
+        return [INDEX_ENTRY.unpack_from(self._segment.view, at + number * ENTRY_SIZE) for number in range(1, count)]
 
     def sync(self) -> None:
         self._segment.sync()
@@ -306,7 +304,7 @@ class Index:
 
     def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | None]:
         """The same one by one. None stands for a while without a find, in which others may have their turn."""
-        hashed = key_hash(topic, key)
+        hashed = kernel.key_hash(topic, key)
         for file in reversed(self.files.copy()):
             if file not in self.files:
                 break  # it expired in the meantime, and those before it too

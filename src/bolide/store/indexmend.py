@@ -10,7 +10,7 @@ import logging
 import os
 
 from bolide.errors import Refusal
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.protocol.codes import ResponseCode
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig

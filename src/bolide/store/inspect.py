@@ -9,7 +9,7 @@ from typing import Any
 
 from bolide import kernel
 from bolide.errors import CorruptRecord, StoreError
-from bolide.kernel.plain_records import AT_BLANK
+from bolide.kernel.layout import AT_BLANK
 from bolide.model.message import StoredMessage
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.config import StoreConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bolide.kernel.plain_records import ENTRY, ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import ENTRY, ENTRY_SIZE, PRE_BLANK
 from bolide.store.segment import segment_name
 
 _KEPT_SIZE_MAX = 64 << 20

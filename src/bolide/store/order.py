@@ -9,7 +9,7 @@ that goes on behind it, both are right, and what lies between was lost; if it do
 
 from collections.abc import Callable, Mapping
 
-from bolide.kernel.plain_records import ENTRY_SIZE, Run
+from bolide.kernel.layout import ENTRY_SIZE, Run
 from bolide.store.consumequeue import ConsumeQueue
 
 _GAP_MAX = 1 << 16  # entries that a last message may be ahead of all before it, with nobody to confirm it

@@ -11,7 +11,6 @@ only the head is looked at here; its body is checked by recovery, and by who dec
 """
 
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from bolide import kernel
 from bolide.errors import CorruptRecord
-from bolide.kernel.plain_records import ENTRY_SIZE, MAGIC_V1, MAGIC_V2, PRE_BLANK
+from bolide.kernel.layout import ENTRY_SIZE, MAGIC_V1, MAGIC_V2, PRE_BLANK, RECORD_PLACE
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
@@ -33,7 +32,6 @@ _ENTRIES_MIN = 800
 
 _SIEVED_MAX = 65_536  # entries that one search with a sieve may look at
 _ONE = (0, 1)
-_HEAD = struct.Struct(">iI20xq")  # of a record: its size, magic, and its own place
 _TASK = "store.read"
 _NOTHING = 0x7FFF_FFFF
 
@@ -227,7 +225,7 @@ class Reader:
             if kernel.touch(found) and not self._is_readable(chosen[i], size):
                 problem = "a page of the log cannot be read; look at the disk"
                 self._mishaps.note(_TASK, f"no record can be read at {chosen[i]}", CorruptRecord(problem))
-            elif not _HEAD.size <= size == len(found) or _HEAD.unpack_from(found) not in _heads(chosen[i], size):
+            elif not _begins_with(found, chosen[i], size):
                 self._mishaps.note(_TASK, f"no record begins at {chosen[i]}", CorruptRecord("the log is damaged there"))
             else:
                 views.append(found)
@@ -360,8 +358,8 @@ class Reader:
     def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """When a message was stored, -1 if it is gone or lost."""
         physical_offset, size, _ = queue.entry(queue_offset)
-        record = self._log.view(physical_offset, size) if _HEAD.size < size != _NOTHING else None
-        if record is None or _HEAD.unpack_from(record) not in _heads(physical_offset, size):
+        record = self._log.view(physical_offset, size) if RECORD_PLACE.size < size != _NOTHING else None
+        if record is None or not _begins_with(record, physical_offset, size):
             return -1
         return store_ms_of(record)
 
@@ -371,9 +369,11 @@ class Reader:
         return size == _NOTHING or (physical_offset >= self._log.start and self.store_ms(queue, queue_offset) < 0)
 
 
-def _heads(place: int, size: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """How a record of that size at that place of the log may begin."""
-    return (size, MAGIC_V1, place), (size, MAGIC_V2, place)
+def _begins_with(found: memoryview, place: int, size: int) -> bool:
+    """Whether these bytes are as many as a record of that place of the log has, and begin as it does."""
+    if not RECORD_PLACE.size <= size == len(found):
+        return False
+    return RECORD_PLACE.unpack_from(found) in ((size, MAGIC_V1, place), (size, MAGIC_V2, place))
 
 
 def _at_once() -> bool:

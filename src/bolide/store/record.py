@@ -8,8 +8,7 @@ from array import array
 from typing import NamedTuple
 
 from bolide.errors import CorruptRecord, ProtocolError
-from bolide.kernel.plain import Buffer
-from bolide.kernel.plain_records import BLANK_CHECKSUM
+from bolide.kernel.layout import BLANK_CHECKSUM, Buffer
 from bolide.model.message import StoredMessage
 from bolide.protocol.records import decode_record
 

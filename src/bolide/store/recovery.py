@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import (
+from bolide.kernel.layout import (
     AT_BLANK,
     AT_END,
     AT_INNER_BATCH,

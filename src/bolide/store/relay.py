@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from bolide import kernel
 from bolide.errors import Refusal
-from bolide.kernel.plain_records import ENTRY_SIZE
-from bolide.kernel.plain_waits import Tally, due_drafts
+from bolide.kernel.layout import ENTRY_SIZE, Tally
 from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft
 from bolide.store.segment import Segment
@@ -114,7 +113,7 @@ def _relay_sealed(
     size_max: int,
 ) -> tuple[int, list[Tally], list[int]]:
     """The same where each record ends in a checksum of all of it, which only `append` gives."""
-    drafts, seen, counts, unreadable = due_drafts(
+    drafts, seen, counts, unreadable = kernel.due_drafts(
         segment.view, segment.base, entries, stamp_ms, rolls, recalled, size_max
     )
     if drafts:

@@ -19,15 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.kernel.plain_records import (
-    BLANK_SIZE,
-    BODY_CHECKED,
-    IPV6_BORN,
-    IPV6_STORE,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-)
+from bolide.kernel.layout import BLANK_SIZE, BODY_CHECKED, IPV6_BORN, IPV6_STORE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from bolide.store.named import Named, NamedPlaces
 from bolide.store.segments import Segments
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bolide.kernel.plain_records import ENTRY, PRE_BLANK
+from bolide.kernel.layout import ENTRY, PRE_BLANK
 from bolide.store.disk import Disk
 
 FILE_NAME = "bolide.roster"

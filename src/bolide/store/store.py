@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_records import ENTRY_SIZE, Run
+from bolide.kernel.layout import ENTRY_SIZE, Run
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.names import path_problem, shown

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_waits import UNIT_SIZE
+from bolide.kernel.layout import UNIT_SIZE
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 from bolide.store.segments import SegmentPool, Segments

@@ -11,19 +11,17 @@ and `odd` says so: what waits is filed again from the timer's topic.
 import errno
 import mmap
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bolide.kernel.plain_waits import CHANGE_SIZE, SLOT_SIZE
+from bolide.kernel.layout import CHANGE_SIZE, SLOT, SLOT_SIZE
 from bolide.store.disk import Disk
 
 SLOTS_AHEAD = 7 * 86_400  # so many steps a slot may be away, and as many in the past are still told apart
 SLOT_COUNT = 2 * SLOTS_AHEAD
 FILE_SIZE = SLOT_COUNT * SLOT_SIZE
 _CHUNK_SIZE = 1 << 16
-_SLOT = struct.Struct(">qqqii")
 
 
 class Slot(NamedTuple):
@@ -50,7 +48,7 @@ class TimerWheel:
     def slot(self, time_ms: int) -> Slot:
         """The slot of a time."""
         step = time_ms // self._step_ms
-        found, first, last, count, _ = _SLOT.unpack_from(self.map, step % SLOT_COUNT * SLOT_SIZE)
+        found, first, last, count, _ = SLOT.unpack_from(self.map, step % SLOT_COUNT * SLOT_SIZE)
         return Slot(time_ms, first, last, count) if found == step else Slot(time_ms, -1, -1, 0)
 
     def reserve(self, changes: bytes) -> None:
@@ -76,7 +74,7 @@ class TimerWheel:
         """Write one slot; without a unit it becomes an empty one."""
         step = slot.time_ms // self._step_ms
         number = step % SLOT_COUNT
-        content = _SLOT.pack(step, slot.first, slot.last, slot.load, 0) if slot.last >= 0 else bytes(SLOT_SIZE)
+        content = SLOT.pack(step, slot.first, slot.last, slot.load, 0) if slot.last >= 0 else bytes(SLOT_SIZE)
         change = number.to_bytes(4, "big") + content
         self.reserve(change)
         self.apply(change)
@@ -85,7 +83,7 @@ class TimerWheel:
         """Every slot with something in it, past ones too; only what was ever written is read."""
         for start, end in self._stretches():
             content = os.pread(self._fd, end - start, start)
-            for step, first, last, count, _ in _SLOT.iter_unpack(content[: len(content) // SLOT_SIZE * SLOT_SIZE]):
+            for step, first, last, count, _ in SLOT.iter_unpack(content[: len(content) // SLOT_SIZE * SLOT_SIZE]):
                 if step > 0 and last >= 0:
                     yield Slot(step * self._step_ms, first, last, count)
 

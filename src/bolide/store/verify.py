@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import AT_BLANK, AT_END, BODY_CHECKED, ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import AT_BLANK, AT_END, BODY_CHECKED, ENTRY, ENTRY_SIZE, PRE_BLANK
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.disk import Disk
@@ -26,9 +26,8 @@ from bolide.store.resync import Resync
 from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
 
-_ENTRY = struct.Struct(">qiq")
 _NO_ENTRY = (0, 0, 0)
-_PRE_BLANK = _ENTRY.unpack(PRE_BLANK)
+_PRE_BLANK = ENTRY.unpack(PRE_BLANK)
 _STRETCH = 16 << 20
 _DOUBTS_MAX = 100  # of one queue: more of them say nothing more
 _NAMED_MAX = 20  # entries named with one stretch
@@ -209,7 +208,7 @@ class Verification:
 
     def _stray_entry(self, entries: bytes) -> tuple[int, int] | None:
         """The first entry that should not be there: its position, and where it points."""
-        for number, (physical_offset, size, tag_hash) in enumerate(_ENTRY.iter_unpack(entries)):
+        for number, (physical_offset, size, tag_hash) in enumerate(ENTRY.iter_unpack(entries)):
             is_gone = size > 0 and physical_offset < self._log.start
             is_blank = (physical_offset, size, tag_hash) in (_NO_ENTRY, _PRE_BLANK)
             if not is_blank and not is_gone:

@@ -6,14 +6,13 @@ seconds with what it has found. An answer is kept below what a frame may hold, t
 """
 
 import logging
-import struct
 
 from bolide.broker.members.members import Members
 from bolide.broker.pulling.access import subscription_filter
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord, Refusal
 from bolide.filter.tags import any_passes, is_tag_type
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY, ENTRY_SIZE
 from bolide.model.queue import PhysicalOffset, QueueKey, QueueOffset
 from bolide.protocol.bodies import QueueEntries, QueueEntry, Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -42,7 +41,6 @@ ANSWER_SIZE_MAX = 15 << 20
 QUERY_LIMIT_S = 3.0
 ENTRY_COUNT_MAX = 1_000
 _PAUSE_COUNT = 4  # records decoded between looks at the clock
-_ENTRY = struct.Struct(">qiq")
 log = logging.getLogger(__name__)
 
 
@@ -205,7 +203,7 @@ def _shown(content: bytes, is_filtered: bool, wanted: frozenset[int] | None) -> 
     shown = []
     for at in range(0, len(content), ENTRY_SIZE):
         entry = content[at : at + ENTRY_SIZE]
-        physical_offset, size, tag_hash = _ENTRY.unpack(entry)
+        physical_offset, size, tag_hash = ENTRY.unpack(entry)
         is_wanted = is_filtered and any_passes(entry, wanted)
         shown.append(QueueEntry(physic_offset=physical_offset, physic_size=size, tags_code=tag_hash, eval=is_wanted))
     return shown

@@ -17,7 +17,7 @@ from bolide.broker.tables.offsets import Offsets
 from bolide.broker.tables.places import known_group, known_topic
 from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
-from bolide.kernel.plain import LANGUAGES
+from bolide.kernel.layout import LANGUAGES
 from bolide.model.queue import MessageQueue, QueueKey, QueueOffset
 from bolide.protocol.bodies import ConsumeType, ResetOffsets, ResetOffsetsForC, TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode

@@ -32,7 +32,7 @@ from bolide.broker.tables.table_files import Keeper, Pace
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.files import read_whole
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import SCHEDULE_TOPIC
 from bolide.protocol.bodies import DataVersion, DelayOffsets

@@ -20,7 +20,7 @@ from bolide.broker.tables.table_files import Keeper
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord
 from bolide.files import read_whole
-from bolide.kernel.plain_waits import KIND_MARK, UNIT_SIZE
+from bolide.kernel.layout import KIND_MARK, UNIT_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
 from bolide.protocol.bodies import DataVersion

@@ -28,8 +28,7 @@ from bolide.broker.stats import Stats
 from bolide.broker.tables.table_files import Keeper, Pace
 from bolide.clock import Clock
 from bolide.errors import Refusal
-from bolide.kernel.plain_records import ENTRY_SIZE
-from bolide.kernel.plain_waits import KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
+from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC

@@ -16,7 +16,7 @@ from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.filter.words import SqlError
-from bolide.kernel.plain import LANGUAGES
+from bolide.kernel.layout import LANGUAGES
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import (
     Body,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bolide.broker.pop.lanes import Lane
 from bolide.broker.pulling.filter_budget import SieveTime, Wanted
 from bolide.broker.tables.offsets import Offsets
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import RETRY_PREFIX
 from bolide.store.consumequeue import ConsumeQueue

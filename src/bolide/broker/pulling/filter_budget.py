@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from bolide.broker.tables.filters import Filters
 from bolide.clock import Clock
-from bolide.kernel import plain_filter
+from bolide.kernel import filter_layout
 from bolide.model.properties import RETRY_TOPIC
 from bolide.protocol.properties import decode_properties
 from bolide.remoting.owner import Reply, Request
@@ -27,7 +27,7 @@ from bolide.store.read import Sieve
 TURN_S = 0.002
 LATE_S = 0.0001
 WAIT_S = 1.0
-_ASKING = plain_filter.HEADER.pack(0, 1, 0) + plain_filter.NODE.pack(plain_filter.ASK, 0, 0, 0, 0)
+_ASKING = filter_layout.HEADER.pack(0, 1, 0) + filter_layout.NODE.pack(filter_layout.ASK, 0, 0, 0, 0)
 
 
 class Wanted(NamedTuple):

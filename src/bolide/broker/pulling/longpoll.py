@@ -30,7 +30,7 @@ from bolide.broker.config import CurrentConfig
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.filter.tags import any_passes
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting.budget import Budget
 from bolide.remoting.owner import Reply, Request

@@ -26,8 +26,8 @@ from bolide.broker.tables.offsets import Offsets
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.filter.sql import Predicate
-from bolide.kernel.plain_pulls import Pull as PullFields
-from bolide.kernel.plain_records import ENTRY_SIZE
+from bolide.kernel.layout import ENTRY_SIZE
+from bolide.kernel.layout import Pull as PullFields
 from bolide.model.queue import QueueKey, QueueOffset
 from bolide.protocol.bodies import GroupConfig
 from bolide.protocol.codes import RequestCode, ResponseCode

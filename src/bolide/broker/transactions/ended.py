@@ -11,7 +11,7 @@ only the latest are kept. What was forgotten is treated as RocketMQ does: stored
 
 from collections.abc import Iterable, Mapping
 
-from bolide.kernel.plain_ends import UNDECIDED, WAITING
+from bolide.kernel.layout import UNDECIDED, WAITING
 from bolide.model.halves import TransactionKey
 
 MOVED = 1  # it lives on as a copy further on, or in the discard topic

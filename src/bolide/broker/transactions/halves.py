@@ -13,7 +13,7 @@ from typing import NamedTuple
 from bolide import kernel
 from bolide.broker.later.routing import Destination
 from bolide.errors import CorruptRecord
-from bolide.kernel.plain_ends import without_place
+from bolide.kernel.layout import RECORD_TAIL
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.names import topic_problem
@@ -28,7 +28,6 @@ HALVES = QueueKey(HALF_TOPIC, HALF_QUEUE_ID)
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its progress is how far half and op queue are settled
 
 _HEAD = struct.Struct(">iiqqiq")  # from byte 12 on: queue id, flag, queue offset, physical offset, system flag, born
-_TAIL = struct.Struct(">iqi")  # reconsume times, prepared offset, body size
 _RECORD_SIZE_MIN = 91
 _COPY_NAMES = (names.PREPARED_QUEUE_OFFSET.encode(), names.TRANSACTION_CHECK_TIMES.encode())
 
@@ -77,7 +76,7 @@ def read_trace(record: memoryview) -> Trace:
     if len(record) < _RECORD_SIZE_MIN:
         raise CorruptRecord(f"{len(record)} bytes of the log are no half message")
     _, _, queue_offset, _, sys_flag, born_ms = _HEAD.unpack_from(record, 12)
-    body_at = _tail_at(sys_flag) + _TAIL.size
+    body_at = _tail_at(sys_flag) + RECORD_TAIL.size
     topic_at = body_at + int.from_bytes(record[body_at - 4 : body_at], "big")
     if topic_at >= len(record):
         raise CorruptRecord(f"the half message with queue offset {queue_offset} ends in its body")
@@ -99,8 +98,8 @@ def read_half(record: memoryview) -> Half | None:
     _, flag, queue_offset, physical_offset, sys_flag, born_ms = _HEAD.unpack_from(record, 12)
     store_ms_at = 48 + (20 if sys_flag & sysflags.BORN_HOST_IPV6 else 8)
     tail_at = _tail_at(sys_flag)
-    reconsume_times, _, body_size = _TAIL.unpack_from(record, tail_at)
-    body_at = tail_at + _TAIL.size
+    reconsume_times, _, body_size = RECORD_TAIL.unpack_from(record, tail_at)
+    body_at = tail_at + RECORD_TAIL.size
     topic_at = body_at + body_size + 1
     properties_at = topic_at + len(HALF_TOPIC) + 2
     if record[topic_at : properties_at - 2] != HALF_TOPIC.encode() or record[topic_at - 1] != len(HALF_TOPIC):
@@ -137,7 +136,7 @@ def committed(half: Half, destination: Destination) -> Draft:
         destination.topic,
         destination.queue_id,
         half.body,
-        without_place(half.encoded_properties) if is_there else encode_properties(destination.properties),
+        kernel.without_place(half.encoded_properties) if is_there else encode_properties(destination.properties),
         half.flag,
         sysflags.with_transaction(half.sys_flag, sysflags.COMMITTED),
         half.born_ms,

@@ -24,7 +24,7 @@ from bolide.broker.transactions.halves import HALVES, Half, again, committed, im
 from bolide.broker.transactions.operations import Operations
 from bolide.clock import Clock
 from bolide.errors import BolideError, Refusal
-from bolide.kernel.plain_ends import End, LaidEnds
+from bolide.kernel.layout import End, LaidEnds
 from bolide.model import properties as names
 from bolide.model.halves import transaction_key
 from bolide.model.message import parse_offset_id

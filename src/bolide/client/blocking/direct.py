@@ -19,7 +19,7 @@ from bolide.client.transactions.checker import Outcome
 from bolide.client.transactions.outcomes import end_head
 from bolide.clock import Clock
 from bolide.errors import ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
-from bolide.kernel.plain_client import EndRow, Item, ReceiptRow
+from bolide.kernel.layout import EndRow, Item, ReceiptRow
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.command import FRAME_SIZE_MAX, Command, read_commands

@@ -16,7 +16,7 @@ from typing import Protocol
 from bolide.client.consuming.replies import Replies, Replying, reply_to
 from bolide.client.sending.durations import delay_s_of
 from bolide.errors import ClientError
-from bolide.kernel.plain_client import RecordRow
+from bolide.kernel.layout import RecordRow
 from bolide.model import properties as names
 from bolide.model.message import KEY_SEPARATOR, Message, StoredMessage
 from bolide.model.queue import MessageQueue

@@ -11,7 +11,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from bolide.errors import ClientError
-from bolide.kernel.plain_client import Item
+from bolide.kernel.layout import Item
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.names import topic_problem

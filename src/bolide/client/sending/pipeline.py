@@ -28,7 +28,7 @@ from bolide.client.sending.retry_path import LongWay
 from bolide.client.sending.selection import shard_queue
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, ConnectionLost, RequestTimeout
-from bolide.kernel.plain_client import Item
+from bolide.kernel.layout import Item
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import CLOSED_TOPICS, RETRY_PREFIX

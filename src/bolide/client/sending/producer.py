@@ -42,7 +42,7 @@ from bolide.client.sending.selection import Selection, shard_queue
 from bolide.client.tracing import tracing_of
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError, ConnectError
-from bolide.kernel.plain_client import Item
+from bolide.kernel.layout import Item
 from bolide.model.message import Message
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue

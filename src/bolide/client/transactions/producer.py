@@ -26,7 +26,7 @@ from bolide.client.transactions.checker import Check, Checker, Outcome
 from bolide.client.transactions.decisions import Deciding
 from bolide.client.transactions.outcomes import Ends
 from bolide.errors import BolideError, ClientError
-from bolide.kernel.plain_client import Item
+from bolide.kernel.layout import Item
 from bolide.model import properties as names
 from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue

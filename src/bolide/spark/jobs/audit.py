@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import ENTRY_SIZE, PRE_BLANK
 from bolide.spark.jobs.index_check import IndexFiles, index_findings, index_keys
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
 from bolide.spark.jobs.walk import Damage, Walked, walk_range

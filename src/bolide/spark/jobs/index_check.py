@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bolide.kernel.plain_records import ENTRY_SIZE, INDEX_HEADER_SIZE
+from bolide.kernel.layout import ENTRY_SIZE, INDEX_HEADER_SIZE
 from bolide.spark.store.log_files import LogFile, mapped
 
 _ENTRY = np.dtype([("hash", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

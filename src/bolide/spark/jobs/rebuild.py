@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import ENTRY_SIZE, PRE_BLANK
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
 from bolide.spark.jobs.walk import Damage, Walked, walk_range
 from bolide.spark.store.log_files import LogFile, Range, log_files, plan

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.plain_records import AT_BLANK, AT_END, AT_INNER_BATCH, BODY_CHECKED, Run
+from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, BODY_CHECKED, Run
 from bolide.spark.store.log_files import Range, mapped, next_record
 
 _STRETCH = 16 << 20

@@ -21,8 +21,7 @@ from bolide import kernel
 from bolide.client.routes import Route
 from bolide.client.sending.selection import shard_queue
 from bolide.errors import ClientError, ConfigError
-from bolide.kernel.plain import Buffer
-from bolide.kernel.plain_rows import MapColumn, TextColumn
+from bolide.kernel.layout import Buffer, MapColumn, TextColumn
 from bolide.model import properties as names
 from bolide.model.queue import MessageQueue
 from bolide.protocol.ids import UniqueIds

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bolide.clock import Clock
 from bolide.errors import ClientError
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import Buffer
 from bolide.model.queue import QueueOffset
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from bolide.clock import SystemClock
-from bolide.kernel.plain import Buffer
+from bolide.kernel.layout import Buffer
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SourceOptions, Subscription
 from bolide.spark.source.filters import Pruning, is_kept_by_plan, pruning_of

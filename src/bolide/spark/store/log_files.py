@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from bolide import kernel
 from bolide.errors import ConfigError, CorruptRecord, StoreError
-from bolide.kernel.plain_records import AT_BLANK, AT_END, BODY_CHECKED, UNCHECKED
+from bolide.kernel.layout import AT_BLANK, AT_END, BODY_CHECKED, UNCHECKED
 from bolide.spark.columns import EVERYTHING, ROW_COUNT_MAX, Columns, Wanted
 
 log = logging.getLogger(__name__)
