@@ -41,32 +41,32 @@ def main(argv: Sequence[str] | None = None) -> Answer:
 
 
 async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answer:
-    from bolide.broker.config import CurrentConfig, read_config
+    from bolide.broker.config import LiveConfig, read_config
     from bolide.broker.members.members import Members
     from bolide.broker.pulling.access import PullAccess
-    from bolide.broker.pulling.filter_budget import SieveTime
+    from bolide.broker.pulling.filter_budget import FilterBudget
     from bolide.broker.pulling.longpoll import ParkedPulls
     from bolide.broker.pulling.pull import Pulls
     from bolide.broker.stats import Stats
     from bolide.broker.tables.filters import Filters
     from bolide.broker.tables.groups import Groups
     from bolide.broker.tables.offsets import Offsets
-    from bolide.broker.tables.table_files import Keeper
+    from bolide.broker.tables.table_files import TableWriter
     from bolide.broker.tables.topics import Topics
     from bolide.clock import SystemClock
     from bolide.store.store import Store
 
     clock = SystemClock()
     full = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
-    current = CurrentConfig(read_config({"storePathRootDir": str(root), **full}))
-    keeper = Keeper(aside)
-    topics, groups = Topics(current, keeper, clock), Groups(current, keeper, clock)
-    members = Members(current, groups, topics, clock)
-    offsets = Offsets(current.config.directory, keeper, clock)
-    with Store.open(current.config.store, clock) as store:
-        parked, stats = ParkedPulls(current, clock), Stats(clock)
-        access = PullAccess(topics, groups, members, store, current, Filters(current, keeper, clock))
-        pulls = Pulls(access, offsets, store, parked, current, stats, clock, SieveTime(clock))
+    settings = LiveConfig(read_config({"storePathRootDir": str(root), **full}))
+    table_writer = TableWriter(aside)
+    topics, groups = Topics(settings, table_writer, clock), Groups(settings, table_writer, clock)
+    members = Members(settings, groups, topics, clock)
+    offsets = Offsets(settings.now.directory, table_writer, clock)
+    with Store.open(settings.now.store, clock) as store:
+        parked, stats = ParkedPulls(settings, clock), Stats(clock)
+        access = PullAccess(topics, groups, members, store, settings, Filters(settings, table_writer, clock))
+        pulls = Pulls(access, offsets, store, parked, settings, stats, clock, FilterBudget(clock))
         members.heard(cast(Any, object()), _heartbeat(options.expression), 0, 0)
         count = _fill(store, options.count, options.queues, options.body)
         reads = _reads(count // options.queues, options.queues, options.pull, options.pipeline)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bolide.broker.tables.offsets import FILE_NAME, Offsets
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import SystemClock
 from interop.cluster import Broker, java_broker
 from interop.release import SERVER_RELEASES
@@ -22,13 +22,13 @@ TOPIC, GROUP = "OffsetTest", "cg"
 def write_ours(directory: Path, offsets: dict[int, int]) -> None:
     async def write() -> None:
         with ThreadPoolExecutor(1) as aside:
-            keeper = Keeper(aside)
-            ours = Offsets(directory, keeper, SystemClock())
+            table_writer = TableWriter(aside)
+            ours = Offsets(directory, table_writer, SystemClock())
             for queue_id, offset in offsets.items():
                 ours.put(GROUP, TOPIC, queue_id, offset)
                 ours.put("订单-group", TOPIC, queue_id, offset + 1)
             ours.save()
-            await keeper.write_due()
+            await table_writer.write_due()
 
     asyncio.run(write())
 
@@ -36,7 +36,7 @@ def write_ours(directory: Path, offsets: dict[int, int]) -> None:
 def read_by_ours(directory: Path) -> dict[str, dict[int, int]]:
     async def read() -> dict[str, dict[int, int]]:
         with ThreadPoolExecutor(1) as aside:
-            return Offsets(directory, Keeper(aside), SystemClock()).table
+            return Offsets(directory, TableWriter(aside), SystemClock()).table
 
     return asyncio.run(read())
 

@@ -11,7 +11,7 @@ from bolide import aio
 from bolide.errors import ClientError
 from bolide.testing import Cluster, cluster
 from tests.cli.test_namesrv import wait_for
-from tests.client.scenes import OLDEST, gathering, numbers, send_all, stage
+from tests.client.scenes import OLDEST, collecting, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually
 
 
@@ -98,7 +98,7 @@ async def test_a_group_is_listed_with_its_members_and_how_far_it_is_behind() -> 
         aio.Producer("pg", rocket.namesrv) as producer,
     ):
         await send_all(producer, "T", numbers(0, 10))
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await eventually(lambda: len(member.taken) == 10)
             await member.consumer.commit()
             (row,) = await admin.group_rows()

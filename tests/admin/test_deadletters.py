@@ -14,7 +14,7 @@ from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, PhysicalOffset, QueueOffset
 from bolide.testing import AsyncCluster, cluster
-from tests.client.scenes import gathering, numbers, send_all, stage
+from tests.client.scenes import collecting, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually
 
 BIG = b"z" * 20_000  # compressed on the way
@@ -22,7 +22,7 @@ BIG = b"z" * 20_000  # compressed on the way
 
 async def bury(rocket: AsyncCluster, act: Callable[[aio.Received], Any], count: int, group: str = "g") -> None:
     """Let a group give up messages of T, until all are among its dead letters."""
-    async with gathering(group, "T", rocket.namesrv, act=act) as member:
+    async with collecting(group, "T", rocket.namesrv, act=act) as member:
         await eventually(lambda: len(member.taken) == count)
 
 
@@ -64,7 +64,7 @@ async def test_they_are_sent_again_whole_to_their_topic_and_say_that_they_were()
         assert (told.examined_count, told.sent_count, told.failed_count) == (301, 301, 0)
         assert seen[0] == 256
         assert seen[-1] == 301
-        async with gathering("g", "T", rocket.namesrv) as again, gathering("h", "T", rocket.namesrv) as other:
+        async with collecting("g", "T", rocket.namesrv) as again, collecting("h", "T", rocket.namesrv) as other:
             await eventually(lambda: len(again.taken) == 301)
             assert sorted(again.bodies) == sorted([*numbers(0, 300), BIG])
             assert {message.msg_id for message in again.taken} == {receipt.msg_id for receipt in sent}
@@ -83,7 +83,7 @@ async def test_they_can_be_sent_to_their_own_group_alone() -> None:
         await bury(rocket, give_up, 3)
         wanted = DeadLetterFilter(reason="BAD 2")
         assert (await admin.resend_dead_letters("g", wanted, is_for_group=True)).sent_count == 1
-        async with gathering("g", "T", rocket.namesrv) as again, gathering("h", "T", rocket.namesrv) as other:
+        async with collecting("g", "T", rocket.namesrv) as again, collecting("h", "T", rocket.namesrv) as other:
             await eventually(lambda: any(message.is_retry for message in again.taken))
             assert [(m.body, m.topic) for m in again.taken if m.is_retry] == [(b"2", "T")]
             await eventually(lambda: len(other.taken) == 3)

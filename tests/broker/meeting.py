@@ -126,19 +126,19 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
     """The tables, a store with small files, and the processors on a free port, with their timers."""
     clock = clock or SystemClock()
     async with tables(root, clock, **settings) as kept:
-        current = kept.current
+        live = kept.settings
         with Store.open(small(root), clock, HOST) as store:
-            offsets = Offsets(current.config.directory, kept.keeper, clock)
-            members = Members(current, kept.groups, kept.topics, clock)
-            locks, stats = Locks(clock, current.config.lock_life_ms / 1000), Stats(clock)
+            offsets = Offsets(live.now.directory, kept.table_writer, clock)
+            members = Members(live, kept.groups, kept.topics, clock)
+            locks, stats = Locks(clock, live.now.lock_life_ms / 1000), Stats(clock)
             shared = (offsets, members, kept.topics, kept.groups, store)
-            filters = Filters(current, kept.keeper, clock)
+            filters = Filters(live, kept.table_writer, clock)
             handlers = Handlers(
-                Clients(current, members, locks, kept.topics, kept.groups, filters).handlers(),
-                Forwarding(current, members, kept.topics, kept.groups, store).handlers(),
+                Clients(live, members, locks, kept.topics, kept.groups, filters).handlers(),
+                Forwarding(live, members, kept.topics, kept.groups, store).handlers(),
                 GroupOffsets(*shared).handlers(),
-                Progress(current, *shared, stats, clock).handlers(),
-                Resets(current, *shared).handlers(),
+                Progress(live, *shared, stats, clock).handlers(),
+                Resets(live, *shared).handlers(),
             )
             async with asyncio.TaskGroup() as pillars:
                 tasks = [
@@ -146,7 +146,7 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
                     pillars.create_task(members.notices.tell_forever(), name="test.notices"),
                     pillars.create_task(offsets.save_forever(lambda: 5.0), name="test.offsets"),
                 ]
-                async with listen(current.config.listen, _Owner(members, handlers), clock) as server:
+                async with listen(live.now.listen, _Owner(members, handlers), clock) as server:
                     yield Meeting(kept, clock, store, offsets, members, locks, server)
                 offsets.save()
                 for task in tasks:

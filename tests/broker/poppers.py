@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from bolide.broker.members.members import Members
 from bolide.broker.pop.lanes import marked_topic
-from bolide.broker.pop.pop import PopRoom
-from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.pop.pop import Pop
+from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.stats import Stats
 from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.offsets import Offsets
@@ -51,15 +51,15 @@ class Rig:
 
     def __init__(self, kept: Tables, store: Store, clock: Clock) -> None:
         self.kept = kept
-        self.current = kept.current
+        self.settings = kept.settings
         self.store = store
         self.clock = clock
         self.stats = Stats(clock)
-        self.offsets = Offsets(kept.current.config.directory, kept.keeper, clock)
-        self.members = Members(kept.current, kept.groups, kept.topics, clock)
-        shared = (kept.topics, kept.groups, self.offsets, self.members, kept.keeper, self.stats, clock)
-        filters = Filters(kept.current, kept.keeper, clock)
-        self.room = PopRoom(kept.current, store, *shared, filters, SieveTime(clock), chance=random.Random(7))
+        self.offsets = Offsets(kept.settings.now.directory, kept.table_writer, clock)
+        self.members = Members(kept.settings, kept.groups, kept.topics, clock)
+        shared = (kept.topics, kept.groups, self.offsets, self.members, kept.table_writer, self.stats, clock)
+        filters = Filters(kept.settings, kept.table_writer, clock)
+        self.room = Pop(kept.settings, store, *shared, filters, FilterBudget(clock), chance=random.Random(7))
         self.handlers = Handlers(self.room.handlers())
         self.sessions: set[Session] = set()
         self.is_killed = False
@@ -105,7 +105,7 @@ class Rig:
 async def popping(root: Path, clock: Clock, *, queue_count: int = 4, **settings: str) -> AsyncIterator[Rig]:
     """A rig that listens, with topic T. Left with `is_killed`, nothing is saved and the store is not closed cleanly."""
     async with tables(root, clock, **SMALL | settings) as kept:
-        store = Store.open(kept.current.config.store, clock)
+        store = Store.open(kept.settings.now.store, clock)
         kept.topics.update(topic_of(queue_count=queue_count))
         rig = Rig(kept, store, clock)
         await rig.room.load()

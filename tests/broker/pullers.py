@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.members import Members
 from bolide.broker.pulling.access import PullAccess
-from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.pulling.longpoll import ParkedPulls
 from bolide.broker.pulling.pull import Pulls
 from bolide.broker.stats import Stats
@@ -62,7 +62,7 @@ class Rig:
 
     is_hot: ClassVar[bool] = True
 
-    current: CurrentConfig
+    settings: LiveConfig
     topics: Topics
     groups: Groups
     members: Members
@@ -116,19 +116,19 @@ async def pulling(root: Path, clock: Clock | None = None, **settings: str) -> As
     """A rig that listens, with topic T of four queues."""
     clock = clock or SystemClock()
     async with tables(root, clock, **SMALL | settings) as kept:
-        config = kept.current.config
-        members = Members(kept.current, kept.groups, kept.topics, clock)
-        offsets = Offsets(config.directory, kept.keeper, clock)
-        stats, parked = Stats(clock), ParkedPulls(kept.current, clock)
+        config = kept.settings.now
+        members = Members(kept.settings, kept.groups, kept.topics, clock)
+        offsets = Offsets(config.directory, kept.table_writer, clock)
+        stats, parked = Stats(clock), ParkedPulls(kept.settings, clock)
         with Store.open(config.store, clock) as store:
-            filters = Filters(kept.current, kept.keeper, clock)
+            filters = Filters(kept.settings, kept.table_writer, clock)
             members.on_subscribed.append(filters.heard)
             members.on_empty.append(filters.left)
-            access = PullAccess(kept.topics, kept.groups, members, store, kept.current, filters)
-            pulls = Pulls(access, offsets, store, parked, kept.current, stats, clock, SieveTime(clock))
+            access = PullAccess(kept.topics, kept.groups, members, store, kept.settings, filters)
+            pulls = Pulls(access, offsets, store, parked, kept.settings, stats, clock, FilterBudget(clock))
             store.listen(parked.on_arrival)
             kept.topics.update(topic_of())
-            rig = Rig(kept.current, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls, filters)
+            rig = Rig(kept.settings, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls, filters)
             async with listen(config.listen, rig, clock) as server:
                 rig.server = server
                 yield rig

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.later.routing import Waiting
+from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.send import Sends
 from bolide.broker.sending.send_back import SendBacks
@@ -86,12 +86,12 @@ async def sending(
     clock = clock or SystemClock()
     async with (
         tables(root, clock, **SMALL | settings) as kept,
-        open_store(kept.current.config.store, clock, host, disk) as store,
+        open_store(kept.settings.now.store, clock, host, disk) as store,
     ):
         stats = Stats(clock)
-        waiting, locks = Waiting(store.config.delay_levels), Locks(clock)
-        sends = Sends(kept.topics, kept.groups, store, kept.current, stats, clock, kept.keeper, waiting, locks)
-        taking = (kept.topics, kept.groups, store, kept.current, stats, clock, sends.open_topics, waiting)
+        router, locks = DelayRouter(store.config.delay_levels), Locks(clock)
+        sends = Sends(kept.topics, kept.groups, store, kept.settings, stats, clock, kept.table_writer, router, locks)
+        taking = (kept.topics, kept.groups, store, kept.settings, stats, clock, sends.open_topics, router)
         yield Sending(kept, store, stats, sends, SendBacks(*taking), locks, clock)
 
 

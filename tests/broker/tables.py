@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bolide.broker.config import CurrentConfig, read_config
+from bolide.broker.config import LiveConfig, read_config
 from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock, SystemClock
 
@@ -19,16 +19,16 @@ class Tables:
     def __init__(self, root: Path, aside: ThreadPoolExecutor, clock: Clock, settings: dict[str, str]) -> None:
         named = {"storePathRootDir": str(root), "brokerName": "broker-a", "brokerClusterName": "C1"}
         self._settings = named | {"listenPort": "0", "bindAddress": "127.0.0.1"} | settings
-        self.current = CurrentConfig(read_config(self._settings))
+        self.settings = LiveConfig(read_config(self._settings))
         self.aside = aside
-        self.keeper = Keeper(aside)
-        self.topics = Topics(self.current, self.keeper, clock)
-        self.groups = Groups(self.current, self.keeper, clock)
+        self.table_writer = TableWriter(aside)
+        self.topics = Topics(self.settings, self.table_writer, clock)
+        self.groups = Groups(self.settings, self.table_writer, clock)
 
     def set(self, **settings: str) -> None:
         """Another configuration in its place, as request 25 does."""
         self._settings |= settings
-        self.current.config = read_config(self._settings)
+        self.settings.now = read_config(self._settings)
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def tables(root: Path, clock: Clock | None = None, **settings: str) -> Asy
     with ThreadPoolExecutor(1) as aside:
         kept = Tables(root, aside, clock or SystemClock(), settings)
         async with asyncio.TaskGroup() as pillars:
-            writing = pillars.create_task(kept.keeper.run_forever(), name="test.keeper")
+            writing = pillars.create_task(kept.table_writer.run_forever(), name="test.tables")
             yield kept
-            await kept.keeper.saved()
+            await kept.table_writer.flush()
             writing.cancel()

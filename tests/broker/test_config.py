@@ -9,7 +9,7 @@ from bolide.broker.config import (
     RULES,
     USED_KEYS,
     BrokerConfig,
-    CurrentConfig,
+    LiveConfig,
     read_config,
     shown,
     updated,
@@ -134,10 +134,10 @@ def test_a_master_is_number_0_whatever_the_file_says() -> None:
 
 
 def test_who_keeps_something_made_of_a_setting_is_told() -> None:
-    current = CurrentConfig(BrokerConfig())
+    settings = LiveConfig(BrokerConfig())
     heard = []
-    current.on_change.append(lambda: heard.append(current.config.permission))
-    current.replace(updated(current.config, {"brokerPermission": "4"}))
+    settings.on_change.append(lambda: heard.append(settings.now.permission))
+    settings.replace(updated(settings.now, {"brokerPermission": "4"}))
     assert heard == [4]
 
 

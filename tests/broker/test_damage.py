@@ -70,7 +70,7 @@ async def test_a_damaged_word_in_the_revive_log_costs_what_it_speaks_of(tmp_path
         for queue_id, count in written:
             list(flip_each(rig.store, REVIVE_TOPIC, list(range(0, count, 5)), queue_id))
         kept = rig.kept
-        again = Revivals(kept.current, rig.store, kept.topics, kept.groups, rig.offsets, clock)
+        again = Revivals(kept.settings, rig.store, kept.topics, kept.groups, rig.offsets, clock)
         rig.offsets.put(GROUP, TOPIC, 0, 0)
         rig.offsets.written_ms = 0
         await again.load()
@@ -158,14 +158,14 @@ def test_a_damaged_op_record_has_its_own_asked_about_again_and_no_other(tmp_path
 def test_an_offset_that_cannot_be_written_costs_itself_and_no_other(tmp_path) -> None:
     async def scenario() -> None:
         async with tables(tmp_path, VirtualClock()) as kept:
-            offsets = Offsets(tmp_path / "config", kept.keeper, VirtualClock())
+            offsets = Offsets(tmp_path / "config", kept.table_writer, VirtualClock())
             offsets.put("g", "before", 0, 1)
             offsets.table["odd@g"] = {0: 1 << 70}  # no request comes so far
             offsets.put("g", "behind", 0, 2)
             await offsets.kept()
             offsets.save()
-            await kept.keeper.saved()
-            again = Offsets(tmp_path / "config", kept.keeper, VirtualClock())
+            await kept.table_writer.flush()
+            again = Offsets(tmp_path / "config", kept.table_writer, VirtualClock())
             assert (again.get("g", "before", 0), again.get("g", "behind", 0)) == (1, 2)
 
     run(scenario())
@@ -174,13 +174,13 @@ def test_an_offset_that_cannot_be_written_costs_itself_and_no_other(tmp_path) ->
 def test_a_table_that_cannot_be_told_in_text_keeps_no_other_from_the_disk(tmp_path) -> None:
     async def scenario() -> None:
         async with tables(tmp_path, VirtualClock()) as kept:
-            kept.keeper.save(tmp_path / "odd.json", lambda: str(1 // 0))
-            kept.keeper.save(tmp_path / "lone.json", lambda: "\ud800")
-            kept.keeper.save(tmp_path / "whole.json", lambda: "{}")
+            kept.table_writer.save(tmp_path / "odd.json", lambda: str(1 // 0))
+            kept.table_writer.save(tmp_path / "lone.json", lambda: "\ud800")
+            kept.table_writer.save(tmp_path / "whole.json", lambda: "{}")
             await asyncio.sleep(1)  # virtual
-            kept.keeper.save(tmp_path / "odd.json", lambda: "1")
-            kept.keeper.save(tmp_path / "lone.json", lambda: "2")
-            await kept.keeper.saved()
+            kept.table_writer.save(tmp_path / "odd.json", lambda: "1")
+            kept.table_writer.save(tmp_path / "lone.json", lambda: "2")
+            await kept.table_writer.flush()
         assert [(tmp_path / f"{name}.json").read_text() for name in ("odd", "lone", "whole")] == ["1", "2", "{}"]
 
     run(scenario())
@@ -217,7 +217,7 @@ async def test_a_queue_offset_that_flipped_in_a_popped_record_leads_its_group_no
         assert rig.room.revivals.out_count == 0
         assert len(readable(rig.store, lambda topic: topic.startswith("%RETRY%"))) >= 7
         kept = rig.kept
-        again = Revivals(kept.current, rig.store, kept.topics, kept.groups, rig.offsets, clock)
+        again = Revivals(kept.settings, rig.store, kept.topics, kept.groups, rig.offsets, clock)
         rig.offsets.put(GROUP, TOPIC, 0, 0)
         rig.offsets.written_ms = 0
         await again.load()

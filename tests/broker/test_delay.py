@@ -49,8 +49,8 @@ async def delaying(root: Path, clock: VirtualClock | None = None, **settings: An
     """Delivers by itself while the block lasts, and stops as a broker does."""
     clock = clock or VirtualClock(START_MS)
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
-        directory = side.tables.current.config.directory
-        delays = Delays(directory, side.store, side.stats, side.tables.keeper, clock)
+        directory = side.tables.settings.now.directory
+        delays = Delays(directory, side.store, side.stats, side.tables.table_writer, clock)
         side.store.listen(delays.on_arrival)
         tasks = [
             group.create_task(delays.deliver_forever(), name="deliver"),
@@ -60,7 +60,7 @@ async def delaying(root: Path, clock: VirtualClock | None = None, **settings: An
             yield Delaying(side, delays, clock)
         finally:
             await delays.stop()
-            await side.tables.keeper.saved()
+            await side.tables.table_writer.flush()
             for task in tasks:
                 task.cancel()
 
@@ -173,7 +173,7 @@ def test_progress_is_written_as_soon_as_there_is_any_and_nothing_comes_twice_aft
             await pass_s(0.9)
             assert not is_saved(tmp_path)
             await pass_s(0.6)
-            await late.sending.tables.keeper.saved()
+            await late.sending.tables.table_writer.flush()
             assert saved_offsets(tmp_path) == {"1": 1}
             await late.send(1, b"b")
             await late.send(2, b"c")

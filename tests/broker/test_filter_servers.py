@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.config import CurrentConfig, read_config
+from bolide.broker.config import LiveConfig, read_config
 from bolide.broker.members.filter_servers import FilterServers
 from bolide.clock import Clock
 from bolide.errors import ConfigError
@@ -44,7 +44,7 @@ class Owner:
 
 @asynccontextmanager
 async def known(clock: Clock, **settings: str) -> AsyncIterator[tuple[FilterServers, int]]:
-    servers = FilterServers(CurrentConfig(read_config({"brokerName": "broker-a", **settings})), clock)
+    servers = FilterServers(LiveConfig(read_config({"brokerName": "broker-a", **settings})), clock)
     async with listen(ListenConfig(host="127.0.0.1", port=0), Owner(servers), clock) as server:
         yield servers, server.port
 

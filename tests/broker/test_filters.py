@@ -23,7 +23,7 @@ DAY_S = 86_400
 async def kept(root: Path, clock: VirtualClock, **settings: str) -> AsyncIterator[Filters]:
     """Filters with a keeper and their timer, saved at the end as at a broker's stop."""
     async with tables(root, clock, **settings) as held, asyncio.TaskGroup() as pillars:
-        filters = Filters(held.current, held.keeper, clock)
+        filters = Filters(held.settings, held.table_writer, clock)
         saving = pillars.create_task(filters.save_forever(), name="test.filters")
         yield filters
         filters.save()

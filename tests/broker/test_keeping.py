@@ -10,29 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.tables.table_files import Keeper, Pace
+from bolide.broker.tables.table_files import Pace, TableWriter
 from bolide.errors import StoreError
 from bolide.testing import VirtualClock, run
 
 
 @asynccontextmanager
-async def keeper(busy_until: threading.Event | None = None) -> AsyncIterator[Keeper]:
+async def table_writer(busy_until: threading.Event | None = None) -> AsyncIterator[TableWriter]:
     with ThreadPoolExecutor(1) as aside:
         if busy_until is not None:
             aside.submit(busy_until.wait)
-        made = Keeper(aside)
+        made = TableWriter(aside)
         async with asyncio.TaskGroup() as pillars:
-            task = pillars.create_task(made.run_forever(), name="test.keeper")
+            task = pillars.create_task(made.run_forever(), name="test.tables")
             yield made
             task.cancel()
 
 
 def test_who_waits_finds_the_newest_text_on_disk(tmp_path: Path) -> None:
     async def run() -> None:
-        async with keeper() as kept:
+        async with table_writer() as kept:
             for number in range(3):
                 kept.save(tmp_path / "t.json", partial(str, number))
-            await kept.saved()
+            await kept.flush()
             assert (tmp_path / "t.json").read_text() == "2"
 
     asyncio.run(run())
@@ -46,10 +46,10 @@ def test_many_saves_in_one_turn_make_the_text_once(tmp_path: Path) -> None:
         return "x"
 
     async def run() -> None:
-        async with keeper() as kept:
+        async with table_writer() as kept:
             for _ in range(1000):
                 kept.save(tmp_path / "t.json", text)
-            await kept.saved()
+            await kept.flush()
 
     asyncio.run(run())
     assert len(made) == 1
@@ -59,12 +59,12 @@ def test_a_file_that_cannot_be_written_is_told_to_who_waits_and_tried_again(tmp_
     (tmp_path / "config").write_text("a file where a directory should be")
 
     async def run() -> None:
-        async with keeper() as kept:
+        async with table_writer() as kept:
             kept.save(tmp_path / "config" / "t.json", lambda: "x")
             with pytest.raises(StoreError, match=r"t\.json"):
-                await kept.saved()
+                await kept.flush()
             (tmp_path / "config").unlink()
-            await kept.saved()
+            await kept.flush()
             assert (tmp_path / "config" / "t.json").read_text() == "x"
 
     asyncio.run(run())
@@ -72,12 +72,12 @@ def test_a_file_that_cannot_be_written_is_told_to_who_waits_and_tried_again(tmp_
 
 def test_a_wait_that_begins_during_a_write_ends_with_the_write_after_it(tmp_path: Path) -> None:
     async def run() -> None:
-        async with keeper() as kept:
+        async with table_writer() as kept:
             kept.save(tmp_path / "t.json", lambda: "old")
-            first = asyncio.ensure_future(kept.saved())
+            first = asyncio.ensure_future(kept.flush())
             await asyncio.sleep(0)
             kept.save(tmp_path / "t.json", lambda: "new")
-            await kept.saved()
+            await kept.flush()
             assert (tmp_path / "t.json").read_text() == "new"
             await first
 
@@ -88,11 +88,11 @@ def test_a_write_under_way_is_waited_for(tmp_path: Path) -> None:
     busy_until = threading.Event()
 
     async def run() -> None:
-        async with keeper(busy_until) as kept:
+        async with table_writer(busy_until) as kept:
             kept.save(tmp_path / "t.json", lambda: "x")
             for _ in range(3):
                 await asyncio.sleep(0)  # the write is handed to the thread, which is busy
-            waiting = asyncio.ensure_future(kept.saved())
+            waiting = asyncio.ensure_future(kept.flush())
             for _ in range(3):
                 await asyncio.sleep(0)
             assert not waiting.done()

@@ -177,7 +177,7 @@ def test_expired_locks_of_dead_groups_are_swept() -> None:
 async def held_before(root: Path, clock: VirtualClock) -> None:
     """A life in which c1 held queue 0 and c2 queue 1 of T, and in the end neither was let go."""
     async with tables(root, clock) as kept:
-        locks = Locks(clock, LIFE_S, root, kept.keeper)
+        locks = Locks(clock, LIFE_S, root, kept.table_writer)
         assert locks.lock("g", "c1", [Q0]) == [Q0]
         assert locks.lock("g", "c2", [Q1]) == [Q1]
         assert not locks.is_kept
@@ -190,7 +190,7 @@ def test_after_a_start_a_queue_is_still_its_holders_whoever_asks_first(tmp_path:
         clock = VirtualClock()
         await held_before(tmp_path, clock)
         async with tables(tmp_path, clock) as kept:
-            locks = Locks(clock, LIFE_S, tmp_path, kept.keeper)
+            locks = Locks(clock, LIFE_S, tmp_path, kept.table_writer)
             assert locks.lock("g", "c2", [Q0, Q1]) == [Q1]
             await asyncio.sleep(20)  # virtual
             assert locks.lock("g", "c1", [Q0, Q1]) == [Q0]
@@ -205,13 +205,13 @@ def test_a_lock_that_was_given_back_or_grew_old_is_nobodys_after_a_start(tmp_pat
         clock = VirtualClock()
         await held_before(tmp_path, clock)
         async with tables(tmp_path, clock) as kept:
-            Locks(clock, LIFE_S, tmp_path, kept.keeper).unlock("g", "c1", [Q0])
-            await kept.keeper.saved()
+            Locks(clock, LIFE_S, tmp_path, kept.table_writer).unlock("g", "c1", [Q0])
+            await kept.table_writer.flush()
         async with tables(tmp_path, clock) as kept:
-            assert Locks(clock, LIFE_S, tmp_path, kept.keeper).lock("g", "c3", [Q0, Q1]) == [Q0]
+            assert Locks(clock, LIFE_S, tmp_path, kept.table_writer).lock("g", "c3", [Q0, Q1]) == [Q0]
         await asyncio.sleep(LIFE_S + 1)  # virtual
         async with tables(tmp_path, clock) as kept:
-            assert Locks(clock, LIFE_S, tmp_path, kept.keeper).lock("g", "c3", [Q0, Q1]) == [Q0, Q1]
+            assert Locks(clock, LIFE_S, tmp_path, kept.table_writer).lock("g", "c3", [Q0, Q1]) == [Q0, Q1]
 
     run(scenario())
 
@@ -220,7 +220,7 @@ def test_a_file_of_locks_stays_young_while_somebody_renews_and_ends_with_the_las
     async def scenario() -> None:
         clock = VirtualClock()
         async with tables(tmp_path, clock) as kept, asyncio.TaskGroup() as group:
-            locks = Locks(clock, LIFE_S, tmp_path, kept.keeper)
+            locks = Locks(clock, LIFE_S, tmp_path, kept.table_writer)
             saving = group.create_task(locks.save_forever(), name="saving")
             for _ in range(20):
                 locks.lock("g", "c1", [Q0])

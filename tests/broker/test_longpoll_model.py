@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.config import BrokerConfig, LiveConfig
 from bolide.broker.pulling.longpoll import ParkedPull, ParkedPulls
 from bolide.protocol.command import Command
 from bolide.remoting.owner import Reply, Request
@@ -40,7 +40,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.clock = VirtualClock()
-        self.parked = ParkedPulls(CurrentConfig(BrokerConfig()), self.clock)
+        self.parked = ParkedPulls(LiveConfig(BrokerConfig()), self.clock)
         self.ends = {("T", queue_id): 0 for queue_id in range(3)}
         self.lines = [Line() for _ in range(4)]
         self.waiting: dict[int, tuple[Line, tuple[str, int], frozenset[int] | None, float]] = {}

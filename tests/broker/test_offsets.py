@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from bolide.broker.tables.offsets import FILE_NAME, Offsets, parse
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.errors import StoreError
 from bolide.store.mishaps import Mishaps
 from bolide.testing import VirtualClock, run
@@ -46,16 +46,16 @@ STRICT = '{"dataVersion": {"counter": 3}, "offsetTable": {"TestTopic@cg": {"0": 
 async def kept(directory: Path, clock: VirtualClock | None = None) -> AsyncIterator[Offsets]:
     """Offsets with a keeper and their timer, saved at the end as at a broker's stop."""
     with ThreadPoolExecutor(1) as aside:
-        keeper = Keeper(aside)
+        table_writer = TableWriter(aside)
         async with asyncio.TaskGroup() as pillars:
-            offsets = Offsets(directory, keeper, clock or VirtualClock())
+            offsets = Offsets(directory, table_writer, clock or VirtualClock())
             tasks = [
-                pillars.create_task(keeper.run_forever(), name="test.keeper"),
+                pillars.create_task(table_writer.run_forever(), name="test.tables"),
                 pillars.create_task(offsets.save_forever(lambda: 5.0), name="test.offsets"),
             ]
             yield offsets
             offsets.save()
-            await keeper.saved()
+            await table_writer.flush()
             for task in tasks:
                 task.cancel()
 
@@ -115,13 +115,13 @@ def test_what_is_written_is_read_again(table: dict[tuple[str, str], dict[int, in
     """Any names at all: a broker with old files may have groups that nobody could create today."""
 
     async def scenario() -> None:
-        keeper = Counting()
-        offsets = Offsets(Path("nowhere"), cast(Keeper, keeper), VirtualClock())
+        table_writer = Counting()
+        offsets = Offsets(Path("nowhere"), cast(TableWriter, table_writer), VirtualClock())
         for (topic, group), queues in table.items():
             for queue_id, offset in queues.items():
                 offsets.put(group, topic, queue_id, offset)
         offsets.save()
-        assert [parse(text).offset_table for text in keeper.texts] == [offsets.table] * bool(table)
+        assert [parse(text).offset_table for text in table_writer.texts] == [offsets.table] * bool(table)
 
     run(scenario())
 
@@ -224,19 +224,19 @@ def test_topics_and_groups_are_found_and_removed_by_their_whole_name(tmp_path: P
 
 def test_the_text_of_a_hundred_thousand_offsets_is_made_in_many_turns(tmp_path: Path) -> None:
     async def scenario() -> None:
-        keeper = Counting()
-        offsets = Offsets(tmp_path, cast(Keeper, keeper), VirtualClock())
+        table_writer = Counting()
+        offsets = Offsets(tmp_path, cast(TableWriter, table_writer), VirtualClock())
         for n in range(100_000):
             offsets.put(f"group{n % 50}", f"topic{n // 200}", n % 4, n)
         async with asyncio.TaskGroup() as pillars:
             saving = pillars.create_task(offsets.save_forever(lambda: 5.0))
             await asyncio.sleep(1)  # virtual
-            while not keeper.texts:
-                keeper.turns += 1
+            while not table_writer.texts:
+                table_writer.turns += 1
                 await asyncio.sleep(0)
             saving.cancel()
-        assert keeper.turns >= len(offsets.table) / 500 - 1, "no turn may take more than 500 entries"
-        assert parse(keeper.texts[0]).offset_table == offsets.table
+        assert table_writer.turns >= len(offsets.table) / 500 - 1, "no turn may take more than 500 entries"
+        assert parse(table_writer.texts[0]).offset_table == offsets.table
 
     run(scenario())
 
@@ -244,20 +244,20 @@ def test_the_text_of_a_hundred_thousand_offsets_is_made_in_many_turns(tmp_path: 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_stop_in_the_middle_of_a_save_writes_everything_once(tmp_path: Path, is_cancelled: bool) -> None:
     async def scenario() -> None:
-        keeper = Counting()
-        offsets = Offsets(tmp_path, cast(Keeper, keeper), VirtualClock())
+        table_writer = Counting()
+        offsets = Offsets(tmp_path, cast(TableWriter, table_writer), VirtualClock())
         for n in range(10_000):
             offsets.put("g", f"topic{n}", 0, n)
         async with asyncio.TaskGroup() as pillars:
             saving = pillars.create_task(offsets.save_forever(lambda: 5.0))
             await asyncio.sleep(1)  # virtual
             await asyncio.sleep(0)
-            assert not keeper.texts, "the save is under way"
+            assert not table_writer.texts, "the save is under way"
             offsets.save()
             if not is_cancelled:
                 await asyncio.sleep(1)  # virtual
             saving.cancel()
-        (text,) = keeper.texts
+        (text,) = table_writer.texts
         assert parse(text).offset_table == offsets.table
 
     run(scenario())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.later.routing import Waiting
-from bolide.broker.sending.staged_batches import STAGE_LIFE_MS, Publishing
+from bolide.broker.later.routing import DelayRouter
+from bolide.broker.sending.staged_batches import STAGE_LIFE_MS, StagedBatches
 from bolide.broker.stats import Stats
 from bolide.errors import Refusal
 from bolide.model.message import Message
@@ -50,7 +50,7 @@ def staged(body: bytes, queue_id: int, labels: dict[str, str]) -> Draft:
 @dataclass
 class Rig:
     store: Store
-    publishing: Publishing
+    staged_batches: StagedBatches
     clock: HeldClock
 
     def stage(self, batch: int, partition: int, count: int, *, queue_id: int = 0, topic: str = "T") -> tuple[int, int]:
@@ -60,25 +60,25 @@ class Rig:
         return partition % 4, appended.queue_offsets[0]
 
     async def publish(self, batch: int, *stages: tuple[int, int]) -> int:
-        async with self.publishing._turn:
-            await self.publishing._publish(Publish(query=QUERY, batch=batch, stages=list(stages)))
-        return self.publishing.last_done(QUERY)
+        async with self.staged_batches._turn:
+            await self.staged_batches._publish(Publish(query=QUERY, batch=batch, stages=list(stages)))
+        return self.staged_batches.last_done(QUERY)
 
     def found(self) -> Counter[bytes]:
         return Counter(message.body for queue_id in range(4) for message in read_all(self.store, "T", queue_id))
 
 
 @asynccontextmanager
-async def publishing(root: Path, clock: HeldClock | None = None) -> AsyncIterator[Rig]:
+async def staged_batches(root: Path, clock: HeldClock | None = None) -> AsyncIterator[Rig]:
     """A broker's part of it, left as a crash leaves it: what was not asked to be kept is not."""
     clock = clock or HeldClock()
     async with tables(root, clock, **SMALL) as kept:
         kept.topics.update(topic_of())
-        config = kept.current.config
+        config = kept.settings.now
         store = Store.open(config.store, clock)
         try:
-            waiting = Waiting(config.store.delay_levels)
-            made = Publishing(store, kept.topics, waiting, kept.current, Stats(clock), kept.keeper, clock)
+            router = DelayRouter(config.store.delay_levels)
+            made = StagedBatches(store, kept.topics, router, kept.settings, Stats(clock), kept.table_writer, clock)
             await made.load()
             await made._prepare()
             yield Rig(store, made, clock)
@@ -93,7 +93,7 @@ def expected(batch: int, *counts: int) -> Counter[bytes]:
 @pytest.mark.feature("D04")
 def test_a_batch_is_published_once_however_often_it_is_asked_for(tmp_path) -> None:
     async def main() -> None:
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             stages = [rig.stage(3, 0, 5), rig.stage(3, 1, 7, queue_id=2)]
             assert not rig.found(), "what is staged is not seen"
             assert await rig.publish(3, *stages) == 3
@@ -104,7 +104,7 @@ def test_a_batch_is_published_once_however_often_it_is_asked_for(tmp_path) -> No
             assert rig.found() == expected(3, 5, 7)
             assert await rig.publish(4, rig.stage(4, 0, 2)) == 4
             assert rig.found() == expected(3, 5, 7) + expected(4, 2)
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             assert await rig.publish(4, rig.stage(4, 0, 2)) == 4, "the mark survives a crash"
             assert rig.found() == expected(3, 5, 7) + expected(4, 2)
 
@@ -118,11 +118,11 @@ def test_a_publication_cut_off_anywhere_is_carried_out_at_the_next_start_and_no_
     tmp_path, step, torn_size
 ) -> None:
     async def main() -> None:
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             await rig.publish(0, rig.stage(0, 0, 2))
             stages = [rig.stage(1, partition, 3, queue_id=partition % 2) for partition in range(4)]
             before = rig.store.commitlog.end
-            carrying = rig.publishing._publish(Publish(query=QUERY, batch=1, stages=stages))
+            carrying = rig.staged_batches._publish(Publish(query=QUERY, batch=1, stages=stages))
             for _ in range(step):
                 try:
                     carrying.send(None)
@@ -130,7 +130,7 @@ def test_a_publication_cut_off_anywhere_is_carried_out_at_the_next_start_and_no_
                     break
             carrying.close()
             tear(rig.store, max(before, rig.store.commitlog.end - torn_size))
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             begun = rig.found() - expected(0, 2)
             assert begun in (Counter(), expected(1, 3, 3, 3, 3)), "whole or not at all"
             again = [rig.stage(1, partition, 3, queue_id=1) for partition in range(4)]
@@ -142,7 +142,7 @@ def test_a_publication_cut_off_anywhere_is_carried_out_at_the_next_start_and_no_
 
 def test_a_start_that_cannot_carry_a_batch_out_leaves_it_for_the_next_request(tmp_path, caplog, monkeypatch) -> None:
     async def main() -> None:
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             stages = [rig.stage(1, 0, 3), rig.stage(1, 1, 3)]
             append, room = rig.store.append, [1, 1]  # for the note and the first stage
 
@@ -155,11 +155,11 @@ def test_a_start_that_cannot_carry_a_batch_out_leaves_it_for_the_next_request(tm
             monkeypatch.setattr(rig.store, "append", full)
             with pytest.raises(Refusal, match="full"):
                 await rig.publish(1, *stages)
-            old = rig.publishing
-            rig.publishing = Publishing(
-                rig.store, old._topics, old._waiting, old._current, old._stats, old._keeper, rig.clock
+            old = rig.staged_batches
+            rig.staged_batches = StagedBatches(
+                rig.store, old._topics, old._router, old._settings, old._stats, old._table_writer, rig.clock
             )
-            await rig.publishing.load()
+            await rig.staged_batches.load()
             assert rig.found() == expected(1, 3)
             room += [1, 1, 1]
             assert await rig.publish(1, *stages) == 1
@@ -171,12 +171,12 @@ def test_a_start_that_cannot_carry_a_batch_out_leaves_it_for_the_next_request(tm
 
 def test_a_damaged_note_is_no_reason_not_to_start(tmp_path, caplog) -> None:
     async def main() -> None:
-        async with publishing(tmp_path) as rig:
-            end = rig.store.append([rig.publishing._note(b"damaged")]).end
+        async with staged_batches(tmp_path) as rig:
+            end = rig.store.append([rig.staged_batches._note(b"damaged")]).end
             segment = rig.store.commitlog.segments.open(0)
             at = bytes(segment.view[:end]).index(b"damaged")
             segment.write(b"D", at)
-            await rig.publishing.load()
+            await rig.staged_batches.load()
             assert await rig.publish(1, rig.stage(1, 0, 3)) == 1
 
     asyncio.run(main())
@@ -203,7 +203,7 @@ def test_what_cannot_be_carried_out_is_refused_before_it_is_begun(tmp_path) -> N
         return caught.value.remark
 
     async def main() -> None:
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             assert "is gone" in await refusal(rig, 0, (0, 99))
             assert "belongs to another batch" in await refusal(rig, 0, rig.stage(1, 0, 2))
             assert "is not here; create it" in await refusal(rig, 0, rig.stage(0, 0, 2, topic="Nowhere"))
@@ -222,7 +222,7 @@ def test_what_cannot_be_carried_out_is_refused_before_it_is_begun(tmp_path) -> N
 
 def test_a_delayed_message_waits_where_it_would_have_waited(tmp_path) -> None:
     async def main() -> None:
-        async with publishing(tmp_path) as rig:
+        async with staged_batches(tmp_path) as rig:
             body = encode_batch(items(0, 0, 1))
             (item,) = split_batch(body)
             late = item.encoded_properties + b"DELAY\x013\x02"

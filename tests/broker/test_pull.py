@@ -195,7 +195,7 @@ async def test_the_checks_come_in_rocketmqs_order_and_each_says_what_it_found(tm
             return answer.code
 
         assert await refused("brokerPermission") == ResponseCode.NO_PERMISSION
-        rig.current.config = replace(rig.current.config, permission=6)
+        rig.settings.now = replace(rig.settings.now, permission=6)
         assert await refused("'G'") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         rig.groups.update(GroupConfig(group_name=GROUP, consume_enable=False))
         assert await refused("consumeEnable") == ResponseCode.NO_PERMISSION
@@ -225,11 +225,11 @@ async def test_the_checks_come_in_rocketmqs_order_and_each_says_what_it_found(tm
 
 CHANGES: dict[str, tuple[Callable[[Rig], None], int]] = {
     "the broker's permission": (
-        lambda rig: setattr(rig.current, "config", replace(rig.current.config, permission=2)),
+        lambda rig: setattr(rig.settings, "config", replace(rig.settings.now, permission=2)),
         ResponseCode.NO_PERMISSION,
     ),
     "pull consumers refused": (
-        lambda rig: setattr(rig.current, "config", replace(rig.current.config, refuses_pulls=True)),
+        lambda rig: setattr(rig.settings, "config", replace(rig.settings.now, refuses_pulls=True)),
         ResponseCode.SUCCESS,
     ),
     "the topic's permission": (lambda rig: rig.topics.update(topic_of(perm=2)), ResponseCode.NO_PERMISSION),
@@ -492,12 +492,12 @@ async def test_a_slave_is_suggested_to_slow_readers_only_when_slaves_may_be_read
             return place_of(await peer.ask(pull_of(offset))).suggested_broker_id
 
         assert await suggested() == 0
-        rig.current.config = replace(rig.current.config, reads_from_slave=True)
+        rig.settings.now = replace(rig.settings.now, reads_from_slave=True)
         assert await suggested() == 2
         assert rig.store.reader._near_size == memory_size() * 40 // 100
         rig.store.reader._near_size = 0
         assert await suggested() == 3
-        rig.current.config = replace(rig.current.config, broker_id=1)
+        rig.settings.now = replace(rig.settings.now, broker_id=1)
         assert await suggested() == 3
         assert await suggested(1) == 0
         peer.leave()

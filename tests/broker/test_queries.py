@@ -72,7 +72,7 @@ def with_store(test: Callable[[Store, Asking, HeldClock], Awaitable[None]]) -> C
     async def run(tmp_path, monkeypatch) -> None:
         clock = HeldClock()
         async with tables(tmp_path) as kept:
-            members = Members(kept.current, kept.groups, kept.topics, clock)
+            members = Members(kept.settings, kept.groups, kept.topics, clock)
             with opened(small(tmp_path, segment_size=1 << 20, queue_file_size=6000), clock) as store:
                 asking = Asking(store, members, clock)
                 asking.patch = monkeypatch

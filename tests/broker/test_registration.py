@@ -105,8 +105,8 @@ async def registering(
         Client(ConnectConfig(), clock) as client,
         asyncio.TaskGroup() as pillars,
     ):
-        address = own_address(kept.current.config, port)
-        registration = Registration(kept.current, kept.topics, client, clock, kept.aside, address)
+        address = own_address(kept.settings.now, port)
+        registration = Registration(kept.settings, kept.topics, client, clock, kept.aside, address)
         task = pillars.create_task(registration.run_forever(), name="test.registration")
         yield Registered(kept, registration, client, task)
         task.cancel()

@@ -233,7 +233,7 @@ def test_the_first_message_of_a_new_topic_is_answered_when_the_topic_would_survi
         assert b"New" not in room.sends.open_topics.table
         gate.set()
         assert [(await sent).code for sent in (first, second)] == [0, 0]
-        kept = json.loads((room.tables.current.config.directory / "topics.json").read_text())["topicConfigTable"]["New"]
+        kept = json.loads((room.tables.settings.now.directory / "topics.json").read_text())["topicConfigTable"]["New"]
         assert (kept["readQueueNums"], kept["writeQueueNums"], kept["perm"]) == (2, 2, 6)
         assert room.sends.open_topics.table[b"New"] == ("New", 2)
         assert room.answer(message(topic="New")).code == 0
@@ -243,8 +243,8 @@ def test_the_first_message_of_a_new_topic_is_answered_when_the_topic_would_survi
 
 def test_a_new_topic_whose_table_cannot_be_written_is_not_acknowledged(tmp_path: Path) -> None:
     async def check(room: Sending) -> None:
-        await room.tables.keeper.saved()
-        directory = room.tables.current.config.directory
+        await room.tables.table_writer.flush()
+        directory = room.tables.settings.now.directory
         directory.rename(directory.with_name("gone"))
         directory.write_text("a file in its place")
         answer = await room.sent(message(topic="New"))

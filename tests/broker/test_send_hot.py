@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 import bolide.kernel
 from bolide.broker.hotpath import HotPath
-from bolide.broker.later.routing import Waiting
+from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.send import Sends, pack_peer
 from bolide.broker.stats import Stats
@@ -106,21 +106,21 @@ def room(root: Path, disk: Disk | None = None, **changes: str) -> Iterator[Room]
         tables = Tables(root, aside, clock, SMALL | changes)
         for name, perm in (("Orders", 6), ("Other", 6), ("ReadOnly", 4)):
             tables.topics.update(TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=4, perm=perm))
-        with Store.open(tables.current.config.store, clock, STORE_HOST, disk) as store:
+        with Store.open(tables.settings.now.store, clock, STORE_HOST, disk) as store:
             stats = Stats(clock)
             sends = Sends(
                 tables.topics,
                 tables.groups,
                 store,
-                tables.current,
+                tables.settings,
                 stats,
                 clock,
-                tables.keeper,
-                Waiting(store.config.delay_levels),
+                tables.table_writer,
+                DelayRouter(store.config.delay_levels),
                 Locks(clock),
             )
             sends._unique_ids = UniqueIds(bytes([10, 0, 0, 1]), 1, 1, clock)
-            yield Room(store, sends, HotPath(sends, store, tables.current, stats, clock), stats, tables, clock)
+            yield Room(store, sends, HotPath(sends, store, tables.settings, stats, clock), stats, tables, clock)
 
 
 def log_of(store: Store, start: int) -> bytes:
@@ -260,7 +260,7 @@ def test_what_sends_leave_goes_on_with_its_bounds_and_all_answers_leave_together
         return b"pulled", bounds[2:]
 
     with room(tmp_path) as here:
-        hot = HotPath(here.sends, here.store, here.tables.current, here.stats, here.clock, behind)
+        hot = HotPath(here.sends, here.store, here.tables.settings, here.stats, here.clock, behind)
         stream = Command(11).encode() + message().encode() + Command(34).encode()
         bounds, peer = bounds_of(stream), cast(Any, Peer())
         answers, left = answered(hot, peer, stream)
@@ -293,7 +293,7 @@ def test_under_synchronous_flush_the_answers_of_a_read_leave_when_it_is_durable(
 async def opened(here: Any) -> HotPath:
     here.tables.topics.update(TopicConfig(topic_name="Orders"))
     await here.sends.open_topics.keep("Orders")
-    return HotPath(here.sends, here.store, here.tables.current, here.stats, here.clock)
+    return HotPath(here.sends, here.store, here.tables.settings, here.stats, here.clock)
 
 
 def test_a_late_flush_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) -> None:

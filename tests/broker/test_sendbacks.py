@@ -237,7 +237,7 @@ def test_the_answer_comes_when_the_new_topic_would_survive(tmp_path: Path) -> No
         assert not answer.done()
         gate.set()
         assert (await answer).code == 0
-        kept = json.loads((room.tables.current.config.directory / "topics.json").read_text())["topicConfigTable"]
+        kept = json.loads((room.tables.settings.now.directory / "topics.json").read_text())["topicConfigTable"]
         assert {RETRY, DEAD} <= kept.keys()
         assert room.answer(back(origin, -1)).code == 0  # the second need not wait
 
@@ -384,8 +384,8 @@ def test_a_policy_is_kept_as_java_keeps_it(tmp_path: Path) -> None:
     async def check(room: Sending, origin: StoredMessage) -> None:
         room.tables.groups.update(GroupConfig(group_name="listed", group_retry_policy=LISTED))
         room.tables.groups.update(GroupConfig(group_name="growing", group_retry_policy=GROWING))
-        await room.tables.keeper.saved()
-        text = (room.tables.current.config.directory / "subscriptionGroup.json").read_text()
+        await room.tables.table_writer.flush()
+        text = (room.tables.settings.now.directory / "subscriptionGroup.json").read_text()
         kept = json.loads(text)["subscriptionGroupTable"]
         assert kept["listed"]["groupRetryPolicy"] == {
             "customizedRetryPolicy": {"next": [1_000, 30_000, 45_000]},

@@ -203,7 +203,7 @@ async def test_a_search_has_its_time_and_goes_on_where_it_ended(tmp_path) -> Non
 async def test_searches_of_one_turn_share_the_time_of_one(tmp_path) -> None:
     async with pulling(tmp_path, **ON, mappedFileSizeConsumeQueue="200000") as rig:
         rig.put(*[b"x"] * 5000)
-        time, sieve = sieving.SieveTime(Ticking()), compile_sql("a = 1")
+        time, sieve = sieving.FilterBudget(Ticking()), compile_sql("a = 1")
 
         def scanned() -> int:
             time.begin()

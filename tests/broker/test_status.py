@@ -63,9 +63,9 @@ class Rig:
 async def serving(root: Path) -> AsyncIterator[Rig]:
     clock = SystemClock()
     async with tables(root, clock, **SMALL) as kept:
-        with Store.open(kept.current.config.store, clock) as store:
+        with Store.open(kept.settings.now.store, clock) as store:
             stats = Stats(clock)
-            status = Status(kept.current, kept.topics, stats, store, clock, kept.aside, timers=None)
+            status = Status(kept.settings, kept.topics, stats, store, clock, kept.aside, timers=None)
             answered = status.handlers()
             handlers = Handlers(answered, refusals(answered))
             async with served(Table(handlers.serve)) as server:
@@ -90,7 +90,7 @@ def test_the_status_has_every_key_that_tools_of_both_releases_print(tmp_path: Pa
         rig.stats.got("G", "T", 1, 200)
         answer = await rig.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         table = KVTable.decode(answer.body).table
-        directory = rig.kept.current.config.store.log_directory
+        directory = rig.kept.settings.now.store.log_directory
         assert table.keys() == (JAVA_KEYS - NOT_COUNTED) | {f"commitLogDiskRatio_{directory}"}
         assert all(value for value in table.values())
         assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("2", "1")
@@ -118,7 +118,7 @@ def test_an_empty_broker_has_no_earliest_message(tmp_path: Path) -> None:
 def test_a_changed_setting_is_in_force_shown_and_kept_in_the_file(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         heard: list[bool] = []
-        rig.kept.current.on_change.append(lambda: heard.append(rig.kept.current.config.creates_topics))
+        rig.kept.settings.on_change.append(lambda: heard.append(rig.kept.settings.now.creates_topics))
         before = await rig.ask(RequestCode.GET_BROKER_CONFIG)
         answer = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"autoCreateTopicEnable=false\nfileReservedTime=7\n")
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -129,7 +129,7 @@ def test_a_changed_setting_is_in_force_shown_and_kept_in_the_file(tmp_path: Path
         assert (texts["autoCreateTopicEnable"], texts["fileReservedTime"]) == ("false", "7")
         versions = [DataVersion.decode(answer.fields["version"].encode()) for answer in (before, after)]
         assert [version.counter for version in versions] == [0, 1]
-        kept = rig.kept.current.config.changes_path.read_text()
+        kept = rig.kept.settings.now.changes_path.read_text()
         assert read_properties(kept) == {"autoCreateTopicEnable": "false", "fileReservedTime": "7"}
 
     with_broker(tmp_path, scenario)
@@ -154,8 +154,8 @@ def test_one_refused_key_refuses_all(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         answer = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"traceOn=false\nlistenPort=1\n")
         assert (answer.code, "read at the start only" in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True)
-        assert rig.kept.current.config.is_traced
-        assert not rig.kept.current.config.changes_path.exists()
+        assert rig.kept.settings.now.is_traced
+        assert not rig.kept.settings.now.changes_path.exists()
 
     with_broker(tmp_path, scenario)
 
@@ -165,7 +165,7 @@ def test_changes_that_come_together_are_all_in_force(tmp_path: Path) -> None:
         bodies = [b"traceOn=false", b"fileReservedTime=9", b"brokerPermission=4"]
         rig.peer.send(*(Command(RequestCode.UPDATE_BROKER_CONFIG, opaque=n, body=b) for n, b in enumerate(bodies)))
         assert [answer.code for answer in await rig.peer.answers(3)] == [0, 0, 0]
-        config = rig.kept.current.config
+        config = rig.kept.settings.now
         assert (config.is_traced, config.store.keep_hours, config.permission) == (False, 9, 4)
         assert len(read_properties(config.changes_path.read_text())) == 3
 
@@ -174,10 +174,10 @@ def test_changes_that_come_together_are_all_in_force(tmp_path: Path) -> None:
 
 def test_a_setting_that_cannot_be_kept_is_not_in_force(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        rig.kept.current.config.changes_path.mkdir(parents=True)  # a directory where the file should be
+        rig.kept.settings.now.changes_path.mkdir(parents=True)  # a directory where the file should be
         answer = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"traceOn=false")
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert rig.kept.current.config.is_traced
+        assert rig.kept.settings.now.is_traced
 
     with_broker(tmp_path, scenario)
 

@@ -208,7 +208,7 @@ async def test_read_and_write_counts_are_separate_and_change_while_it_runs(tmp_p
     async with tables(tmp_path) as kept:
         for read_count, write_count in ((8, 4), (4, 8)):
             kept.topics.update(topic("Orders", read_queue_nums=read_count, write_queue_nums=write_count))
-            await kept.keeper.saved()
+            await kept.table_writer.flush()
             stored = on_disk(tmp_path)["Orders"]
             assert (stored["readQueueNums"], stored["writeQueueNums"]) == (read_count, write_count)
 
@@ -248,7 +248,7 @@ async def test_listeners_hear_the_names_after_each_change(tmp_path: Path) -> Non
 async def test_topics_survive_a_restart_and_the_file_before_stays_as_bak(tmp_path: Path) -> None:
     async with tables(tmp_path) as kept:
         kept.topics.update(topic("Orders", 16, attributes={"message.type": "FIFO"}))
-        await kept.keeper.saved()
+        await kept.table_writer.flush()
         kept.topics.update(topic("Late"))
         table, version = kept.topics.table, kept.topics.version
     assert "Late" not in on_disk(tmp_path, "topics.json.bak")
@@ -261,7 +261,7 @@ async def test_topics_survive_a_restart_and_the_file_before_stays_as_bak(tmp_pat
 async def test_a_broken_file_is_replaced_by_its_backup(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with tables(tmp_path) as kept:
         kept.topics.update(topic("Orders"))
-        await kept.keeper.saved()
+        await kept.table_writer.flush()
         kept.topics.update(topic("Late"))
     (tmp_path / "config" / "topics.json").write_text('{"dataVersion":{"counter"')
     with caplog.at_level(logging.WARNING):
@@ -309,9 +309,9 @@ def test_a_file_with_a_reference_and_without_names_is_read_as_java_would() -> No
 @virtual_time
 async def test_ten_thousand_topics_made_in_one_turn_are_written_once(tmp_path: Path) -> None:
     async with tables(tmp_path) as kept:
-        await kept.keeper.saved()
+        await kept.table_writer.flush()
         texts: list[int] = []
-        save = kept.keeper.save
+        save = kept.table_writer.save
 
         def counted(path: Path, text: Callable[[], str]) -> None:
             def made() -> str:
@@ -320,9 +320,9 @@ async def test_ten_thousand_topics_made_in_one_turn_are_written_once(tmp_path: P
 
             save(path, made)
 
-        kept.keeper.save = counted  # type: ignore[method-assign]
+        kept.table_writer.save = counted  # type: ignore[method-assign]
         for number in range(10_000):
             kept.topics.for_send(f"T{number}", AUTO, 4, 0)
-        await kept.keeper.saved()
+        await kept.table_writer.flush()
         assert len(texts) == 1
     assert len(on_disk(tmp_path)) == 10_000 + len(BORN)

@@ -109,7 +109,7 @@ def test_what_the_op_queue_says_of_any_copy_holds_for_all(tmp_path: Path, noted:
             assert await asked_after(rig) == []
             for place in places:
                 rig.end(place, COMMIT, oneway=True)
-            rig.transactions.processor.finish()
+            rig.transactions.outcomes.finish()
             assert rig.messages() == []
             assert len(rig.halves) == 4
 

@@ -65,7 +65,7 @@ def test_a_commit_stores_the_message_where_it_belongs_with_the_offset_of_its_hal
     async def check(rig: Transacting) -> None:
         sent = await rig.prepare(KEYS="k-1", TAGS="TagA")
         rig.end(sent, COMMIT, oneway=oneway)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         (half,), (got,) = rig.halves, rig.messages()
         assert (got.body, got.flag, got.sys_flag, got.queue_offset) == (b"pay", 7, 8, 0)
         assert got.prepared_transaction_offset == sent.physical_offset
@@ -94,7 +94,7 @@ def test_decided_halves_are_noted_together_each_with_a_comma(tmp_path: Path) -> 
         halves = [await rig.prepare() for _ in range(26)]
         for at in (17, 18, 25):
             rig.end(halves[at], COMMIT, oneway=True)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         assert rig.operations == []
         await rig.pass_time(3.1)
         assert rig.operations == [b"17,18,25,"]
@@ -137,7 +137,7 @@ def test_an_end_that_does_not_fit_its_half_message_is_refused(
             rig.end(sent, COMMIT, **changes)
         assert refused.value.code == 1
         rig.end(sent, COMMIT, oneway=True, **changes)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         assert rig.messages() == []
 
     scenario(tmp_path, check)
@@ -153,8 +153,8 @@ def test_ends_of_nothing_are_one_line_in_the_log_and_forge_none(
         ends = [rig.end_command(sent, COMMIT, oneway=True, physical_offset=at, producer_group=group) for at in places]
         stream = b"".join(end.encode() for end in ends)
         bounds, _, _ = kernel.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
-        assert rig.transactions.processor.take(memoryview(stream), bounds) == []
-        rig.transactions.processor.finish()
+        assert rig.transactions.outcomes.take(memoryview(stream), bounds) == []
+        rig.transactions.outcomes.finish()
 
     scenario(tmp_path, check)
     (said,) = [record.getMessage() for record in caplog.records if "not ended" in record.getMessage()]
@@ -185,7 +185,7 @@ def test_a_record_in_the_body_of_a_message_is_no_half_message_whatever_it_says(t
         half = Sent(10**15, inside, "u")  # as many marks would be a petabyte
         with nullcontext() if oneway else pytest.raises(Refusal, match="no half message"):
             rig.end(half, COMMIT, oneway=oneway)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         assert rig.messages() == []
 
     scenario(tmp_path, check)
@@ -254,7 +254,7 @@ def test_an_end_that_comes_twice_is_carried_out_once(tmp_path: Path) -> None:
         sent, other = await rig.prepare(), await rig.prepare()
         for _ in range(3):
             rig.end(sent, COMMIT, oneway=True)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         assert rig.end(sent, COMMIT).code == 0
         assert len(rig.messages()) == 1
         with pytest.raises(Refusal, match="was committed before"):
@@ -304,7 +304,7 @@ def test_a_new_topic_of_a_half_message_is_kept_before_the_answer(tmp_path: Path)
 def test_in_a_sealed_log_a_commit_is_sealed_anew(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         rig.end(await rig.prepare(), COMMIT, oneway=True)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         (half,), (got,) = rig.halves, rig.messages()
         seal = "__CRC32#"
         assert got.properties[seal] != half.properties[seal]
@@ -328,8 +328,8 @@ def test_many_ends_of_one_turn_are_one_write(tmp_path: Path) -> None:
 
 
 def hot_path(rig: Transacting) -> HotPath:
-    room, ends = rig.room, rig.transactions.processor
-    return HotPath(room.sends, room.store, room.tables.current, room.stats, rig.clock, ends=ends)
+    room, ends = rig.room, rig.transactions.outcomes
+    return HotPath(room.sends, room.store, room.tables.settings, room.stats, rig.clock, ends=ends)
 
 
 def half_message(unique_id: str) -> bytes:
@@ -395,7 +395,7 @@ def test_what_is_stored_of_a_commit_is_to_the_byte_what_its_half_has_but_for_the
     async def check(rig: Transacting) -> None:
         sent = await rig.prepare("käse".encode() * 100, Straße="Ulm 🌍")
         rig.end(sent, COMMIT, oneway=oneway)
-        rig.transactions.processor.finish()
+        rig.transactions.outcomes.finish()
         store = rig.room.store
         half = bytes(store.read(QueueKey("RMQ_SYS_TRANS_HALF_TOPIC", 0), 0, 1).views[0])
         got = bytes(store.read(QueueKey("Orders", 2), 0, 1).views[0])

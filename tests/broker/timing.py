@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bolide.broker.later.delay import Delays
-from bolide.broker.later.requests import Waits
-from bolide.broker.later.routing import Timing, Waiting
+from bolide.broker.later.requests import LaterRequests
+from bolide.broker.later.routing import DelayRouter, Timing
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import Sends
 from bolide.model.message import StoredMessage
@@ -33,7 +33,7 @@ async def pass_s(seconds: float) -> None:
 class Timed:
     sending: Sending
     timers: Timers
-    waits: Waits
+    waits: LaterRequests
     clock: VirtualClock
 
     async def send(
@@ -78,12 +78,12 @@ async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any)
     settings = {"recallMessageEnable": "true", "mappedFileSizeTimerLog": "8192", **settings}
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
         kept, store = side.tables, side.store
-        timers = Timers(kept.current, store, side.stats, kept.keeper, clock)
-        waiting = Waiting(store.config.delay_levels, Timing(kept.current, clock, timers.load_at))
-        opened = (kept.topics, kept.groups, store, kept.current, side.stats, clock, kept.keeper)
-        side.sends = Sends(*opened, waiting, side.locks)
-        delays = Delays(kept.current.config.directory, store, side.stats, kept.keeper, clock)
-        waits = Waits(kept.current, store, kept.topics, waiting, delays, timers, side.stats, clock)
+        timers = Timers(kept.settings, store, side.stats, kept.table_writer, clock)
+        router = DelayRouter(store.config.delay_levels, Timing(kept.settings, clock, timers.load_at))
+        opened = (kept.topics, kept.groups, store, kept.settings, side.stats, clock, kept.table_writer)
+        side.sends = Sends(*opened, router, side.locks)
+        delays = Delays(kept.settings.now.directory, store, side.stats, kept.table_writer, clock)
+        waits = LaterRequests(kept.settings, store, kept.topics, router, delays, timers, side.stats, clock)
         store.listen(timers.on_arrival)
         tasks = [
             group.create_task(timers.run_forever(), name="timers"),
@@ -98,7 +98,7 @@ async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any)
             raise
         else:
             await timers.stop()
-            await kept.keeper.saved()
+            await kept.table_writer.flush()
             for task in tasks:
                 task.cancel()
         finally:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.later.routing import Waiting
+from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.members import Members
 from bolide.broker.tables.offsets import Offsets
-from bolide.broker.transactions.transactions import TransactionRoom
+from bolide.broker.transactions.transactions import Transactions
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
@@ -68,15 +68,15 @@ class Transacting:
         self.room = room
         self.clock = clock
         kept = room.tables
-        self.offsets = Offsets(kept.current.config.directory, kept.keeper, clock)
-        self.members = Members(kept.current, kept.groups, kept.topics, clock)
-        self.transactions = TransactionRoom(
-            kept.current,
+        self.offsets = Offsets(kept.settings.now.directory, kept.table_writer, clock)
+        self.members = Members(kept.settings, kept.groups, kept.topics, clock)
+        self.transactions = Transactions(
+            kept.settings,
             room.store,
             kept.topics,
             self.offsets,
             self.members,
-            Waiting(room.store.config.delay_levels),
+            DelayRouter(room.store.config.delay_levels),
             room.stats,
             clock,
         )

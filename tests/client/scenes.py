@@ -54,7 +54,7 @@ def numbers(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 
-class Gathering:
+class Collector:
     """A consumer that iterates in a task and keeps what it gets, in the order it came."""
 
     def __init__(self, consumer: aio.Consumer, act: Callable[[aio.Received], object] | None = None) -> None:
@@ -78,18 +78,18 @@ class Gathering:
 
 
 @asynccontextmanager
-async def gathering(
+async def collecting(
     group: str,
     topics: Any,
     namesrv: str,
     *,
     act: Callable[[aio.Received], object] | None = None,
     **options: Any,
-) -> AsyncIterator[Gathering]:
+) -> AsyncIterator[Collector]:
     """A member of a group that gathers while the block lasts."""
     options.setdefault("start_from", OLDEST)
     options.setdefault("clock", client_clock())
     async with asyncio.TaskGroup() as tasks, aio.Consumer(group, topics, namesrv, **options) as consumer:
-        found = Gathering(consumer, act)
+        found = Collector(consumer, act)
         tasks.create_task(found.run(), name=f"gather.{group}")
         yield found

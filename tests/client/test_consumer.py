@@ -8,7 +8,7 @@ from bolide import aio
 from bolide.admin.admin import Admin
 from bolide.errors import ClientError
 from bolide.protocol.codes import RequestCode
-from tests.client.scenes import OLDEST, client_clock, gathering, numbers, send_all, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
@@ -34,7 +34,7 @@ async def test_going_on_acknowledges_and_an_exception_that_leaves_the_loop_does_
         with pytest.raises(RuntimeError, match="not this one"):
             await fail_at_2()
         assert seen == numbers(0, 3)
-        async with gathering("g", "T", rocket.namesrv) as again:
+        async with collecting("g", "T", rocket.namesrv) as again:
             await eventually(lambda: len(again.taken) == 3)
             assert again.bodies == numbers(2, 5)
 
@@ -63,7 +63,7 @@ async def test_a_message_without_success_comes_again_and_holds_the_progress_unti
             if message.body == b"1" and message.attempt == 1:
                 message.nack(delay=0.1)
 
-        async with gathering("g", "T", rocket.namesrv, act=refuse_first) as member:
+        async with collecting("g", "T", rocket.namesrv, act=refuse_first) as member:
             await eventually(lambda: len(member.taken) == 5)
             assert member.bodies == [b"0", b"1", b"2", b"3", b"1"]
             assert attempts == [1, 1, 1, 1, 2]
@@ -89,10 +89,10 @@ async def test_tags_are_compared_as_texts_though_brokers_compare_hashes() -> Non
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         for tag in ("Aa", "BB", "C", None, "Aa"):
             await producer.send("T", (tag or "none").encode(), tags=tag)
-        async with gathering("one", {"T": "Aa"}, rocket.namesrv) as one:
+        async with collecting("one", {"T": "Aa"}, rocket.namesrv) as one:
             await eventually(lambda: len(one.taken) == 2)
             assert one.bodies == [b"Aa", b"Aa"]
-        async with gathering("two", {"T": "BB || C"}, rocket.namesrv) as two:
+        async with collecting("two", {"T": "BB || C"}, rocket.namesrv) as two:
             await eventually(lambda: len(two.taken) == 2)
             assert two.bodies == [b"BB", b"C"]
         assert await committed(rocket.namesrv, "one") == 5
@@ -113,11 +113,11 @@ async def test_a_group_starts_at_the_oldest_at_the_newest_or_at_a_time() -> None
         while last.stored_at == middle.stored_at:  # until a later millisecond has one too
             await producer.send("T", b"5")
             last = (await walker.pull(queue, await walker.max_offset(queue) - 1)).messages[0]
-        async with gathering("time", "T", rocket.namesrv, start_from=aio.StartFrom.time(last.stored_at)) as member:
+        async with collecting("time", "T", rocket.namesrv, start_from=aio.StartFrom.time(last.stored_at)) as member:
             await eventually(lambda: len(member.taken) >= 1)
             assert member.taken[0].queue_offset == await walker.offset_at(queue, last.stored_at)
             assert all(message.stored_at >= last.stored_at for message in member.taken)
-        async with gathering("old", "T", rocket.namesrv) as member:
+        async with collecting("old", "T", rocket.namesrv) as member:
             await eventually(lambda: len(member.taken) >= 6)
             assert member.bodies[:5] == numbers(0, 5)
 
@@ -129,7 +129,7 @@ async def test_a_reset_moves_a_running_group_back_and_forward() -> None:
         stage(queue_count=2) as rocket,
         aio.Producer("pg", rocket.namesrv) as producer,
         Admin(rocket.namesrv) as admin,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
     ):
         await send_all(producer, "T", numbers(0, 10))
         await eventually(lambda: len(member.taken) == 10)
@@ -221,7 +221,7 @@ async def test_closing_from_another_task_ends_the_iteration() -> None:
 @pytest.mark.feature("F028", "F119")
 @virtual_time
 async def test_routes_are_asked_for_every_30_seconds_and_new_queues_are_found() -> None:
-    async with stage(queue_count=2) as rocket, gathering("g", "T", rocket.namesrv) as member:
+    async with stage(queue_count=2) as rocket, collecting("g", "T", rocket.namesrv) as member:
         await eventually(lambda: len([queue for queue in member.consumer.queues if queue.topic == "T"]) == 2)
         await rocket.create_topic("T", 5)
         await eventually(lambda: len([queue for queue in member.consumer.queues if queue.topic == "T"]) == 5, 35)
@@ -231,7 +231,7 @@ async def test_routes_are_asked_for_every_30_seconds_and_new_queues_are_found() 
 async def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
     async with (
         stage() as rocket,
-        gathering("g", "Later", rocket.namesrv) as member,
+        collecting("g", "Later", rocket.namesrv) as member,
         aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
     ):
         await producer.send("Later", b"first")
@@ -243,7 +243,7 @@ async def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
 async def test_an_idle_consumer_waits_at_the_broker_and_hears_of_a_message_at_once() -> None:
     async with (
         stage(queue_count=1) as rocket,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
         aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
     ):
         await asyncio.sleep(100)  # virtual: several long polls come back empty
@@ -260,7 +260,7 @@ async def test_an_offset_the_broker_does_not_have_is_corrected_by_it() -> None:
         async with aio.PullConsumer("g", rocket.namesrv) as walker:
             (queue,) = await walker.queues("T")
             await walker.commit(queue, 1000)
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await eventually(lambda: member.consumer.subscriber.progress("T") == {queue: 3})
             await producer.send("T", b"3")
             await eventually(lambda: member.bodies == [b"3"])
@@ -274,7 +274,7 @@ async def test_an_administrator_sees_how_a_consumer_runs() -> None:
     async with (
         stage(queue_count=2) as rocket,
         aio.Producer("pg", rocket.namesrv) as producer,
-        gathering("g", {"T": "A || B"}, rocket.namesrv) as member,
+        collecting("g", {"T": "A || B"}, rocket.namesrv) as member,
     ):
         await producer.send("T", b"x", tags="A")
         await eventually(lambda: len(member.taken) == 1)

@@ -11,7 +11,7 @@ from bolide.client.options import When
 from bolide.client.sending.delays import properties_of
 from bolide.errors import BolideError, ClientError
 from bolide.model.message import Message
-from tests.client.scenes import client_clock, gathering, stage
+from tests.client.scenes import client_clock, collecting, stage
 from tests.remoting.loops import virtual_time
 
 
@@ -63,7 +63,7 @@ async def test_a_level_is_awaited_by_the_consumer_and_the_message_is_whole() -> 
     async with (
         stage(queue_count=1) as rocket,
         aio.Producer("pg", rocket.namesrv, clock=clock) as producer,
-        gathering("g", "T", rocket.namesrv) as found,
+        collecting("g", "T", rocket.namesrv) as found,
     ):
         receipt = await producer.send("T", b"later", tags="a", keys="k", properties={"own": "x"}, delay_level=3)
         await producer.send("T", b"now")
@@ -100,7 +100,7 @@ async def test_a_timed_message_comes_to_the_second_and_a_recalled_one_never() ->
     async with (
         stage(queue_count=1, settings={"recallMessageEnable": "true"}) as rocket,
         aio.Producer("pg", rocket.namesrv, clock=clock) as producer,
-        gathering("g", "T", rocket.namesrv) as found,
+        collecting("g", "T", rocket.namesrv) as found,
     ):
         gone = await producer.send("T", b"gone", delay=20)
         await producer.send("T", b"later", delay=timedelta(seconds=20))

@@ -10,7 +10,7 @@ from bolide.client import routes
 from bolide.client.consuming.handlers import Handler, listening
 from bolide.errors import BolideError
 from bolide.testing import open_link
-from tests.client.scenes import OLDEST, client_clock, gathering, numbers, on_uvloop, send_all, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, numbers, on_uvloop, send_all, stage
 from tests.remoting.loops import POLL_INTERVAL_S, both_loops, eventually, virtual_time
 
 
@@ -35,7 +35,7 @@ async def test_a_broker_killed_and_restarted_under_load_loses_nothing() -> None:
     async with (
         stage(queue_count=4, processes=True) as rocket,
         aio.Producer("pg", rocket.namesrv) as producer,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
         asyncio.TaskGroup() as tasks,
     ):
         sending = tasks.create_task(send_surely(producer, "T", expected), name="send")
@@ -57,7 +57,7 @@ async def test_without_any_name_server_running_clients_go_on_for_a_minute() -> N
     async with (
         stage(queue_count=2, namesrvs=2) as rocket,
         aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
     ):
         await send_all(producer, "T", numbers(0, 10))
         first, second = rocket.namesrvs
@@ -85,7 +85,7 @@ async def test_a_broker_behind_a_link_that_breaks_again_and_again_gets_and_gives
         _reach_through(monkeypatch, rocket.brokers[0].address, link.address)
         async with (
             aio.Producer("pg", rocket.namesrv) as producer,
-            gathering("g", "T", rocket.namesrv) as member,
+            collecting("g", "T", rocket.namesrv) as member,
             asyncio.TaskGroup() as tasks,
         ):
             sending = tasks.create_task(send_surely(producer, "T", expected), name="send")
@@ -118,7 +118,7 @@ async def test_a_link_that_is_silent_for_ten_seconds_costs_time_and_no_message(m
         clock = client_clock()
         async with (
             aio.Producer("pg", rocket.namesrv, clock=clock) as producer,
-            gathering("g", "T", rocket.namesrv) as member,
+            collecting("g", "T", rocket.namesrv) as member,
         ):
             await send_all(producer, "T", numbers(0, 10))
             await eventually(lambda: len(member.taken) == 10)
@@ -203,7 +203,7 @@ async def test_a_member_that_hangs_loses_its_queues_when_the_broker_has_not_hear
             await hanging.start()
             monkeypatch.setattr(hanging.subscriber.instance.namesrv, "route", _nothing_new)
         async with (
-            gathering("g", "T", rocket.namesrv) as healthy,
+            collecting("g", "T", rocket.namesrv) as healthy,
             aio.Producer("pg", rocket.namesrv, clock=clock) as producer,
         ):
             await eventually(lambda: len([q for q in healthy.consumer.queues if q.topic == "T"]) == 2, 30)

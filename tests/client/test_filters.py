@@ -8,7 +8,7 @@ from bolide.client.consuming.subscriptions import parse_topics, subscription_of
 from bolide.errors import ClientError
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import cluster
-from tests.client.scenes import client_clock, gathering, stage
+from tests.client.scenes import client_clock, collecting, stage
 from tests.remoting.loops import eventually, virtual_time
 
 ON = {"enablePropertyFilter": "true"}
@@ -41,7 +41,7 @@ async def test_a_consumer_gets_what_satisfies_its_expression_and_nothing_else() 
     async with stage(queue_count=2, settings=ON) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         for number in range(10):
             await producer.send("T", b"%d" % number, properties={"a": str(number)})
-        async with gathering("g", {"T": aio.Sql("a >= 5")}, rocket.namesrv) as found:
+        async with collecting("g", {"T": aio.Sql("a >= 5")}, rocket.namesrv) as found:
             await eventually(lambda: len(found.taken) == 5)
             for number in range(10, 14):
                 await producer.send("T", b"%d" % number, properties={"a": str(number % 12)})

@@ -12,14 +12,14 @@ from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.remoting.asked import Asked
 from bolide.testing import AsyncCluster, open_link
-from tests.client.scenes import client_clock, gathering, numbers, stage
+from tests.client.scenes import client_clock, collecting, numbers, stage
 from tests.client.test_faults import _reach_through as reach_through
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
 async def stored(rocket: AsyncCluster, topic: str, count: int) -> dict[int, list[aio.Received]]:
     """All messages of a topic, by queue, in order."""
-    async with gathering("reader", topic, rocket.namesrv) as member:
+    async with collecting("reader", topic, rocket.namesrv) as member:
         await eventually(lambda: len(member.taken) >= count)
     queues: dict[int, list[aio.Received]] = {}
     for message in member.taken:
@@ -56,7 +56,7 @@ async def test_messages_of_a_turn_leave_in_one_write_and_without_a_task_each(mon
     runs: list[int] = []
     post = room.Outbox.post
 
-    def noted(outbox: room.Outbox, run: room.Run, timeout_s: float) -> None:
+    def noted(outbox: room.Outbox, run: room.Flight, timeout_s: float) -> None:
         runs.append(len(run.items))
         post(outbox, run, timeout_s)
 
@@ -139,10 +139,10 @@ async def test_memory_is_bounded_who_brings_too_much_waits(monkeypatch: pytest.M
         held = 0
         for body in numbers(0, 500):
             await producer.submit("T", body)
-            held = max(held, producer._gathering.held_count)
+            held = max(held, producer._pipeline.held_count)
         await producer.flush()
         assert held <= 20
-        assert producer._gathering.held_count == 0
+        assert producer._pipeline.held_count == 0
         assert sum(map(len, (await stored(rocket, "T", 500)).values())) == 500
 
 
@@ -160,7 +160,7 @@ async def test_a_broker_that_is_silent_is_told_within_the_limit_and_leaves_nothi
             with pytest.raises(RequestTimeout, match="did not answer a send within 4 s"):
                 await producer.send("T", b"1")
             assert 4 <= clock.monotonic_s() - started_s <= 4.6
-            assert producer._gathering.held_count == 0
+            assert producer._pipeline.held_count == 0
             link.cut()
 
 
@@ -193,9 +193,9 @@ async def test_the_shortest_limit_of_a_connection_decides_how_often_late_answers
 async def test_long_bodies_count_by_their_size() -> None:
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         await producer.submit("T", b"x" * (3 * SHORT_SIZE_MAX))
-        assert producer._gathering.held_count == 4
+        assert producer._pipeline.held_count == 4
         await producer.flush()
-        assert producer._gathering.held_count == 0
+        assert producer._pipeline.held_count == 0
 
 
 @both_loops
@@ -215,7 +215,7 @@ async def test_what_a_lost_connection_left_in_doubt_is_sent_again(
             receipts = await asyncio.gather(*futures)
         monkeypatch.undo()
         wanted = {receipt.msg_id: body for receipt, body in zip(receipts, numbers(0, 30), strict=True)}
-        async with gathering("reader", "T", rocket.namesrv) as member:
+        async with collecting("reader", "T", rocket.namesrv) as member:
             # What was in doubt may lie there twice, under one id.
             await eventually(lambda: wanted.keys() <= {message.msg_id for message in member.taken})
         found = {message.msg_id: message.body for message in member.taken}

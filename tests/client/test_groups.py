@@ -15,22 +15,22 @@ from bolide.client.instance import client_id_of
 from bolide.model.queue import MessageQueue
 from bolide.protocol import fastjson
 from bolide.testing import AsyncCluster
-from tests.client.scenes import Gathering, client_clock, gathering, numbers, send_all, stage
+from tests.client.scenes import Collector, client_clock, collecting, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
-def owners(*members: Gathering, topic: str = "T") -> Counter[MessageQueue]:
+def owners(*members: Collector, topic: str = "T") -> Counter[MessageQueue]:
     return Counter(queue for member in members for queue in member.consumer.queues if queue.topic == topic)
 
 
-def is_shared(count: int, *members: Gathering) -> bool:
+def is_shared(count: int, *members: Collector) -> bool:
     """Every queue has exactly one owner, and nobody has two more than another."""
     found = owners(*members)
     shares = [len([queue for queue in member.consumer.queues if queue.topic == "T"]) for member in members]
     return len(found) == count and set(found.values()) == {1} and max(shares) - min(shares) <= 1
 
 
-async def all_taken(expected: list[bytes], *members: Gathering) -> None:
+async def all_taken(expected: list[bytes], *members: Collector) -> None:
     await eventually(lambda: sum(len(member.taken) for member in members) >= len(expected), 60)
     assert sum((member.counts for member in members), Counter()) == Counter(expected)
 
@@ -40,9 +40,9 @@ async def all_taken(expected: list[bytes], *members: Gathering) -> None:
 async def test_two_members_split_the_messages_and_another_group_gets_them_all() -> None:
     async with (
         stage() as rocket,
-        gathering("one", "T", rocket.namesrv) as a,
-        gathering("one", "T", rocket.namesrv) as b,
-        gathering("other", "T", rocket.namesrv) as c,
+        collecting("one", "T", rocket.namesrv) as a,
+        collecting("one", "T", rocket.namesrv) as b,
+        collecting("other", "T", rocket.namesrv) as c,
         aio.Producer("pg", rocket.namesrv) as producer,
     ):
         await eventually(lambda: is_shared(8, a, b))
@@ -59,11 +59,11 @@ async def test_members_that_come_and_go_own_every_queue_once_and_lose_no_message
     async with (
         stage() as rocket,
         aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
-        gathering("g", "T", rocket.namesrv) as a,
+        collecting("g", "T", rocket.namesrv) as a,
     ):
         await send_all(producer, "T", numbers(0, 40))
         await all_taken(numbers(0, 40), a)
-        async with gathering("g", "T", rocket.namesrv) as b, gathering("g", "T", rocket.namesrv) as c:
+        async with collecting("g", "T", rocket.namesrv) as b, collecting("g", "T", rocket.namesrv) as c:
             await eventually(lambda: is_shared(8, a, b, c), 30)
             await send_all(producer, "T", numbers(40, 80))
             await all_taken(numbers(0, 80), a, b, c)
@@ -78,7 +78,7 @@ async def test_members_that_come_and_go_own_every_queue_once_and_lose_no_message
 async def test_many_who_join_at_once_have_shared_within_seconds() -> None:
     """A notice that comes while the one before is followed must not be lost until the next round."""
     async with stage(queue_count=16) as rocket, AsyncExitStack() as stack:
-        members = [await stack.enter_async_context(gathering("g", "T", rocket.namesrv)) for _ in range(8)]
+        members = [await stack.enter_async_context(collecting("g", "T", rocket.namesrv)) for _ in range(8)]
         await eventually(lambda: is_shared(16, *members), 6)
 
 
@@ -87,10 +87,10 @@ async def test_many_who_join_at_once_have_shared_within_seconds() -> None:
 async def test_what_was_settled_at_a_close_is_not_delivered_again() -> None:
     async with stage(queue_count=2) as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
         await send_all(producer, "T", numbers(0, 10))
-        async with gathering("g", "T", rocket.namesrv) as first:
+        async with collecting("g", "T", rocket.namesrv) as first:
             await all_taken(numbers(0, 10), first)
         await send_all(producer, "T", numbers(10, 20))
-        async with gathering("g", "T", rocket.namesrv) as second:
+        async with collecting("g", "T", rocket.namesrv) as second:
             await all_taken(numbers(10, 20), second)
         async with Admin(rocket.namesrv, clock=client_clock()) as admin:
             rows = [row for row in await admin.group_progress("g") if row.queue.topic == "T"]
@@ -111,7 +111,7 @@ async def test_a_member_that_dies_without_a_word_leaves_its_unsettled_messages_t
         taken[1].ack()
         await dying.commit()
         dying.subscriber.carry_out = lambda *_: None  # type: ignore[method-assign]
-        async with gathering("g", "T", rocket.namesrv) as heir:
+        async with collecting("g", "T", rocket.namesrv) as heir:
             await dying.close()
             await all_taken(numbers(2, 5), heir)
 
@@ -121,8 +121,8 @@ async def test_a_member_that_dies_without_a_word_leaves_its_unsettled_messages_t
 async def test_a_broker_that_was_restarted_knows_all_members_again_before_the_next_heartbeat() -> None:
     async with (
         stage() as rocket,
-        gathering("g", "T", rocket.namesrv) as a,
-        gathering("g", "T", rocket.namesrv) as b,
+        collecting("g", "T", rocket.namesrv) as a,
+        collecting("g", "T", rocket.namesrv) as b,
         Admin(rocket.namesrv, clock=client_clock()) as admin,
     ):
         await eventually(lambda: is_shared(8, a, b), 30)
@@ -144,7 +144,7 @@ async def test_a_broker_that_was_restarted_knows_all_members_again_before_the_ne
 async def test_broadcasting_gives_everything_to_each_and_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     def member(rocket: AsyncCluster, name: str) -> Any:
         options: dict[str, Any] = {"broadcasting": True, "instance_name": name, "offsets_directory": tmp_path}
-        return gathering("g", "T", rocket.namesrv, **options)
+        return collecting("g", "T", rocket.namesrv, **options)
 
     async with stage(queue_count=4) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         await send_all(producer, "T", numbers(0, 20))
@@ -166,10 +166,10 @@ async def test_broadcasting_gives_everything_to_each_and_a_restart_goes_on_where
 @pytest.mark.feature("F303", "F103")
 @both_loops
 async def test_a_group_twice_in_one_named_instance_is_refused_and_without_a_name_it_is_not() -> None:
-    async with stage() as rocket, gathering("g", "T", rocket.namesrv, instance_name="same"):
+    async with stage() as rocket, collecting("g", "T", rocket.namesrv, instance_name="same"):
         with pytest.raises(aio.ClientError, match="open already in instance"):
             await aio.Consumer("g", "T", rocket.namesrv, instance_name="same").start()
-        async with gathering("g", "T", rocket.namesrv), gathering("g", "T", rocket.namesrv):
+        async with collecting("g", "T", rocket.namesrv), collecting("g", "T", rocket.namesrv):
             pass
 
 
@@ -180,7 +180,7 @@ async def test_two_with_the_same_client_id_own_the_same_half(monkeypatch: pytest
     monkeypatch.setattr("bolide.client.instance._open", _Forgetful())
     async with stage() as rocket, AsyncExitStack() as stack:
         options: dict[str, Any] = {"instance_name": "twin"}
-        twins = [await stack.enter_async_context(gathering("g", "T", rocket.namesrv, **options)) for _ in range(2)]
+        twins = [await stack.enter_async_context(collecting("g", "T", rocket.namesrv, **options)) for _ in range(2)]
         await eventually(lambda: all(len(twin.consumer.queues) >= 4 for twin in twins), 30)
         await asyncio.sleep(45)  # virtual: two rounds
         shares = [[queue for queue in twin.consumer.queues if queue.topic == "T"] for twin in twins]
@@ -204,7 +204,7 @@ async def test_a_producer_and_a_consumer_of_one_name_are_one_client_to_the_broke
     async with (
         stage() as rocket,
         aio.Producer("pg", rocket.namesrv, instance_name="one") as producer,
-        gathering("g", "T", rocket.namesrv, instance_name="one") as member,
+        collecting("g", "T", rocket.namesrv, instance_name="one") as member,
     ):
         await producer.start()  # a second time has no effect
         await send_all(producer, "T", numbers(0, 8))
@@ -223,8 +223,8 @@ async def test_two_clusters_in_one_process_need_no_names() -> None:
         stage() as two,
         aio.Producer("pg", one.namesrv) as first,
         aio.Producer("pg", two.namesrv) as second,
-        gathering("g", "T", one.namesrv) as a,
-        gathering("g", "T", two.namesrv) as b,
+        collecting("g", "T", one.namesrv) as a,
+        collecting("g", "T", two.namesrv) as b,
     ):
         assert first.instance.client_id != second.instance.client_id
         await send_all(first, "T", numbers(0, 8))

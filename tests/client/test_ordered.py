@@ -10,7 +10,7 @@ from bolide.client.consuming.handlers import Handler, listening
 from bolide.protocol.bodies import LockRequest, QueueName
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from tests.client.scenes import OLDEST, client_clock, gathering, numbers, send_all, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, numbers, send_all, stage
 from tests.client.test_groups import is_shared
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
@@ -25,9 +25,9 @@ async def test_order_is_kept_while_members_come_and_go() -> None:
             seen[message.queue.queue_id].append(message.queue_offset)
 
         options: dict[str, Any] = {"ordered": True, "act": note}
-        async with gathering("g", "T", rocket.namesrv, **options) as a:
+        async with collecting("g", "T", rocket.namesrv, **options) as a:
             await send_all(producer, "T", numbers(0, 40))
-            async with gathering("g", "T", rocket.namesrv, **options) as b:
+            async with collecting("g", "T", rocket.namesrv, **options) as b:
                 await send_all(producer, "T", numbers(40, 80))
                 await eventually(lambda: is_shared(4, a, b), 70)
                 await send_all(producer, "T", numbers(80, 120))
@@ -54,7 +54,7 @@ async def test_a_failing_message_holds_up_its_queue_and_no_other() -> None:
                 attempts.append(message.attempt)
                 message.nack(delay=0.2)
 
-        async with gathering("g", "T", rocket.namesrv, ordered=True, act=refuse) as member:
+        async with collecting("g", "T", rocket.namesrv, ordered=True, act=refuse) as member:
             await eventually(lambda: len(member.taken) == 8)
             assert attempts == [1, 2]
             assert [body for body in member.bodies if len(body) == 1] == [b"0", b"0", b"0", b"1", b"2"]
@@ -76,7 +76,7 @@ async def test_a_queue_whose_lock_another_holds_is_neither_pulled_nor_handed_out
         address = rocket.brokers[0].address
         await producer.send("T", b"0")
         await producer.instance.ask(address, Command(RequestCode.LOCK_BATCH_MQ, body=request))
-        async with gathering("g", "T", rocket.namesrv, ordered=True) as member:
+        async with collecting("g", "T", rocket.namesrv, ordered=True) as member:
             await asyncio.sleep(30)  # virtual: half of the other's minute
             assert (member.bodies, [queue for queue in member.consumer.queues if queue.topic == "T"]) == ([], [])
             await producer.instance.ask(address, Command(RequestCode.UNLOCK_BATCH_MQ, body=request))
@@ -91,7 +91,7 @@ async def test_a_lost_lock_stops_the_queue_and_the_next_owner_is_not_set_back() 
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer:
         await send_all(producer, "T", numbers(0, 3))
         address = rocket.brokers[0].address
-        async with gathering("g", "T", rocket.namesrv, ordered=True) as member:
+        async with collecting("g", "T", rocket.namesrv, ordered=True) as member:
             await eventually(lambda: member.bodies == numbers(0, 3))
             own = member.consumer.subscriber
             (queue,) = (queue for queue in own.owned if queue.topic == "T")
@@ -124,7 +124,7 @@ async def test_an_ordered_message_is_given_up_after_so_many_retries_where_the_br
                 attempts.append(message.attempt)
                 message.nack(delay=0.01)
 
-        async with gathering("g", "T", rocket.namesrv, ordered=True, retry_count_max=2, act=refuse) as member:
+        async with collecting("g", "T", rocket.namesrv, ordered=True, retry_count_max=2, act=refuse) as member:
             await eventually(lambda: len(attempts) >= 3 or b"1" in member.bodies)
     assert attempts[:3] == [1, 2, 3]
 
@@ -160,7 +160,7 @@ async def test_handlers_of_an_ordered_group_never_overlap_in_a_queue() -> None:
 async def test_locks_are_asked_for_at_each_master_in_one_request_and_renewed_every_20_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with stage(queue_count=4, brokers=2) as rocket, gathering("g", "T", rocket.namesrv, ordered=True) as member:
+    async with stage(queue_count=4, brokers=2) as rocket, collecting("g", "T", rocket.namesrv, ordered=True) as member:
         await eventually(lambda: len([queue for queue in member.consumer.queues if queue.topic == "T"]) == 8)
         client = member.consumer.subscriber.instance.client
         real = client.request

@@ -15,7 +15,7 @@ import bolide
 from bolide import aio
 from bolide.errors import BolideError, ConnectError
 from bolide.testing import AsyncCluster, Cluster, cluster
-from tests.client.scenes import OLDEST, client_clock, gathering, numbers, on_uvloop, send_all, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, numbers, on_uvloop, send_all, stage
 from tests.remoting.loops import POLL_INTERVAL_S, both_loops, eventually, virtual_time
 
 Send = Callable[[int], Awaitable[object]]
@@ -92,7 +92,7 @@ def test_no_send_of_any_kind_fails_while_the_only_broker_is_started_again(second
                 "submit": partial(submitted, producer),
             }
             assert not await failures_while(sends, away(rocket, seconds, is_killed=is_killed))
-            async with gathering("g", "Order", rocket.namesrv) as member:
+            async with collecting("g", "Order", rocket.namesrv) as member:
                 last = await producer.send("Order", b"end", shard="s")
                 await eventually(lambda: b"end" in member.bodies, 20)
             bodies = [int(body) for body in member.bodies if body != b"end"]
@@ -160,7 +160,7 @@ async def test_a_request_waits_for_its_broker_and_is_answered() -> None:
     async with (
         stage(queue_count=2, processes=True) as rocket,
         aio.Producer("pg", rocket.namesrv) as producer,
-        gathering("g", "T", rocket.namesrv, act=lambda message: message.reply(b"yes")),
+        collecting("g", "T", rocket.namesrv, act=lambda message: message.reply(b"yes")),
     ):
         assert (await producer.request("T", b"?", timeout_s=10)).body == b"yes"
         async with asyncio.TaskGroup() as tasks:
@@ -269,7 +269,7 @@ async def test_a_consumer_says_once_that_a_broker_has_gone_and_once_that_it_is_b
     async with (
         stage(queue_count=16) as rocket,
         aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
-        gathering("g", "T", rocket.namesrv, start_from=OLDEST) as member,
+        collecting("g", "T", rocket.namesrv, start_from=OLDEST) as member,
     ):
         await producer.send("T", b"before")
         await eventually(lambda: len(member.taken) == 1)

@@ -18,7 +18,7 @@ from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.testing import open_link
 from bolide.testing.nodes import free_port
-from tests.client.scenes import client_clock, gathering, numbers, send_all, stage
+from tests.client.scenes import client_clock, collecting, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
@@ -66,7 +66,7 @@ async def test_a_message_has_a_topic_and_a_body_and_may_have_tags_and_keys() -> 
     async with (
         stage(queue_count=1) as rocket,
         aio.Producer("pg", rocket.namesrv) as producer,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
     ):
         await producer.send(aio.Message("T", b"plain"))
         await producer.send(aio.Message("T", b"tagged", tags="A"))
@@ -123,7 +123,7 @@ async def test_a_broker_that_moved_is_found_within_one_send() -> None:
     async with (
         stage(queue_count=2) as rocket,
         aio.Producer("pg", rocket.namesrv, timeout_s=10, retry_count=20) as producer,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
     ):
         await send_all(producer, "T", numbers(0, 4))
         await eventually(lambda: len(member.taken) == 4)

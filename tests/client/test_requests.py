@@ -13,7 +13,7 @@ from bolide.client.consuming.replies import NO_REPLY_MADE, reply_to
 from bolide.client.sending.requests import REQUEST_TIMEOUT
 from bolide.model import properties as names
 from bolide.testing import cluster, run
-from tests.client.scenes import OLDEST, client_clock, gathering, on_uvloop, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, on_uvloop, stage
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
@@ -28,7 +28,7 @@ async def test_a_request_is_answered_by_whoever_consumes_it() -> None:
     async with (
         stage() as rocket,
         aio.Producer("askers", rocket.namesrv) as producer,
-        gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+        collecting("answerers", "T", rocket.namesrv, act=answer_in_capitals),
     ):
         reply = await producer.request("T", b"hello", tags="greeting", timeout_s=10)
         assert (reply.topic, reply.body) == (REPLY_TOPIC, b"HELLO")
@@ -41,7 +41,7 @@ async def test_many_requests_are_out_at_once_and_each_gets_its_own_reply() -> No
     async with (
         stage() as rocket,
         aio.Producer("askers", rocket.namesrv) as producer,
-        gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+        collecting("answerers", "T", rocket.namesrv, act=answer_in_capitals),
     ):
         bodies = [f"question-{number}".encode() for number in range(200)]
         replies = await asyncio.gather(*(producer.request("T", body, timeout_s=20) for body in bodies))
@@ -59,7 +59,7 @@ async def test_a_large_reply_comes_whole_though_it_travels_compressed() -> None:
     async with (
         stage() as rocket,
         aio.Producer("askers", rocket.namesrv) as producer,
-        gathering("answerers", "T", rocket.namesrv, act=act),
+        collecting("answerers", "T", rocket.namesrv, act=act),
     ):
         reply = await producer.request("T", b"how much?", timeout_s=10)
         assert reply.body == large
@@ -111,7 +111,7 @@ async def test_the_reply_topic_keeps_replies() -> None:
     async with (
         stage() as rocket,
         aio.Producer("askers", rocket.namesrv) as producer,
-        gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+        collecting("answerers", "T", rocket.namesrv, act=answer_in_capitals),
     ):
         await producer.request("T", b"hello", timeout_s=10)
         async with aio.PullConsumer("readers", rocket.namesrv) as reader:
@@ -126,7 +126,7 @@ async def test_a_reply_goes_to_the_broker_that_knows_the_requester() -> None:
         await rocket.create_topic("T", 2)
         async with (
             aio.Producer("askers", rocket.namesrv) as producer,
-            gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+            collecting("answerers", "T", rocket.namesrv, act=answer_in_capitals),
         ):
             for queue in await producer.queues("T"):
                 reply = await producer.request("T", b"at " + queue.broker_name.encode(), queue=queue, timeout_s=10)
@@ -138,7 +138,7 @@ async def test_after_a_broker_came_back_it_knows_the_requester_again() -> None:
     async with (
         stage() as rocket,
         aio.Producer("askers", rocket.namesrv) as producer,
-        gathering("answerers", "T", rocket.namesrv, act=answer_in_capitals),
+        collecting("answerers", "T", rocket.namesrv, act=answer_in_capitals),
     ):
         await producer.request("T", b"before", timeout_s=10)
         await rocket.brokers[0].restart()

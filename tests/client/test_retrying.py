@@ -17,7 +17,7 @@ from bolide.protocol.bodies.groups import GroupConfig, ListedDelays, RetryPolicy
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.testing import AsyncCluster
-from tests.client.scenes import OLDEST, client_clock, gathering, numbers, send_all, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, numbers, send_all, stage
 from tests.remoting.loops import eventually, virtual_time
 
 # A plan of the same 18 levels, which takes less time: what a level stands for is in tests/broker/test_sendbacks.py.
@@ -79,7 +79,7 @@ async def test_a_refused_message_comes_again_after_the_delay_it_was_given_or_wit
             if message.attempt == 1:
                 message.nack(delay=timedelta(seconds=4))
 
-        async with gathering("g", "T", rocket.namesrv, act=refuse_once) as member:
+        async with collecting("g", "T", rocket.namesrv, act=refuse_once) as member:
             await producer.send("T", b"x")
             await eventually(lambda: len(member.taken) == 2, 30)
         (first_s, first), (again_s, again) = seen
@@ -119,7 +119,7 @@ async def test_a_group_with_a_policy_is_retried_by_it_and_with_its_own_limit() -
             times_s.append(now_s())
             message.nack(reason="no")
 
-        async with gathering("g", "T", rocket.namesrv, act=refuse):
+        async with collecting("g", "T", rocket.namesrv, act=refuse):
             await producer.send("T", b"x")
             await eventually(lambda: len(times_s) == 4, 60)
             await asyncio.sleep(10)  # virtual
@@ -138,7 +138,7 @@ async def test_an_ordered_message_is_tried_here_and_after_its_retries_given_to_t
             if message.body == b"0":
                 message.nack(reason="worse and worse")
 
-        async with gathering("g", "T", rocket.namesrv, ordered=True, retry_count_max=2, act=refuse) as member:
+        async with collecting("g", "T", rocket.namesrv, ordered=True, retry_count_max=2, act=refuse) as member:
             await eventually(lambda: b"2" in member.bodies, 30)
             assert member.bodies == [b"0", b"0", b"0", b"1", b"2"]
             assert [message.attempt for message in member.taken] == [3, 3, 3, 1, 1]  # one message, thrice
@@ -159,7 +159,7 @@ async def test_where_nobody_takes_it_back_it_is_tried_again_here_after_five_seco
             if len(times_s) < 3:
                 message.nack()
 
-        async with gathering("g", "T", rocket.namesrv, act=refuse) as member:
+        async with collecting("g", "T", rocket.namesrv, act=refuse) as member:
             ask = member.consumer.subscriber.instance.ask
 
             async def refusing(address: str, command: Command, timeout_s: float | None = None) -> Command:
@@ -182,7 +182,7 @@ async def test_what_a_broker_took_back_is_settled_when_the_consumer_leaves_at_on
         async with consumer:
             (message,) = await consumer.receive(1)
             message.dead_letter("enough")
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await producer.send("T", b"next")
             await eventually(lambda: bool(member.taken), 30)
             assert member.bodies == [b"next"]

@@ -15,7 +15,7 @@ import pytest
 
 from bolide import aio
 from bolide.testing import AsyncCluster
-from tests.client.scenes import Gathering, gathering, stage
+from tests.client.scenes import Collector, collecting, stage
 from tests.remoting.loops import POLL_INTERVAL_S, eventually, run_on
 
 log = logging.getLogger(__name__)
@@ -63,11 +63,11 @@ class Soak:
         """A member that stays a while, and then leaves: cleanly, or by an exception in its loop."""
         while not self._is_over.is_set():
             stay_s = self.chance.uniform(0.2, 2.0)
-            async with gathering("g", "T", self.rocket.namesrv, act=self._note) as member:
+            async with collecting("g", "T", self.rocket.namesrv, act=self._note) as member:
                 await self._stays(member, stay_s)
             self.visits += 1
 
-    async def _stays(self, member: Gathering, stay_s: float) -> None:
+    async def _stays(self, member: Collector, stay_s: float) -> None:
         try:
             async with asyncio.timeout(stay_s):
                 while not self._is_over.is_set():
@@ -78,13 +78,13 @@ class Soak:
 
     async def run(self, duration_s: float) -> None:
         self._is_over.clear()
-        async with gathering("g", "T", self.rocket.namesrv, act=self._note) as resident, asyncio.TaskGroup() as tasks:
+        async with collecting("g", "T", self.rocket.namesrv, act=self._note) as resident, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send(), name="soak.send")
             for number in range(MEMBER_COUNT_MAX - 1):
                 tasks.create_task(self._visit(), name=f"soak.visit.{number}")
             await self._stays(resident, duration_s)
             self._is_over.set()
-        async with gathering("g", "T", self.rocket.namesrv, act=self._note):
+        async with collecting("g", "T", self.rocket.namesrv, act=self._note):
             await eventually(lambda: self.taken == self.sent, 60)
 
 

@@ -23,7 +23,7 @@ from bolide.protocol.trace import (
     parse_trace,
 )
 from bolide.testing import AsyncCluster, VirtualClock, cluster, run
-from tests.client.scenes import OLDEST, client_clock, gathering, on_uvloop, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, on_uvloop, stage
 from tests.remoting.loops import eventually
 
 TRACED = {"traceTopicEnable": "true"}
@@ -50,7 +50,7 @@ async def test_a_message_is_told_of_from_sending_to_the_end_of_its_consumption()
     async with stage(queue_count=1, settings=TRACED) as rocket:
         async with (
             aio.Producer("pg", rocket.namesrv, trace=True) as producer,
-            gathering("cg", "T", rocket.namesrv, trace=True) as member,
+            collecting("cg", "T", rocket.namesrv, trace=True) as member,
         ):
             receipt = await producer.send("T", b"hello", tags="A", keys=["k1", "k2"])
             await eventually(lambda: len(member.taken) == 1)
@@ -72,7 +72,7 @@ async def test_records_are_found_under_ids_and_keys_and_the_way_is_put_together(
     async with stage(queue_count=1, settings=TRACED) as rocket, aio.Admin(rocket.namesrv) as admin:
         async with (
             aio.Producer("pg", rocket.namesrv, trace=True) as producer,
-            gathering("cg", "T", rocket.namesrv, trace=True) as member,
+            collecting("cg", "T", rocket.namesrv, trace=True) as member,
         ):
             receipt = await producer.send("T", b"hello", keys="order-7")
             await producer.send("T", b"another", keys="order-8")
@@ -136,7 +136,7 @@ async def test_the_trace_topic_is_not_traced_nor_is_a_broker_that_does_not_want_
     async with stage(queue_count=1, settings={**TRACED, "traceOn": "false"}) as rocket:
         async with (
             aio.Producer("pg", rocket.namesrv, trace=True) as producer,
-            gathering("cg", "T", rocket.namesrv, trace=True) as member,
+            collecting("cg", "T", rocket.namesrv, trace=True) as member,
         ):
             await producer.send("T", b"hello")
             await producer.send(TRACE_TOPIC, b"by hand")

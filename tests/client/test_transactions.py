@@ -17,7 +17,7 @@ from bolide.errors import ClientError
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.testing import Cluster, cluster
-from tests.client.scenes import client_clock, gathering, stage
+from tests.client.scenes import client_clock, collecting, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 QUICK = {"transactionCheckInterval": "100", "transactionTimeOut": "50"}
@@ -37,7 +37,7 @@ async def test_what_is_committed_comes_and_what_is_rolled_back_does_not() -> Non
     async with (
         stage(queue_count=1) as rocket,
         opened(rocket.namesrv) as producer,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
     ):
         for number in range(2):  # the first the long way, the second the short one
             with pytest.raises(LookupError):
@@ -88,7 +88,7 @@ async def test_a_transaction_is_decided_once_and_by_hand_if_one_likes() -> None:
         await three.start()
         await three.commit()
         await three.__aexit__(LookupError, LookupError(), None)
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await eventually(lambda: len(member.taken) == 2)
         assert member.bodies == [b"2", b"3"]
         with pytest.raises(ClientError, match="has not begun"):
@@ -108,7 +108,7 @@ async def test_what_nobody_decided_is_asked_about_after_half_a_minute() -> None:
         async with producer.transaction("T", b"x" * 5000, keys="t-1") as one:
             await one.unknown()
         began_s = asyncio.get_running_loop().time()
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await eventually(lambda: len(member.taken) == 1, 90)
         assert 20 < asked[0][0] - began_s <= 31
         assert 29 < asked[1][0] - asked[0][0] < 31
@@ -131,7 +131,7 @@ async def test_a_mate_answers_for_a_sender_that_was_killed() -> None:
                 assert session.session is not None
                 session.session.abort("killed")
             sender._instance = None  # it is gone: it says no goodbye and answers nothing
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await eventually(lambda: len(member.taken) == 2, 20)
         assert member.bodies == [b"done", b"done"]
 
@@ -153,7 +153,7 @@ async def test_a_checker_that_fails_or_says_nothing_leaves_it_open_and_the_log_s
         async with stage(queue_count=1, settings=QUICK) as rocket, opened(rocket.namesrv, checker) as producer:
             async with producer.transaction("T", b"x") as one:
                 await one.unknown()
-            async with gathering("g", "T", rocket.namesrv) as member:
+            async with collecting("g", "T", rocket.namesrv) as member:
                 await eventually(lambda: len(member.taken) == 1, 20)
     texts = [record.getMessage() for record in caplog.records]
     assert [text.partition(": ")[2] for text in texts] == [
@@ -205,7 +205,7 @@ async def test_an_end_that_finds_no_connection_makes_one() -> None:
                 if line.session is not None:
                     line.session.close("cut")
             await eventually(lambda: not any(line.session for line in producer.instance.client._lines.values()))
-        async with gathering("g", "T", rocket.namesrv) as member:
+        async with collecting("g", "T", rocket.namesrv) as member:
             await eventually(lambda: len(member.taken) == 1)
 
 
@@ -214,7 +214,7 @@ async def test_many_transactions_at_once_end_each_for_itself() -> None:
     async with (
         stage(queue_count=4) as rocket,
         opened(rocket.namesrv) as producer,
-        gathering("g", "T", rocket.namesrv) as member,
+        collecting("g", "T", rocket.namesrv) as member,
     ):
 
         async def one(number: int) -> None:

@@ -26,7 +26,7 @@ from bolide.protocol.signature import ACCESS_KEY, SIGNATURE, sign
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.testing import AsyncCluster
-from tests.client.scenes import gathering, on_uvloop, stage
+from tests.client.scenes import collecting, on_uvloop, stage
 from tests.remoting.loops import eventually
 from tests.tidy.source import ROOT
 
@@ -302,7 +302,7 @@ async def test_our_consumer_uploads_its_filter_and_pulls_through_it() -> None:
         await here.send(*[b"%d" % i for i in range(8)])
         credentials = aio.Credentials(access_key=KEYS["accessKey"], secret_key=KEYS["secretKey"])
         wanted = {TOPIC: aio.ClassFilter(EVEN)}
-        async with gathering(GROUP, wanted, here.rocket.namesrv, credentials=credentials) as found:
+        async with collecting(GROUP, wanted, here.rocket.namesrv, credentials=credentials) as found:
             await eventually(lambda: len(found.taken) == 4, LIMIT_S)
             await here.send(b"8", b"9", b"10")
             await eventually(lambda: len(found.taken) == 6, LIMIT_S)

@@ -109,7 +109,7 @@ async def test_a_change_of_settings_that_cannot_be_kept_does_not_happen(tmp_path
     (tmp_path / "namesrv.properties").mkdir()
     async with running(tmp_path) as ns:
         assert (await ns.ask(318, body=b"orderMessageEnable=true")).code == 1
-        assert not ns.namesrv.current.config.has_order_topics
+        assert not ns.namesrv.settings.now.has_order_topics
 
 
 def test_a_broken_kv_file_stops_the_start(tmp_path: Path) -> None:

@@ -25,34 +25,34 @@ from bolide.broker.admin.refusals import refusals
 from bolide.broker.admin.resets import Resets
 from bolide.broker.admin.status import Status
 from bolide.broker.admin.topics import TopicCalls
-from bolide.broker.config import BrokerConfig, CurrentConfig, shown
+from bolide.broker.config import BrokerConfig, LiveConfig, shown
 from bolide.broker.hotpath import HotPath
 from bolide.broker.later.delay import Delays
-from bolide.broker.later.requests import Waits
-from bolide.broker.later.routing import Timing, Waiting
+from bolide.broker.later.requests import LaterRequests
+from bolide.broker.later.routing import DelayRouter, Timing
 from bolide.broker.later.timers import Timers
 from bolide.broker.members.filter_servers import FilterServers
 from bolide.broker.members.locks import Locks
 from bolide.broker.members.members import Members
 from bolide.broker.members.requests import Clients
-from bolide.broker.pop.pop import PopRoom
+from bolide.broker.pop.pop import Pop
 from bolide.broker.pulling.access import PullAccess
-from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.pulling.longpoll import ParkedPulls
 from bolide.broker.pulling.pull import Pulls
 from bolide.broker.registration import Registration, own_address
 from bolide.broker.sending.replies import Replies
 from bolide.broker.sending.send import Sends
 from bolide.broker.sending.send_back import SendBacks
-from bolide.broker.sending.staged_batches import Publishing
+from bolide.broker.sending.staged_batches import StagedBatches
 from bolide.broker.stats import Stats
-from bolide.broker.tables.deleted_topics import remove_leftovers, topics_before
+from bolide.broker.tables.deleted_topics import remove_deleted_topics, topics_before
 from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
-from bolide.broker.transactions.transactions import TransactionRoom
+from bolide.broker.transactions.transactions import Transactions
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal
 from bolide.model.host import Host
@@ -86,76 +86,82 @@ log = logging.getLogger(__name__)
 class Broker:
     """The owner of all connections: sends and pulls a read at a time, everything else one by one."""
 
-    def __init__(self, config: BrokerConfig, store: Store, keeper: Keeper, clock: Clock, aside: Executor) -> None:
-        self.current = CurrentConfig(config)
+    def __init__(
+        self, config: BrokerConfig, store: Store, table_writer: TableWriter, clock: Clock, aside: Executor
+    ) -> None:
+        self.settings = LiveConfig(config)
         self.store = store
-        self.keeper = keeper
+        self.table_writer = table_writer
         self.stats = Stats(clock)
-        self.topics = Topics(self.current, keeper, clock)
-        self.groups = Groups(self.current, keeper, clock)
+        self.topics = Topics(self.settings, table_writer, clock)
+        self.groups = Groups(self.settings, table_writer, clock)
         self.stats.is_topic = self.topics.table.__contains__
         self.stats.is_group = self.groups.table.__contains__
-        self.offsets = Offsets(config.directory, keeper, clock)
-        self.members = Members(self.current, self.groups, self.topics, clock)
-        self.filters = Filters(self.current, keeper, clock)
+        self.offsets = Offsets(config.directory, table_writer, clock)
+        self.members = Members(self.settings, self.groups, self.topics, clock)
+        self.filters = Filters(self.settings, table_writer, clock)
         self.members.on_subscribed.append(self.filters.heard)
         self.members.on_empty.append(self.filters.left)
-        sieve_time = SieveTime(clock)
-        self.filter_servers = FilterServers(self.current, clock)
-        self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, keeper)
-        self.parked = ParkedPulls(self.current, clock)
+        filter_budget = FilterBudget(clock)
+        self.filter_servers = FilterServers(self.settings, clock)
+        self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, table_writer)
+        self.parked = ParkedPulls(self.settings, clock)
         self.registration: Registration | None = None  # while name servers are told
-        self.delays = Delays(config.directory, store, self.stats, keeper, clock)
-        self.timers = Timers(self.current, store, self.stats, keeper, clock) if config.store.timer_enabled else None
-        timing = None if self.timers is None else Timing(self.current, clock, self.timers.load_at)
-        waiting = Waiting(config.store.delay_levels, timing)
-        self.pop = PopRoom(
-            self.current,
+        self.delays = Delays(config.directory, store, self.stats, table_writer, clock)
+        self.timers = (
+            Timers(self.settings, store, self.stats, table_writer, clock) if config.store.timer_enabled else None
+        )
+        timing = None if self.timers is None else Timing(self.settings, clock, self.timers.load_at)
+        router = DelayRouter(config.store.delay_levels, timing)
+        self.pop = Pop(
+            self.settings,
             store,
             self.topics,
             self.groups,
             self.offsets,
             self.members,
-            keeper,
+            table_writer,
             self.stats,
             clock,
             self.filters,
-            sieve_time,
+            filter_budget,
         )
-        self.transactions = TransactionRoom(
-            self.current, store, self.topics, self.offsets, self.members, waiting, self.stats, clock
+        self.transactions = Transactions(
+            self.settings, store, self.topics, self.offsets, self.members, router, self.stats, clock
         )
-        self.publishing = Publishing(store, self.topics, waiting, self.current, self.stats, keeper, clock)
-        self._serve_with(waiting, sieve_time, clock, aside)
+        self.staged_batches = StagedBatches(store, self.topics, router, self.settings, self.stats, table_writer, clock)
+        self._serve_with(router, filter_budget, clock, aside)
         self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
         self._hearers += [self.timers.on_arrival] if self.timers is not None else []
         store.listen(self._arrived)
         self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]
 
-    def _serve_with(self, waiting: Waiting, sieve_time: SieveTime, clock: Clock, aside: Executor) -> None:
+    def _serve_with(self, router: DelayRouter, filter_budget: FilterBudget, clock: Clock, aside: Executor) -> None:
         """The processors, and who of them answers what."""
-        store, keeper = self.store, self.keeper
-        sends = Sends(self.topics, self.groups, store, self.current, self.stats, clock, keeper, waiting, self.locks)
+        store, table_writer = self.store, self.table_writer
+        sends = Sends(
+            self.topics, self.groups, store, self.settings, self.stats, clock, table_writer, router, self.locks
+        )
         sends.open_topics.announced = self.announced
-        taking = (self.topics, self.groups, store, self.current, self.stats, clock, sends.open_topics, waiting)
+        taking = (self.topics, self.groups, store, self.settings, self.stats, clock, sends.open_topics, router)
         send_backs = SendBacks(*taking)
-        access = PullAccess(self.topics, self.groups, self.members, store, self.current, self.filters)
-        pulls = Pulls(access, self.offsets, store, self.parked, self.current, self.stats, clock, sieve_time)
-        clients = Clients(self.current, self.members, self.locks, self.topics, self.groups, self.filters)
+        access = PullAccess(self.topics, self.groups, self.members, store, self.settings, self.filters)
+        pulls = Pulls(access, self.offsets, store, self.parked, self.settings, self.stats, clock, filter_budget)
+        clients = Clients(self.settings, self.members, self.locks, self.topics, self.groups, self.filters)
         consuming = (self.offsets, self.members, self.topics, self.groups, store)
         group_offsets = GroupOffsets(*consuming)
-        progress = Progress(self.current, *consuming, self.stats, clock)
-        resets = Resets(self.current, *consuming)
-        forwarding = Forwarding(self.current, self.members, self.topics, self.groups, store)
-        status = Status(self.current, self.topics, self.stats, store, clock, aside, self.timers)
+        progress = Progress(self.settings, *consuming, self.stats, clock)
+        resets = Resets(self.settings, *consuming)
+        forwarding = Forwarding(self.settings, self.members, self.topics, self.groups, store)
+        status = Status(self.settings, self.topics, self.stats, store, clock, aside, self.timers)
         topic_calls = TopicCalls(
-            self.topics, self.offsets, store, self.current, self.stats, keeper, announced=self.announced
+            self.topics, self.offsets, store, self.settings, self.stats, table_writer, announced=self.announced
         )
-        group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, keeper)
+        group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, table_writer)
         queries = Queries(store, self.members, clock)
-        waits = Waits(self.current, store, self.topics, waiting, self.delays, self.timers, self.stats, clock)
+        waits = LaterRequests(self.settings, store, self.topics, router, self.delays, self.timers, self.stats, clock)
         reading = (pulls, queries, group_offsets, progress, resets)
-        replies = Replies(sends, self.members, store, self.current, self.stats, clock)
+        replies = Replies(sends, self.members, store, self.settings, self.stats, clock)
         parts = (
             sends,
             send_backs,
@@ -163,7 +169,7 @@ class Broker:
             replies,
             self.transactions,
             self.filter_servers,
-            self.publishing,
+            self.staged_batches,
             *reading,
             self.pop,
             clients,
@@ -173,10 +179,10 @@ class Broker:
             group_calls,
         )
         tables = [part.handlers() for part in parts]
-        gate = demand_local if self.current.config.admin_from == LOCAL else None
+        gate = demand_local if self.settings.now.admin_from == LOCAL else None
         self._handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
-        ends = self.transactions.processor
-        self._hot_path = HotPath(sends, store, self.current, self.stats, clock, behind=pulls.take, ends=ends)
+        ends = self.transactions.outcomes
+        self._hot_path = HotPath(sends, store, self.settings, self.stats, clock, behind=pulls.take, ends=ends)
         self.take = self._hot_path.take
 
     def _arrived(self, arrival: Arrival) -> None:
@@ -216,12 +222,12 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
     with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as aside:
         had_queues = topics_before(config)
         async with open_store(config.store, clock) as store:
-            keeper = Keeper(aside, store.mishaps)
-            broker = Broker(config, store, keeper, clock, aside)
-            remove_leftovers(store, broker.topics, had_queues)
+            table_writer = TableWriter(aside, store.mishaps)
+            broker = Broker(config, store, table_writer, clock, aside)
+            remove_deleted_topics(store, broker.topics, had_queues)
             await broker.pop.load()
             await broker.transactions.load()
-            await broker.publishing.load()
+            await broker.staged_batches.load()
             async with (
                 _timer_files(broker.timers),
                 _pillars(broker),
@@ -253,7 +259,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
                     await broker.delays.stop()
                     if broker.timers is not None:
                         await broker.timers.stop()
-                    await broker.keeper.saved()
+                    await broker.table_writer.flush()
             finally:
                 for task in tasks:
                     task.cancel()
@@ -272,7 +278,7 @@ async def _timer_files(timers: Timers | None) -> AsyncIterator[None]:
 def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
     """What runs as long as the broker does. None of it ends the broker: what fails is late, and begins again."""
     works: dict[str, Callable[[], Awaitable[None]]] = {
-        "broker.keeper": broker.keeper.run_forever,
+        "broker.tables": broker.table_writer.run_forever,
         "broker.members": broker.members.scan_forever,
         "broker.notices": broker.members.notices.tell_forever,
         "broker.longpoll": broker.parked.check_forever,
@@ -293,11 +299,11 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
 
 
 def _save_every_s(broker: Broker) -> float:
-    return broker.current.config.offset_save_interval_ms / 1000
+    return broker.settings.now.offset_save_interval_ms / 1000
 
 
 def _save_delays_every_s(broker: Broker) -> float:
-    return max(broker.current.config.store.delay_save_interval_ms, 100) / 1000
+    return max(broker.settings.now.store.delay_save_interval_ms, 100) / 1000
 
 
 @asynccontextmanager
@@ -305,7 +311,7 @@ async def _registered(
     broker: Broker, client: Client, server: Server, aside: ThreadPoolExecutor, clock: Clock
 ) -> AsyncIterator[None]:
     """Known to the name servers; one that cannot be reached delays the start by a moment and stops nothing."""
-    config = broker.current.config
+    config = broker.settings.now
     find = _address_finder(config, server)
     ips = {host: await _ip_of(host) for host in (config.advertised_host, config.listen.host) if host}
     broker.be_found_at(find("127.0.0.1"), ips)  # until a connection to a name server shows where we are
@@ -319,7 +325,7 @@ async def _registered(
     filter_servers = broker.filter_servers
     told = filter_servers.addresses
     lasting = broker.store.mishaps.lasting
-    registration = Registration(broker.current, broker.topics, client, clock, aside, found, told, lasting)
+    registration = Registration(broker.settings, broker.topics, client, clock, aside, found, told, lasting)
     filter_servers.on_change = registration.tell_again
     async with asyncio.TaskGroup() as group:
         task = group.create_task(registration.run_forever(), name="broker.registration")
@@ -344,7 +350,7 @@ async def _second_port(broker: Broker, server: Server, clock: Clock) -> AsyncIte
     port = server.port - VIP_DISTANCE
     async with AsyncExitStack() as stack:
         try:
-            listening = replace(broker.current.config.listen, port=port)
+            listening = replace(broker.settings.now.listen, port=port)
             await stack.enter_async_context(listen(listening, _VipOwner(broker), clock, server.shared))
         except ConfigError as problem:
             log.warning("no VIP port: %s; clients that use it (before 4.5, or vipChannelEnabled) cannot send", problem)

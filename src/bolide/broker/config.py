@@ -5,7 +5,7 @@ the value they were given, and named in one warning. A key nobody knows stops th
 for what this broker cannot do and must not be silent about (`refused.py`).
 
 At run time (request 25) only what is read each time it is needed may change; whoever keeps something made from a
-setting is told through `CurrentConfig.on_change`.
+setting is told through `LiveConfig.on_change`.
 """
 
 import dataclasses
@@ -151,18 +151,18 @@ class BrokerConfig:
         return max(10_000, min(self.register_interval_ms, 60_000)) / 1000
 
 
-class CurrentConfig:
+class LiveConfig:
     """The configuration in force; only request 25 puts another in its place, and `on_change` is told then."""
 
-    __slots__ = ("config", "on_change")
+    __slots__ = ("now", "on_change")
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
+        self.now = config
         self.on_change: list[Callable[[], None]] = []
 
     def replace(self, config: BrokerConfig) -> None:
         """Put another configuration in place."""
-        self.config = config
+        self.now = config
         for tell in self.on_change:
             tell()
 

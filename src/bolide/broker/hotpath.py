@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from bolide import kernel
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.confirmations import Confirmations
 from bolide.broker.sending.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
@@ -63,7 +63,7 @@ class HotPath:
         self,
         sends: Sends,
         store: Store,
-        current: CurrentConfig,
+        settings: LiveConfig,
         stats: Stats,
         clock: Clock,
         behind: Behind | None = None,
@@ -77,7 +77,7 @@ class HotPath:
         self._ends = ends
         self._topics = sends.open_topics
         self._store = store
-        self._current = current
+        self._settings = settings
         self._stats = stats
         self._clock = clock
         self._sessions: list[Session] = []  # whose reads are kept
@@ -91,7 +91,7 @@ class HotPath:
 
     def _configure(self) -> None:
         """The settings or our address changed: make ready what follows from them."""
-        config, store = self._current.config, self._store
+        config, store = self._settings.now, self._store
         self._config = config
         self._accepts_from_ms = config.accepts_sends_from_ms
         self._is_sync = store.config.is_sync
@@ -160,7 +160,7 @@ class HotPath:
         Under synchronous flush the answers to sends are written later.
         """
         store = self._store
-        if self._config is not self._current.config or self._rules.store_host is not store.store_host:
+        if self._config is not self._settings.now or self._rules.store_host is not store.store_host:
             self._configure()
         if self._is_closed or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
             return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])

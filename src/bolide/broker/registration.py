@@ -20,7 +20,7 @@ from functools import partial
 import msgspec
 
 from bolide import kernel
-from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.config import BrokerConfig, LiveConfig
 from bolide.broker.tables.topics import PERM_READ_WRITE, Topics
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, ConnectionLost, Refusal
@@ -82,7 +82,7 @@ class Registration:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         topics: Topics,
         client: Client,
         clock: Clock,
@@ -91,7 +91,7 @@ class Registration:
         filter_servers: Callable[[], list[str]] = list,
         lasting: Lasting | None = None,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._topics = topics
         self._client = client
         self._clock = clock
@@ -99,7 +99,7 @@ class Registration:
         self._own_address = own_address
         self._filter_servers = filter_servers
         self._lasting = lasting or Mishaps().lasting
-        self._desks = [_Desk(namesrv) for namesrv in name_servers(current.config.namesrv)]
+        self._desks = [_Desk(namesrv) for namesrv in name_servers(settings.now.namesrv)]
         self._whole: tuple[object, asyncio.Future[Body]] | None = None
         self._progress = asyncio.Event()
         topics.on_change.append(self._touch)
@@ -170,7 +170,7 @@ class Registration:
             return
         if not desk.is_known or await self._is_news(desk):
             await self._tell_all(desk)
-        desk.due_s = started_s + self._current.config.register_every_s
+        desk.due_s = started_s + self._settings.now.register_every_s
 
     async def _connect(self, desk: _Desk) -> None:
         session = await self._client.session(desk.namesrv, self._timeout_s)
@@ -182,7 +182,7 @@ class Registration:
 
     @property
     def _timeout_s(self) -> float:
-        return self._current.config.register_timeout_ms / 1000
+        return self._settings.now.register_timeout_ms / 1000
 
     async def _tell_all(self, desk: _Desk) -> None:
         version = self._topics.version
@@ -204,7 +204,7 @@ class Registration:
         self._note_success(desk, version)
 
     async def _send(self, desk: _Desk, body: bytes, is_compressed: bool) -> Command:
-        config = self._current.config
+        config = self._settings.now
         header = RegisterBrokerRequest(
             broker_name=config.name,
             broker_address=desk.own_address,
@@ -221,7 +221,7 @@ class Registration:
 
     async def _is_news(self, desk: _Desk) -> bool:
         """With forceRegister=false a name server is first asked whether it needs to hear everything again."""
-        config = self._current.config
+        config = self._settings.now
         if config.registers_always:
             return True
         header = QueryDataVersionRequest(
@@ -236,7 +236,7 @@ class Registration:
         return QueryDataVersionAnswer.decode(answer.fields).is_changed
 
     async def _leave(self, desk: _Desk) -> None:
-        config = self._current.config
+        config = self._settings.now
         header = UnregisterBrokerRequest(
             broker_name=config.name,
             broker_address=desk.own_address,
@@ -293,7 +293,7 @@ class Registration:
 
     async def _whole_body(self) -> Body:
         """The registration of all topics as they are now; made once for all name servers, and kept for the next."""
-        config = self._current.config
+        config = self._settings.now
         filter_servers = self._filter_servers()
         key = (self._topics.version, config.permission, config.register_compressed, filter_servers)
         if self._whole is None or self._whole[0] != key:
@@ -311,7 +311,7 @@ class Registration:
         return await asyncio.shield(self._whole[1])
 
     async def _body(self, table: bodies.TopicTable) -> Body:
-        config = self._current.config
+        config = self._settings.now
         if len(table.topic_config_table) <= SMALL_COUNT:
             return encoded(table, config.permission, False, self._filter_servers())
         return await asyncio.get_running_loop().run_in_executor(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from bolide.filter.words import INT32_MAX, INT64_MAX, SqlError
+from bolide.filter.tokens import INT32_MAX, INT64_MAX, SqlError
 from bolide.kernel import filter_layout as codes
 
 DEPTH_MAX = 100

@@ -36,7 +36,7 @@ from bolide.filter.conditions import (
     text_test,
 )
 from bolide.filter.program import write_program
-from bolide.filter.words import END, INT64_MAX, SqlError, Token, Tokens
+from bolide.filter.tokens import END, INT64_MAX, SqlError, Token, Tokens
 
 __all__ = ["SQL92", "Predicate", "SqlError", "compile_sql"]
 SQL92 = "SQL92"

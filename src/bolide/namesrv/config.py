@@ -87,13 +87,13 @@ class NamesrvConfig:
         check_bounds(self)
 
 
-class CurrentConfig:
+class LiveConfig:
     """The configuration in force; only request 318 puts another in its place."""
 
-    __slots__ = ("config",)
+    __slots__ = ("now",)
 
     def __init__(self, config: NamesrvConfig) -> None:
-        self.config = config
+        self.now = config
 
 
 USED_KEYS = frozenset(keys_of(NamesrvConfig)) | frozenset(keys_of(ListenConfig)) | frozenset(keys_of(ConnectConfig))

@@ -13,7 +13,7 @@ from bolide.errors import Refusal
 from bolide.namesrv import views
 from bolide.namesrv.absence import Departures, explain
 from bolide.namesrv.answers import Answers
-from bolide.namesrv.config import CurrentConfig
+from bolide.namesrv.config import LiveConfig
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
 from bolide.namesrv.nearness import Nearness, nearness
 from bolide.namesrv.routes import RouteTables
@@ -38,7 +38,7 @@ class Lookups:
         answers: Answers,
         departures: Departures,
         kv: KvConfig,
-        current: CurrentConfig,
+        settings: LiveConfig,
         clock: Clock,
         own_host: str | None = None,
     ) -> None:
@@ -46,7 +46,7 @@ class Lookups:
         self._answers = answers
         self._departures = departures
         self._kv = kv
-        self._current = current
+        self._settings = settings
         self._clock = clock
         self._own_host = own_host
         self._started_s = clock.monotonic_s()
@@ -71,7 +71,7 @@ class Lookups:
         """105: where a topic is."""
         command = request.command
         header = GetRouteRequest.decode(command.fields)
-        config = self._current.config
+        config = self._settings.now
         self._check_ready()
         route = views.route(self._tables, header.topic, acting_master=config.has_acting_masters)
         if route is None:
@@ -96,7 +96,7 @@ class Lookups:
 
     def _check_ready(self) -> None:
         """A name server that has just started knows too little; it may be told to say so instead of denying topics."""
-        config = self._current.config
+        config = self._settings.now
         left_s = self._started_s + config.wait_s - self._clock.monotonic_s()
         if config.waits_for_brokers and left_s > 0:
             remark = f"name server not ready: it waits for brokers to register for another {left_s:.0f} s"
@@ -123,7 +123,7 @@ class Lookups:
 
     def all_topics(self, request: Request) -> Command:
         """206: the names of all topics."""
-        if not self._current.config.lists_all_topics:
+        if not self._settings.now.lists_all_topics:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the list of all topics is switched off: enableAllTopicList=false")
         return _listed(request, list(self._tables.topics))
 
@@ -151,7 +151,7 @@ class Lookups:
         return handle
 
     def _check_lists(self) -> None:
-        if not self._current.config.lists_topics:
+        if not self._settings.now.lists_topics:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "lists of topics are switched off: enableTopicList=false")
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 
 from bolide.errors import Refusal, StoreError
 from bolide.namesrv.answers import Answers
-from bolide.namesrv.config import RULES, CurrentConfig, shown, updated
+from bolide.namesrv.config import RULES, LiveConfig, shown, updated
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 class Operations:
     """What operators keep here."""
 
-    def __init__(self, kv: KvConfig, current: CurrentConfig, answers: Answers, file_thread: Executor) -> None:
+    def __init__(self, kv: KvConfig, settings: LiveConfig, answers: Answers, file_thread: Executor) -> None:
         self._kv = kv
-        self._current = current
+        self._settings = settings
         self._answers = answers
         self._file_thread = file_thread
         self._waiting_count = 0
@@ -97,17 +97,17 @@ class Operations:
         changes = read_changes(request)
 
         def change() -> None:
-            config = updated(self._current.config, changes)
+            config = updated(self._settings.now, changes)
             if changes:
                 RULES.note(config.store_path, changes)
-            self._current.config = config
+            self._settings.now = config
             log.info("settings changed %s kept=%s", ", ".join(sorted(changes)), config.store_path)
 
         return self._change(request, change, self._answers.clear)
 
     def config(self, request: Request) -> Command:
         """319: all settings."""
-        text = write_properties(shown(self._current.config))
+        text = write_properties(shown(self._settings.now))
         return request.command.answer(ResponseCode.SUCCESS, body=text.encode("utf-8"))
 
     def _change(

@@ -19,7 +19,7 @@ from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.namesrv.absence import Departures
-from bolide.namesrv.config import CurrentConfig
+from bolide.namesrv.config import LiveConfig
 from bolide.namesrv.entries import (
     HEARTBEAT_TIMEOUT_MS,
     Announcement,
@@ -89,7 +89,7 @@ class Registrations:
         tables: RouteTables,
         departures: Departures,
         kv: KvConfig,
-        current: CurrentConfig,
+        settings: LiveConfig,
         clock: Clock,
         file_thread: Executor,
         notify: Callable[[MinIdNotice], None],
@@ -97,7 +97,7 @@ class Registrations:
         self._tables = tables
         self._departures = departures
         self._kv = kv
-        self._current = current
+        self._settings = settings
         self._clock = clock
         self._file_thread = file_thread
         self._notify = notify
@@ -154,7 +154,7 @@ class Registrations:
         return self._apply(request, plan)
 
     def _planned(self, announcement: Announcement) -> Plan:
-        return self._tables.plan(announcement, drops_missing=self._current.config.drops_missing_topics)
+        return self._tables.plan(announcement, drops_missing=self._settings.now.drops_missing_topics)
 
     def _apply(self, request: Request, plan: Plan) -> Command:
         """Carry out a compared plan, if there is room for what it adds."""
@@ -166,7 +166,7 @@ class Registrations:
 
     def _made_room(self, session: Session, plan: Plan) -> bool:
         """Whether others had to leave; raises Refusal when it is this one that has too much."""
-        tables, announcement, size_max = self._tables, plan.announcement, self._current.config.registrations_size_max
+        tables, announcement, size_max = self._tables, plan.announcement, self._settings.now.registrations_size_max
         topic_count = plan.added_count + len(tables.queues.get(announcement.name, ()))
         if plan.added_count and topic_count > TOPICS_MAX:
             text = (
@@ -200,7 +200,7 @@ class Registrations:
         answer = RegisterBrokerAnswer(
             ha_address=enrolled.ha_address or None, master_address=enrolled.master_address or None
         )
-        order_topics = self._kv.namespace(ORDER_TOPIC_CONFIG) if self._current.config.returns_order_topics else None
+        order_topics = self._kv.namespace(ORDER_TOPIC_CONFIG) if self._settings.now.returns_order_topics else None
         body = b"" if order_topics is None else KVTable(table=dict(order_topics)).encode()
         return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode(), body=body)
 
@@ -297,7 +297,7 @@ class Registrations:
             self._file_thread.submit(give_back)
 
     def _tell(self, notice: MinIdNotice | None) -> None:
-        if notice is not None and self._current.config.notifies_min_id:
+        if notice is not None and self._settings.now.notifies_min_id:
             self._notify(notice)
 
     # Operators

@@ -17,7 +17,7 @@ from bolide import kernel
 from bolide.clock import Clock
 from bolide.namesrv.absence import Departures
 from bolide.namesrv.answers import Answers
-from bolide.namesrv.config import CurrentConfig, NamesrvConfig, shown
+from bolide.namesrv.config import LiveConfig, NamesrvConfig, shown
 from bolide.namesrv.kv import KvConfig
 from bolide.namesrv.lookups import Lookups
 from bolide.namesrv.nearness import nearness
@@ -44,19 +44,19 @@ class NameServer:
         self, config: NamesrvConfig, clock: Clock, file_thread: ThreadPoolExecutor, own_host: str | None = None
     ) -> None:
         self.own_host = own_host
-        self.current = CurrentConfig(config)
+        self.settings = LiveConfig(config)
         self.answers = Answers()
         self.tables = RouteTables(self.answers.forget)
         self.kv = KvConfig(config.kv_path)
-        self.notices = Notices(lambda: self.current.config.notify_timeout_ms / 1000)
+        self.notices = Notices(lambda: self.settings.now.notify_timeout_ms / 1000)
         self.scan_count = 0
         self.is_stopping = False
         departures = Departures()
         self.registrations = Registrations(
-            self.tables, departures, self.kv, self.current, clock, file_thread, self.notices.tell
+            self.tables, departures, self.kv, self.settings, clock, file_thread, self.notices.tell
         )
-        lookups = Lookups(self.tables, self.answers, departures, self.kv, self.current, clock, own_host)
-        operations = Operations(self.kv, self.current, self.answers, file_thread)
+        lookups = Lookups(self.tables, self.answers, departures, self.kv, self.settings, clock, own_host)
+        operations = Operations(self.kv, self.settings, self.answers, file_thread)
         gate = demand_local if config.admin_from == LOCAL else None
         self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers(), gate=gate)
 
@@ -79,7 +79,7 @@ class NameServer:
             self.scan_count += 1
             expired_count = self.registrations.scan()
             log.debug("scan brokers=%d expired=%d", len(self.tables.live), expired_count)
-            await asyncio.sleep(self.current.config.scan_interval_ms / 1000)
+            await asyncio.sleep(self.settings.now.scan_interval_ms / 1000)
 
     async def print_forever(self) -> None:
         """Write the KV configuration to the log, first after a minute and then every ten."""

@@ -7,7 +7,7 @@ the asker's signature is no business of the client's.
 import asyncio
 import logging
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.members import Member, Members
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.topics import Topics
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 class Forwarding:
     """Asks clients on behalf of administrators."""
 
-    def __init__(self, current: CurrentConfig, members: Members, topics: Topics, groups: Groups, store: Store) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, members: Members, topics: Topics, groups: Groups, store: Store) -> None:
+        self._settings = settings
         self._members = members
         self._topics = topics
         self._groups = groups
@@ -64,7 +64,7 @@ class Forwarding:
         config = self._topics.find(header.topic or decode(record).topic)
         group = self._groups.get(header.consumer_group)
         fields = header.encode() | {
-            "brokerName": self._current.config.name,
+            "brokerName": self._settings.now.name,
             "topicSysFlag": str(config.topic_sys_flag if config is not None else 0),
             "groupSysFlag": str(group.group_sys_flag if group is not None else 0),
         }

@@ -14,7 +14,7 @@ from bolide.broker.tables.attributes import GROUP_ATTRIBUTES, altered
 from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.tables.offsets import Offsets
 from bolide.broker.tables.places import known_group, known_topic, unknown_group
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.model.names import group_problem
@@ -38,12 +38,14 @@ log = logging.getLogger(__name__)
 class GroupCalls:
     """Who administers groups."""
 
-    def __init__(self, groups: Groups, topics: Topics, offsets: Offsets, stats: Stats, keeper: Keeper) -> None:
+    def __init__(
+        self, groups: Groups, topics: Topics, offsets: Offsets, stats: Stats, table_writer: TableWriter
+    ) -> None:
         self._groups = groups
         self._topics = topics
         self._offsets = offsets
         self._stats = stats
-        self._keeper = keeper
+        self._table_writer = table_writer
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -69,7 +71,7 @@ class GroupCalls:
         self._groups.update_all(configs)
         for config in changed:
             log.info("group set group=%s config=%.500s by=%s", config.group_name, config, request.session.peer)
-        await kept(self._keeper)
+        await kept(self._table_writer)
         return request.command.answer(ResponseCode.SUCCESS)
 
     def _checked(self, wanted: GroupConfig) -> GroupConfig:
@@ -94,7 +96,7 @@ class GroupCalls:
             self._offsets.remove_group(group)
         self._stats.forget_group(group)
         log.info("group deleted group=%s offsets=%s by=%s", group, header.is_offset_removed, request.session.peer)
-        await kept(self._keeper)
+        await kept(self._table_writer)
         return request.command.answer(ResponseCode.SUCCESS)
 
     def config(self, request: Request) -> Command:
@@ -119,7 +121,7 @@ class GroupCalls:
             known_topic(self._topics, topic)
             self._groups.forbid(group, topic, READ_BIT, not header.is_readable)
             log.info("group readable=%s group=%s topic=%s", header.is_readable, group, topic)
-            await kept(self._keeper)
+            await kept(self._table_writer)
         is_readable = not self._groups.is_forbidden(group, topic, READ_BIT)
         body = GroupForbidden(group=group, readable=is_readable, topic=topic).encode()
         return request.command.answer(ResponseCode.SUCCESS, body=body)

@@ -7,7 +7,7 @@ their turn after every few hundred.
 import asyncio
 from collections.abc import Iterable
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.members import Members
 from bolide.broker.stats import Stats
 from bolide.broker.tables.groups import Groups
@@ -41,7 +41,7 @@ class Progress:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         offsets: Offsets,
         members: Members,
         topics: Topics,
@@ -50,7 +50,7 @@ class Progress:
         stats: Stats,
         clock: Clock,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._offsets = offsets
         self._members = members
         self._topics = topics
@@ -133,7 +133,7 @@ class Progress:
             consume_time_stamp=self._store_ms(topic, queue_id, offset - 1) if offset > 0 else oldest_ms,
             delay_time=delay_ms,
             max_time_stamp=self._store_ms(topic, queue_id, next_offset - 1),
-            message_queue=QueueName(broker_name=self._current.config.name, queue_id=queue_id, topic=topic),
+            message_queue=QueueName(broker_name=self._settings.now.name, queue_id=queue_id, topic=topic),
             min_time_stamp=oldest_ms,
         )
 
@@ -151,7 +151,7 @@ class Progress:
             queue = self._store.queue(QueueKey(topic, queue_id))
             offset = max(0, self._offsets.get(group, topic, queue_id) or 0)
             pulled = self._offsets.get_pulled(group, topic, queue_id) or 0
-            progress[MessageQueue(topic, self._current.config.name, queue_id)] = QueueProgress(
+            progress[MessageQueue(topic, self._settings.now.name, queue_id)] = QueueProgress(
                 broker_offset=queue.next_offset if queue is not None else 0,
                 consumer_offset=offset,
                 last_timestamp=max(0, self._store_ms(topic, queue_id, offset - 1)),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.members import Members
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.offsets import Offsets
@@ -38,14 +38,14 @@ class Resets:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         offsets: Offsets,
         members: Members,
         topics: Topics,
         groups: Groups,
         store: Store,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._offsets = offsets
         self._members = members
         self._topics = topics
@@ -59,9 +59,9 @@ class Resets:
         """222: consume again from a time on, or skip to it."""
         header = ResetOffsetRequest.decode(request.command.fields)
         config = known_topic(self._topics, header.topic)
-        is_ours = self._current.config.resets_at_server
+        is_ours = self._settings.now.resets_at_server
         wanted = await (self._checked(header, config) if is_ours else self._agreed(header, config))
-        name = self._current.config.name
+        name = self._settings.now.name
         table = ResetOffsets(
             offset_table={MessageQueue(header.topic, name, queue_id): offset for queue_id, offset in wanted.items()}
         )
@@ -82,7 +82,7 @@ class Resets:
 
     async def _checked(self, header: ResetOffsetRequest, config: TopicConfig) -> dict[int, int]:
         """Where each queue goes by 5.x's rules: one queue or all readable ones, whatever the group had."""
-        if self._current.config.store.role == "SLAVE":
+        if self._settings.now.store.role == "SLAVE":
             raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave does not reset offsets: ask its master")
         known_group(self._groups, header.group)
         queue = self._store.queue(QueueKey(header.topic, header.queue_id))

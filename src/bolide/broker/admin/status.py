@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from concurrent.futures import Executor
 
 from bolide import __version__
-from bolide.broker.config import RULES, CurrentConfig, shown, updated
+from bolide.broker.config import RULES, LiveConfig, shown, updated
 from bolide.broker.later.timers import Timers
 from bolide.broker.stats import Stats
 from bolide.broker.tables.topics import Topics
@@ -43,7 +43,7 @@ class Status:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         topics: Topics,
         stats: Stats,
         store: Store,
@@ -51,7 +51,7 @@ class Status:
         aside: Executor,
         timers: Timers | None,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._topics = topics
         self._stats = stats
         self._store = store
@@ -87,7 +87,7 @@ class Status:
             "brokerActive": "true",
             "bootTimestamp": str(self._stats.booted_ms),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]",
-            "startAcceptSendRequestTimeStamp": str(self._current.config.accepts_sends_from_ms),
+            "startAcceptSendRequestTimeStamp": str(self._settings.now.accepts_sends_from_ms),
         }
 
     def _traffic(self) -> dict[str, str]:
@@ -164,7 +164,7 @@ class Status:
     def config(self, request: Request) -> Command:
         """26: all settings."""
         version = GetBrokerConfigAnswer(version=self._version.encode().decode("utf-8"))
-        body = write_properties(shown(self._current.config)).encode("utf-8")
+        body = write_properties(shown(self._settings.now)).encode("utf-8")
         return request.command.answer(ResponseCode.SUCCESS, fields=version.encode(), body=body)
 
     def update_config(self, request: Request) -> Command | Awaitable[Command]:
@@ -172,16 +172,16 @@ class Status:
         changes = read_changes(request)
         if not changes:
             return request.command.answer(ResponseCode.SUCCESS)
-        path = updated(self._current.config, changes).changes_path  # raises Refusal before anything is kept
+        path = updated(self._settings.now, changes).changes_path  # raises Refusal before anything is kept
         kept = asyncio.get_running_loop().run_in_executor(self._aside, RULES.note, path, changes)
 
         def put_in_force(done: asyncio.Future[None]) -> None:
             if done.cancelled() or done.exception() is not None:
                 return
             # Another change may have come in between, so this one is made to what is in force now.
-            config = updated(self._current.config, changes)
+            config = updated(self._settings.now, changes)
             self._store.config = config.store
-            self._current.replace(config)
+            self._settings.replace(config)
             if _TOLD_TO_NAME_SERVERS & changes.keys():
                 self._topics.touch()
             self._version = DataVersion(counter=self._version.counter + 1, timestamp=self._clock.now_ms())
@@ -193,7 +193,7 @@ class Status:
     def counters(self, request: Request) -> Command:
         """315: one counter over minute, hour and day."""
         header = ViewBrokerStatsRequest.decode(request.command.fields)
-        found = self._stats.view(header.stats_name, header.stats_key, self._current.config.cluster)
+        found = self._stats.view(header.stats_name, header.stats_key, self._settings.now.cluster)
         if found is None:
             text = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"  # tools look for these words
             raise Refusal(ResponseCode.SYSTEM_ERROR, text)

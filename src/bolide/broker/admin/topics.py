@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import retry_topic_v1, retry_topic_v2
 from bolide.broker.stats import Stats
 from bolide.broker.tables.attributes import TOPIC_ATTRIBUTES, altered, parse_change
 from bolide.broker.tables.offsets import Offsets
 from bolide.broker.tables.places import known_topic
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_ALL, Topics
 from bolide.errors import Refusal, StoreError
 from bolide.model.names import path_problem, topic_problem
@@ -51,17 +51,17 @@ class TopicCalls:
         topics: Topics,
         offsets: Offsets,
         store: Store,
-        current: CurrentConfig,
+        settings: LiveConfig,
         stats: Stats,
-        keeper: Keeper,
+        table_writer: TableWriter,
         announced: Callable[[], Awaitable[object]],
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._store = store
-        self._current = current
+        self._settings = settings
         self._stats = stats
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._announced = announced
 
     def handlers(self) -> dict[int, Handler]:
@@ -109,7 +109,7 @@ class TopicCalls:
                 config.attributes,
                 request.session.peer,
             )
-        await kept(self._keeper)
+        await kept(self._table_writer)
         await self._announced()
         return request.command.answer(ResponseCode.SUCCESS)
 
@@ -146,7 +146,7 @@ class TopicCalls:
             self._store.remove_topic(name)
             self._stats.forget_topic(name)
             log.info("topic deleted topic=%s by=%s", name, request.session.peer)
-        await kept(self._keeper)
+        await kept(self._table_writer)
         return request.command.answer(ResponseCode.SUCCESS)
 
     def config(self, request: Request) -> Command:
@@ -161,7 +161,7 @@ class TopicCalls:
     async def stats(self, request: Request) -> Command:
         """202: from where to where each queue of a topic reaches, and when its last message came."""
         config = known_topic(self._topics, GetTopicStatsRequest.decode(request.command.fields).topic)
-        topic, broker = config.topic_name, self._current.config.name
+        topic, broker = config.topic_name, self._settings.now.name
         spans: dict[MessageQueue, QueueSpan] = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             spans[MessageQueue(topic, broker, queue_id)] = self._span(topic, queue_id)
@@ -186,10 +186,10 @@ class TopicCalls:
         return request.command.answer(ResponseCode.SUCCESS, body=topics.encode())
 
 
-async def kept(keeper: Keeper) -> None:
+async def kept(table_writer: TableWriter) -> None:
     """Wait until a change is on disk; raises Refusal where that failed: it holds now, but a crash would undo it."""
     try:
-        await keeper.saved()
+        await table_writer.flush()
     except StoreError as problem:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the change holds, but not on disk: {problem}") from None
 

@@ -28,7 +28,7 @@ import msgspec
 
 from bolide.broker.stats import Stats
 from bolide.broker.tables.offsets import quote_keys
-from bolide.broker.tables.table_files import Keeper, Pace
+from bolide.broker.tables.table_files import Pace, TableWriter
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.files import read_whole
@@ -66,11 +66,11 @@ class _Note(NamedTuple):
 class Delays:
     """How far each level is delivered: `table`, level → queue offset of the next message."""
 
-    def __init__(self, directory: Path, store: Store, stats: Stats, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, directory: Path, store: Store, stats: Stats, table_writer: TableWriter, clock: Clock) -> None:
         self._path = directory / FILE_NAME
         self._store = store
         self._stats = stats
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._clock = clock
         self._delays_ms = delays_ms_of(store.config.delay_levels)
         self._arrived = asyncio.Event()
@@ -239,7 +239,7 @@ class Delays:
             self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
         )
         version = self.version
-        self._keeper.save(self._path, lambda: text_of(version, table))
+        self._table_writer.save(self._path, lambda: text_of(version, table))
 
     def encoded(self) -> bytes:
         """The table as a slave asks for it."""

@@ -4,9 +4,9 @@ A recall is a timed message itself: a mark for the slot of the one it takes back
 when the mark is stored. Whether there was such a message is not known before its slot is delivered, and is never told.
 """
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.later.delay import Delays
-from bolide.broker.later.routing import Waiting
+from bolide.broker.later.routing import DelayRouter
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import pack_peer
 from bolide.broker.stats import Stats
@@ -28,24 +28,24 @@ _RECALL_TAG = "_RECALL_TAG_"
 _UNAVAILABLE = "recall failed, broker service not available"
 
 
-class Waits:
+class LaterRequests:
     """Answers about what waits."""
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         store: Store,
         topics: Topics,
-        waiting: Waiting,
+        router: DelayRouter,
         delays: Delays,
         timers: Timers | None,
         stats: Stats,
         clock: Clock,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._store = store
         self._topics = topics
-        self._waiting = waiting
+        self._router = router
         self._delays = delays
         self._timers = timers
         self._stats = stats
@@ -61,7 +61,7 @@ class Waits:
 
     def recall(self, request: Request) -> Command:
         """370: a timed message is not to be delivered."""
-        region = self._current.config.region
+        region = self._settings.now.region
         try:
             header = RecallMessageRequest.decode(request.command.fields)
             self._check_ready()
@@ -73,7 +73,7 @@ class Waits:
         return request.command.answer(ResponseCode.SUCCESS, fields=fields)
 
     def _check_ready(self) -> None:
-        config = self._current.config
+        config = self._settings.now
         if not config.recalls:
             remark = "recall failed, operation is forbidden; set recallMessageEnable=true on the broker"
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
@@ -89,7 +89,7 @@ class Waits:
             remark = f"recall failed, the topic[{header.topic}] not exist"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         handle = parse_recall_handle(header.recall_handle)
-        config = self._current.config
+        config = self._settings.now
         left_ms = 0 if handle is None else handle.deliver_at - self._clock.now_ms()
         problem = None
         if handle is None:
@@ -105,7 +105,7 @@ class Waits:
         return handle
 
     def _mark(self, request: Request, header: RecallMessageRequest, handle: RecallHandle) -> None:
-        now_ms, config = self._clock.now_ms(), self._current.config.store
+        now_ms, config = self._clock.now_ms(), self._settings.now.store
         key = f"{handle.topic}+{handle.unique_id}" if config.recall_names_topic else handle.unique_id
         properties = {
             names.TIMER_DELETE_UNIQUE_KEY: key,
@@ -115,7 +115,7 @@ class Waits:
             names.PRODUCER_GROUP: header.producer_group or "",
             names.TAGS: _RECALL_TAG,
         }
-        where = self._waiting.divert(handle.topic, 0, {name: value for name, value in properties.items() if value})
+        where = self._router.route(handle.topic, 0, {name: value for name, value in properties.items() if value})
         encoded = encode_properties(where.properties)
         peer = pack_peer(request.session.peer)
         appended = self._store.append([Draft(where.topic, where.queue_id, b"0", encoded, 0, 0, now_ms, peer)])

@@ -1,6 +1,6 @@
 """Where a message goes that is not to be delivered yet: the one place that decides it, for everybody who stores one.
 
-A send, a message sent back for a retry and a committed transaction all come through `divert` on their way to the store,
+A send, a message sent back for a retry and a committed transaction all come through `route` on their way to the store,
 as in RocketMQ every put does. A message with a delay level (1 to 18, more is clamped) waits in the schedule topic, in
 the queue of its level. A timed one, with a delay or a time of its own, waits in the timer's topic until it is filed;
 its time is rounded so that it is never delivered before it. Where a message really belongs stands in two properties
@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.model import properties as names
@@ -44,14 +44,14 @@ class Destination(NamedTuple):
 class Timing:
     """The rules for timed messages; `load_at` tells how many wait for a moment already."""
 
-    def __init__(self, current: CurrentConfig, clock: Clock, load_at: Callable[[int], int]) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, clock: Clock, load_at: Callable[[int], int]) -> None:
+        self._settings = settings
         self._clock = clock
         self._load_at = load_at
 
     def out_ms(self, properties: dict[str, str]) -> int | None:
         """In which slot a message waits; None for one that is due. Refusals have RocketMQ's codes."""
-        config, now_ms = self._current.config.store, self._clock.now_ms()
+        config, now_ms = self._settings.now.store, self._clock.now_ms()
         due_ms = _due_ms(properties, now_ms)
         is_mark = names.TIMER_DELETE_UNIQUE_KEY in properties
         limit_ms = config.timer_delay_max_s * 1000
@@ -79,7 +79,7 @@ class Timing:
         raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
 
-class Waiting:
+class DelayRouter:
     """Diverts what has to wait. Given the levels in force, as the store's configuration writes them."""
 
     def __init__(self, delay_levels: str, timing: Timing | None = None) -> None:
@@ -92,7 +92,7 @@ class Waiting:
         """Whether a message can wait for any time, not for that of a level alone."""
         return self._timing is not None
 
-    def divert(self, topic: str, queue_id: int, properties: dict[str, str]) -> Destination:
+    def route(self, topic: str, queue_id: int, properties: dict[str, str]) -> Destination:
         """Where the message is stored: where it belongs, or where it waits. The given map is left as it is."""
         home = {names.REAL_TOPIC: topic, names.REAL_QUEUE_ID: str(queue_id)}
         level = min(_delay_level(properties), self._level_max)

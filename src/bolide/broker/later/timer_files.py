@@ -16,7 +16,7 @@ import logging
 import msgspec
 
 from bolide import kernel
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord
 from bolide.files import read_whole
@@ -52,9 +52,9 @@ class _Metrics(msgspec.Struct, frozen=True):
 class TimerCounts:
     """How many timed messages of each topic wait: RocketMQ's config/timermetrics."""
 
-    def __init__(self, config: StoreConfig, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, config: StoreConfig, table_writer: TableWriter, clock: Clock) -> None:
         self._path = config.root / "config" / "timermetrics"
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._clock = clock
         self._is_changed = False
         self.version = DataVersion(timestamp=clock.now_ms())
@@ -74,7 +74,7 @@ class TimerCounts:
             self.version = msgspec.structs.replace(
                 self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
             )
-            self._keeper.save(self._path, lambda: self.encoded().decode())
+            self._table_writer.save(self._path, lambda: self.encoded().decode())
 
     def encoded(self) -> bytes:
         """The file's text, which is what a slave asks for too."""
@@ -94,7 +94,7 @@ class TimerFiles:
     by topic may be off by a second's messages after a kill.
     """
 
-    def __init__(self, config: StoreConfig, store: Store, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, config: StoreConfig, store: Store, table_writer: TableWriter, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._disk = store.disk
@@ -103,7 +103,7 @@ class TimerFiles:
         self.roll_steps = config.timer_roll_steps
         if not 2 <= self.roll_steps <= SLOTS_AHEAD - _BLANK_STEPS:
             self.roll_steps = SLOTS_AHEAD - _BLANK_STEPS
-        self.counts = TimerCounts(config, keeper, clock)
+        self.counts = TimerCounts(config, table_writer, clock)
         self.log = TimerLog(self._disk, config.root / "timerlog", config.timer_file_size)
         self.wheel = TimerWheel(self._disk, config.root / "timerwheel", self._step_ms)
         self.is_changed = False

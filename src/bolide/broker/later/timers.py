@@ -22,10 +22,10 @@ from contextlib import suppress
 from functools import partial
 
 from bolide import kernel
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.stats import Stats
-from bolide.broker.tables.table_files import Keeper, Pace
+from bolide.broker.tables.table_files import Pace, TableWriter
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
@@ -53,13 +53,15 @@ log = logging.getLogger(__name__)
 class Timers:
     """Files and delivers. Slots before `read_ms` are delivered; `write_ms` is the clock's time in whole steps."""
 
-    def __init__(self, current: CurrentConfig, store: Store, stats: Stats, keeper: Keeper, clock: Clock) -> None:
-        self._current = current
+    def __init__(
+        self, settings: LiveConfig, store: Store, stats: Stats, table_writer: TableWriter, clock: Clock
+    ) -> None:
+        self._settings = settings
         self._store = store
         self._stats = stats
         self._clock = clock
-        self.files = TimerFiles(current.config.store, store, keeper, clock)
-        self._step_ms = current.config.store.timer_step_ms
+        self.files = TimerFiles(settings.now.store, store, table_writer, clock)
+        self._step_ms = settings.now.store.timer_step_ms
         self._is_woken = asyncio.Event()
         self._delivering = asyncio.Lock()
         self._is_stopped = store.config.role == "SLAVE"
@@ -67,7 +69,7 @@ class Timers:
         self._late: set[bytes] = set()  # entries of the batch that is being filed, which are delivered already
         self.read_ms = self.files.check.read_ms
         self.write_ms = max(self._steps(clock.now_ms()), self.read_ms)
-        current.on_change.append(self.wake)
+        settings.on_change.append(self.wake)
 
     def _steps(self, time_ms: int) -> int:
         return time_ms - time_ms % self._step_ms
@@ -126,7 +128,7 @@ class Timers:
 
     def _next_look_ms(self) -> float | None:
         """When a slot may be due again; None where nothing is filed, or nothing is delivered for now."""
-        if self.files.latest_ms < self.read_ms or self._current.config.store.timer_delivers_nothing:
+        if self.files.latest_ms < self.read_ms or self._settings.now.store.timer_delivers_nothing:
             return None
         return max(min(self.read_ms + self._step_ms - self._clock.now_ms(), _SLEEP_MAX_MS), 1)
 
@@ -156,7 +158,7 @@ class Timers:
 
     async def file_all(self) -> None:
         """File what is in the timer's topic and not in its log."""
-        while not (self._is_stopped or self._current.config.store.timer_files_nothing or self._is_far_behind):
+        while not (self._is_stopped or self._settings.now.store.timer_files_nothing or self._is_far_behind):
             if not self._file_some():
                 return
             await asyncio.sleep(0)
@@ -243,7 +245,7 @@ class Timers:
         """Deliver every slot whose time has passed."""
         passed = 0
         while self.read_ms < self.write_ms and not self._is_stopped:
-            if self._current.config.store.timer_delivers_nothing:
+            if self._settings.now.store.timer_delivers_nothing:
                 return
             if self.files.latest_ms < self.read_ms:
                 self.read_ms = self.write_ms
@@ -347,7 +349,7 @@ class Timers:
         """Keep on disk how far it has come, and let old files go."""
         cleaned_s, pace = self._clock.monotonic_s(), Pace(self._clock, _SAVE_SOON_S)
         while True:
-            await asyncio.sleep(pace.pause_s(max(self._current.config.store.timer_save_interval_ms, 100) / 1000))
+            await asyncio.sleep(pace.pause_s(max(self._settings.now.store.timer_save_interval_ms, 100) / 1000))
             if self.files.is_changed:
                 with pace.timed():
                     await self.save()

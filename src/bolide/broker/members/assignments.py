@@ -7,12 +7,12 @@ by all members (queue -1: any queue of that broker), or by a member and those th
 None in the answer means nothing is known now, and the member goes on as it is; an empty list takes everything away.
 """
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.members import Members
 from bolide.broker.pop.lanes import ANY_QUEUE
 from bolide.broker.pop.modes import RequestModes
 from bolide.broker.pop.queues import TopicQueues
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.model.allocation import STRATEGIES, Strategy
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies.body import QueueName
@@ -36,13 +36,18 @@ class Assignments:
     """Shares out queues for those who ask."""
 
     def __init__(
-        self, current: CurrentConfig, members: Members, modes: RequestModes, queues: TopicQueues, keeper: Keeper
+        self,
+        settings: LiveConfig,
+        members: Members,
+        modes: RequestModes,
+        queues: TopicQueues,
+        table_writer: TableWriter,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._members = members
         self._modes = modes
         self._queues = queues
-        self._keeper = keeper
+        self._table_writer = table_writer
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -53,7 +58,7 @@ class Assignments:
     async def set_mode(self, request: Request) -> Command:
         """401: pull or pop, for a group and a topic."""
         self._modes.set(GroupRequestMode.decode(request.command.body))
-        await self._keeper.saved()
+        await self._table_writer.flush()
         return request.command.answer(ResponseCode.SUCCESS)
 
     async def assign(self, request: Request) -> Command:
@@ -71,7 +76,7 @@ class Assignments:
     def _own(
         self, asked: AssignmentRequest, mode: GroupRequestMode, queues: list[MessageQueue]
     ) -> list[MessageQueue] | None:
-        if asked.message_model is MessageModel.BROADCASTING or not self._current.config.balances_load:
+        if asked.message_model is MessageModel.BROADCASTING or not self._settings.now.balances_load:
             return queues
         group = self._members.consumers(asked.consumer_group)
         strategy = STRATEGIES.get(asked.strategy_name or _DEFAULT_STRATEGY)

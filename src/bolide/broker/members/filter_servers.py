@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -44,8 +44,8 @@ class _Known:
 class FilterServers:
     """Those that are there. `on_change` is told the addresses whenever one comes or goes."""
 
-    def __init__(self, current: CurrentConfig, clock: Clock) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, clock: Clock) -> None:
+        self._settings = settings
         self._clock = clock
         self._known: dict[Session, _Known] = {}
         self._children: list[asyncio.subprocess.Process] = []
@@ -69,7 +69,7 @@ class FilterServers:
         before = self.addresses()
         self._known[request.session] = _Known(header.address, self._clock.monotonic_s())
         self._tell(before)
-        config = self._current.config
+        config = self._settings.now
         answer = RegisterFilterServerAnswer(broker_name=config.name, broker_id=config.broker_id)
         return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
@@ -115,7 +115,7 @@ class FilterServers:
 
     async def start_missing(self, port: int) -> None:
         """As many as the settings ask for, counting those that were started and have not registered yet."""
-        config = self._current.config
+        config = self._settings.now
         self._children = [child for child in self._children if child.returncode is None]
         there = max(len(self.addresses()), len(self._children))
         words = ["filtersrv", "--broker", f"127.0.0.1:{port}"]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
 from bolide.errors import StoreError
 from bolide.files import read_whole
@@ -53,12 +53,16 @@ class Locks:
     """Group → queue → lock. There may be expired ones in it; they are swept once in a while."""
 
     def __init__(
-        self, clock: Clock, life_s: float = LIFE_S, directory: Path | None = None, keeper: Keeper | None = None
+        self,
+        clock: Clock,
+        life_s: float = LIFE_S,
+        directory: Path | None = None,
+        table_writer: TableWriter | None = None,
     ) -> None:
         self._clock = clock
         self._life_s = life_s
         self._path = None if directory is None else directory / FILE_NAME
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._swept_s = clock.monotonic_s()
         self._is_changed = False
         self._has_file = False  # with somebody in it
@@ -120,15 +124,15 @@ class Locks:
     @property
     def is_kept(self) -> bool:
         """Whether the file says who holds what."""
-        return not self._is_changed or self._keeper is None
+        return not self._is_changed or self._table_writer is None
 
     async def kept(self) -> None:
         """Wait until it does; a disk that fails or is slow is not waited for."""
         self.save()
-        if self._keeper is not None:
+        if self._table_writer is not None:
             with suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(_KEEPING_LIMIT_S):
-                    await self._keeper.saved()
+                    await self._table_writer.flush()
 
     async def save_forever(self) -> None:
         """Have the file stay young while anybody holds anything, until cancelled."""
@@ -140,9 +144,9 @@ class Locks:
 
     def save(self) -> None:
         """Have the file written, if anybody has come or gone."""
-        if self._is_changed and self._keeper is not None and self._path is not None:
+        if self._is_changed and self._table_writer is not None and self._path is not None:
             self._is_changed = False
-            self._keeper.save(self._path, self._text)
+            self._table_writer.save(self._path, self._text)
 
     def _text(self) -> str:
         now_s = self._clock.monotonic_s()

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.conflicts import Agreement, SubscriptionRefused
 from bolide.broker.members.notices import Notices, Tell
 from bolide.broker.tables.groups import Groups
@@ -102,9 +102,9 @@ class Members:
     """All groups with somebody in them."""
 
     def __init__(
-        self, current: CurrentConfig, groups: Groups, topics: Topics, clock: Clock, tell: Tell = Session.send
+        self, settings: LiveConfig, groups: Groups, topics: Topics, clock: Clock, tell: Tell = Session.send
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._groups = groups
         self._topics = topics
         self._clock = clock
@@ -154,7 +154,7 @@ class Members:
         wants_more = heartbeat.heartbeat_fingerprint == 0
         refused: SubscriptionRefused | None = None
         for told in heartbeat.consumer_data_set:
-            if told.consume_type is ConsumeType.CONSUME_ACTIVELY and self._current.config.refuses_pulls:
+            if told.consume_type is ConsumeType.CONSUME_ACTIVELY and self._settings.now.refuses_pulls:
                 continue
             config = self._groups.find(told.group_name)
             if config is None:
@@ -195,7 +195,7 @@ class Members:
         self, session: Session, member: Member, told: ConsumerMember, config: GroupConfig, heartbeat: Heartbeat
     ) -> bool:
         group = self.consumer_groups.get(told.group_name)
-        if group is not None and self._current.config.refuses_conflicts and not heartbeat.without_sub:
+        if group is not None and self._settings.now.refuses_conflicts and not heartbeat.without_sub:
             group.agreement.check(session, member.client_id, told)
         if group is None:
             group = self.consumer_groups[told.group_name] = ConsumerGroup(told.group_name)
@@ -287,7 +287,7 @@ class Members:
             del self._joined[session]
 
     def _notify(self, group: ConsumerGroup, config: GroupConfig | None) -> None:
-        is_wanted = self._current.config.notifies_members and (
+        is_wanted = self._settings.now.notifies_members and (
             config is None or config.notify_consumer_ids_changed_enable
         )
         # Members of a broadcasting group share nothing.

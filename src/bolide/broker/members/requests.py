@@ -7,7 +7,7 @@ mild reader, which takes a tenth of a second for a few hundred kilobytes.
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.conflicts import REFUSED_GROUP_FIELD, SubscriptionRefused
 from bolide.broker.members.locks import Locks
 from bolide.broker.members.members import Member, Members
@@ -15,7 +15,7 @@ from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
-from bolide.filter.words import SqlError
+from bolide.filter.tokens import SqlError
 from bolide.kernel.layout import LANGUAGES
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import (
@@ -60,14 +60,14 @@ class Clients:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         members: Members,
         locks: Locks,
         topics: Topics,
         groups: Groups,
         filters: Filters,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._filters = filters
         self._members = members
         self._locks = locks
@@ -118,7 +118,7 @@ class Clients:
         if subscription is None or subscription.expression_type in _TAG_TYPES:
             return command.answer(ResponseCode.SUCCESS)
         kind = subscription.expression_type
-        if not self._current.config.has_property_filter:
+        if not self._settings.now.has_property_filter:
             remark = f"this broker does not filter by {kind}: set enablePropertyFilter=true, or subscribe by tags"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         try:

@@ -1,6 +1,6 @@
 """Who may pop what: the checks that all POP calls share, in RocketMQ's order."""
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import Lane
 from bolide.broker.tables.groups import READ_BIT, Groups
 from bolide.broker.tables.places import known_group
@@ -15,14 +15,14 @@ from bolide.store.store import Store
 class Access:
     """Refuses what the settings, the topic or the group do not allow."""
 
-    def __init__(self, current: CurrentConfig, topics: Topics, groups: Groups, store: Store) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, topics: Topics, groups: Groups, store: Store) -> None:
+        self._settings = settings
         self._topics = topics
         self._groups = groups
         self._store = store
 
     def check_readable(self) -> None:
-        if not self._current.config.permission & PERM_READ:
+        if not self._settings.now.permission & PERM_READ:
             raise Refusal(ResponseCode.NO_PERMISSION, "this broker may not be read: brokerPermission has no 4 in it")
 
     def check_lane(self, lane: Lane) -> TopicConfig:

@@ -4,9 +4,9 @@ Set by request 401 and kept as RocketMQ's config/messageRequestMode.json; where 
 setting counts. The group's retry topic is always pulled: what fails in a pop goes elsewhere (`lanes.py`).
 """
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.files import read_whole
@@ -21,12 +21,12 @@ ModeTable = dict[str, dict[str, GroupRequestMode]]
 class RequestModes:
     """The table and its file. Built before the broker listens: reading the file blocks."""
 
-    def __init__(self, current: CurrentConfig, topics: Topics, groups: Groups, keeper: Keeper) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, topics: Topics, groups: Groups, table_writer: TableWriter) -> None:
+        self._settings = settings
         self._topics = topics
         self._groups = groups
-        self._keeper = keeper
-        self._path = current.config.directory / "messageRequestMode.json"
+        self._table_writer = table_writer
+        self._path = settings.now.directory / "messageRequestMode.json"
         kept = read_whole(self._path, parse_modes, RequestModeTable())
         self.table: ModeTable = kept.message_request_mode_map
 
@@ -35,7 +35,7 @@ class RequestModes:
         mode = self.table.get(topic, {}).get(group)
         if mode is not None:
             return mode
-        config = self._current.config
+        config = self._settings.now
         default = RequestMode.PULL if topic.startswith(RETRY_PREFIX) else RequestMode(config.request_mode)
         share_count = config.pop_share_count if default is RequestMode.POP else 0
         return GroupRequestMode(consumer_group=group, mode=default, pop_share_queue_num=share_count, topic=topic)
@@ -59,7 +59,7 @@ class RequestModes:
         return RequestModeTable(message_request_mode_map=self.table.copy())
 
     def _save(self) -> None:
-        self._keeper.save(self._path, lambda: self.snapshot().encode().decode())
+        self._table_writer.save(self._path, lambda: self.snapshot().encode().decode())
 
 
 def parse_modes(text: str) -> RequestModeTable:

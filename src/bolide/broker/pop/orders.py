@@ -15,10 +15,10 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import Lane
 from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock
 from bolide.errors import Refusal
@@ -103,13 +103,15 @@ class Batch:
 class Orders:
     """The last batch of every lane that is popped in order. Built before the broker listens: reading blocks."""
 
-    def __init__(self, current: CurrentConfig, topics: Topics, groups: Groups, keeper: Keeper, clock: Clock) -> None:
-        self._current = current
+    def __init__(
+        self, settings: LiveConfig, topics: Topics, groups: Groups, table_writer: TableWriter, clock: Clock
+    ) -> None:
+        self._settings = settings
         self._topics = topics
         self._groups = groups
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._clock = clock
-        self._path = current.config.directory / "consumerOrderInfo.json"
+        self._path = settings.now.directory / "consumerOrderInfo.json"
         self._is_changed = False
         self._releases: list[tuple[int, Lane]] = []
         self._batches = _batches(read_whole(self._path, parse_orders, OrderTable()))
@@ -177,7 +179,7 @@ class Orders:
             await asyncio.sleep(_SCAN_INTERVAL_S)
             for lane in self.released():
                 wake(lane)
-            if self._clock.monotonic_s() - saved_s >= self._current.config.offset_save_interval_ms / 1000:
+            if self._clock.monotonic_s() - saved_s >= self._settings.now.offset_save_interval_ms / 1000:
                 saved_s = self._clock.monotonic_s()
                 self.save()
 
@@ -197,7 +199,7 @@ class Orders:
         if self._is_changed:
             self._is_changed = False
             self._forget_unused()
-            self._keeper.save(self._path, lambda: _table(self._batches).encode().decode())
+            self._table_writer.save(self._path, lambda: _table(self._batches).encode().decode())
 
     def _forget_unused(self) -> None:
         oldest_ms = self._clock.now_ms() - _UNUSED_MAX_MS

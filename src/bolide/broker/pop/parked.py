@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import ANY_QUEUE, Lane, retry_topic_v1, retry_topic_v2
 from bolide.clock import Clock
 from bolide.remoting.budget import Budget, above_share
@@ -46,14 +46,14 @@ class ParkedPop:
 class ParkedPops:
     """All of them by lane."""
 
-    def __init__(self, current: CurrentConfig, clock: Clock) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, clock: Clock) -> None:
+        self._settings = settings
         self._clock = clock
         self._by_lane: dict[Lane, dict[ParkedPop, None]] = {}
         self._lanes_of: dict[str, set[Lane]] = {}  # by topic and by the retry topics that concern them
         self._woken: list[Lane] = []
         self._by_session: dict[Session, dict[ParkedPop, None]] = {}
-        total_max = current.config.pop_waiting_total_max
+        total_max = settings.now.pop_waiting_total_max
         self._places: Budget[Session] = Budget(max(total_max, 1), max(total_max, 1), self._give_way)
 
     @property
@@ -68,7 +68,7 @@ class ParkedPops:
 
     def park(self, parked: ParkedPop) -> bool:
         """Keep a request until something comes or its time is over; false if its connection has its share already."""
-        config, session = self._current.config, parked.request.session
+        config, session = self._settings.now, parked.request.session
         self._places.total_max = self._places.holder_max = config.pop_waiting_total_max
         if self.count_at(parked.lane) >= config.pop_waiting_max and not self._make_room(parked.lane, session):
             return False
@@ -90,7 +90,7 @@ class ParkedPops:
         at_lane = self._by_lane.get(lane, {})
         held = Counter(parked.request.session for parked in at_lane)
         held[asking] += 1
-        above = above_share(held, self._current.config.pop_waiting_max)
+        above = above_share(held, self._settings.now.pop_waiting_max)
         if asking in above:
             return False
         for parked in reversed(list(at_lane)):
@@ -98,7 +98,7 @@ class ParkedPops:
             if above.get(session, 0) > 0:
                 above[session] -= 1
                 self._turn_out(parked)
-        return self.count_at(lane) < self._current.config.pop_waiting_max
+        return self.count_at(lane) < self._settings.now.pop_waiting_max
 
     def _give_way(self, session: Session, count: int) -> None:
         for parked in list(islice(reversed(self._by_session[session]), count)):

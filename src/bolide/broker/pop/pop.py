@@ -5,7 +5,7 @@
 
 import random
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.assignments import Assignments
 from bolide.broker.members.members import Members
 from bolide.broker.pop.access import Access
@@ -18,12 +18,12 @@ from bolide.broker.pop.queues import TopicQueues
 from bolide.broker.pop.reading import LaneReader
 from bolide.broker.pop.requests import Pops
 from bolide.broker.pop.revivals import Revivals
-from bolide.broker.pulling.filter_budget import SieveTime
+from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.stats import Stats
 from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock
 from bolide.remoting.handlers import Handler
@@ -32,40 +32,40 @@ from bolide.store.dispatch import Arrival
 from bolide.store.store import Store
 
 
-class PopRoom:
+class Pop:
     """Pops, acknowledgements and assignments of one broker."""
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         store: Store,
         topics: Topics,
         groups: Groups,
         offsets: Offsets,
         members: Members,
-        keeper: Keeper,
+        table_writer: TableWriter,
         stats: Stats,
         clock: Clock,
         filters: Filters,
-        sieve_time: SieveTime,
+        filter_budget: FilterBudget,
         chance: random.Random | None = None,
     ) -> None:
         self._is_slave = store.config.role == "SLAVE"
-        self.parked = ParkedPops(current, clock)
-        self.noticed = ParkedPops(current, clock)
-        self.revivals = Revivals(current, store, topics, groups, offsets, clock)
-        self.orders = Orders(current, topics, groups, keeper, clock)
-        self.modes = RequestModes(current, topics, groups, keeper)
-        self.queues = TopicQueues(current, topics, clock)
-        access = Access(current, topics, groups, store)
+        self.parked = ParkedPops(settings, clock)
+        self.noticed = ParkedPops(settings, clock)
+        self.revivals = Revivals(settings, store, topics, groups, offsets, clock)
+        self.orders = Orders(settings, topics, groups, table_writer, clock)
+        self.modes = RequestModes(settings, topics, groups, table_writer)
+        self.queues = TopicQueues(settings, topics, clock)
+        access = Access(settings, topics, groups, store)
         parts = (self.revivals, self.orders, self.parked)
-        reader = LaneReader(store, offsets, sieve_time)
+        reader = LaneReader(store, offsets, filter_budget)
         self._pops = Pops(
-            *(current, access, topics, offsets, store, reader, filters),
+            *(settings, access, topics, offsets, store, reader, filters),
             *(*parts, self.noticed, stats, clock, chance),
         )
         self._acks = Acks(access, offsets, store, *parts, stats, clock)
-        self._assignments = Assignments(current, members, self.modes, self.queues, keeper)
+        self._assignments = Assignments(settings, members, self.modes, self.queues, table_writer)
 
     def handlers(self) -> dict[int, Handler]:
         return {**self._pops.handlers(), **self._acks.handlers(), **self._assignments.handlers()}

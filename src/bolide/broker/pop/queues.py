@@ -7,7 +7,7 @@ kept for half a minute: members ask for their assignment every 20 seconds, each 
 import logging
 from collections.abc import Callable
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.registration import name_servers
 from bolide.broker.tables.topics import PERM_READ, Topics
 from bolide.clock import Clock
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 class TopicQueues:
     """The queues of topics; `client` is what name servers are asked with, None until there is one."""
 
-    def __init__(self, current: CurrentConfig, topics: Topics, clock: Clock) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, topics: Topics, clock: Clock) -> None:
+        self._settings = settings
         self._topics = topics
         self._clock = clock
         self._elsewhere: dict[str, tuple[float, list[MessageQueue]]] = {}
@@ -38,7 +38,7 @@ class TopicQueues:
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
         """All queues that may be read; None if nobody knows the topic."""
-        own_name = self._current.config.name
+        own_name = self._settings.now.name
         config = self._topics.find(topic)
         own: list[MessageQueue] = []
         if config is not None and config.perm & PERM_READ:
@@ -70,7 +70,7 @@ class TopicQueues:
         if self.client is None:
             return None
         fields = GetRouteRequest(topic=topic, is_standard_json=True).encode()
-        for address in name_servers(self._current.config.namesrv):
+        for address in name_servers(self._settings.now.namesrv):
             try:
                 command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=dict(fields))
                 answer = await self.client.request(address, command, _TIMEOUT_S)

@@ -8,7 +8,7 @@ leads nowhere: to messages that are gone, or that the group does not want.
 from typing import NamedTuple
 
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.pulling.filter_budget import SieveTime, Wanted
+from bolide.broker.pulling.filter_budget import FilterBudget, MessageFilter
 from bolide.broker.tables.offsets import Offsets
 from bolide.kernel.layout import ENTRY_SIZE
 from bolide.model.queue import QueueKey
@@ -38,10 +38,10 @@ class Taken(NamedTuple):
 class LaneReader:
     """Reads lanes of one store."""
 
-    def __init__(self, store: Store, offsets: Offsets, sieve_time: SieveTime) -> None:
+    def __init__(self, store: Store, offsets: Offsets, filter_budget: FilterBudget) -> None:
         self._store = store
         self._offsets = offsets
-        self._sieve_time = sieve_time
+        self._filter_budget = filter_budget
         self._near_size = memory_size() * store.config.near_percent_of_memory // 100
 
     def position(self, lane: Lane, init_mode: int | None) -> int:
@@ -60,7 +60,7 @@ class LaneReader:
         queue = self._queue(lane)
         return 0 if queue is None else max(0, queue.next_offset - self.position(lane, None))
 
-    def read(self, lane: Lane, count_max: int, wanted: Wanted, init_mode: int | None) -> Taken:
+    def read(self, lane: Lane, count_max: int, wanted: MessageFilter, init_mode: int | None) -> Taken:
         """The next messages, without taking them; what nobody could take is passed over, with an init mode for good."""
         start = self.position(lane, init_mode)
         queue = self._queue(lane)
@@ -81,12 +81,12 @@ class LaneReader:
         offsets = [int.from_bytes(view[_QUEUE_OFFSET], "big") for view in slices.views]
         return Taken(lane, start, slices.views, offsets, next_offset, remaining, is_skipping)
 
-    def _read(self, lane: Lane, offset: int, count_max: int, wanted: Wanted) -> Slices:
+    def _read(self, lane: Lane, offset: int, count_max: int, wanted: MessageFilter) -> Slices:
         key = QueueKey(lane.topic, lane.queue_id)
         if wanted.sieve is None:
             return self._store.read(key, offset, count_max, wanted.tags)
-        self._sieve_time.begin()
-        is_over = self._sieve_time.is_over
+        self._filter_budget.begin()
+        is_over = self._filter_budget.is_over
         return self._store.read(key, offset, count_max, sieve=wanted.sieve, is_over=is_over)
 
     def _queue(self, lane: Lane) -> ConsumeQueue | None:

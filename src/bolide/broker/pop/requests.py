@@ -11,7 +11,7 @@ same message and no queue is locked.
 import random
 from collections.abc import Iterable
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.answers import joined, under_origin, when_durable
 from bolide.broker.pop.checkpoints import Checkpoint, CheckpointKey
@@ -20,7 +20,7 @@ from bolide.broker.pop.orders import Orders
 from bolide.broker.pop.parked import ParkedPop, ParkedPops
 from bolide.broker.pop.reading import LaneReader, Taken
 from bolide.broker.pop.revivals import Revivals
-from bolide.broker.pulling.filter_budget import Wanted
+from bolide.broker.pulling.filter_budget import MessageFilter
 from bolide.broker.stats import Stats
 from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.offsets import Offsets
@@ -93,7 +93,7 @@ class Pops:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         access: Access,
         topics: Topics,
         offsets: Offsets,
@@ -108,7 +108,7 @@ class Pops:
         clock: Clock,
         chance: random.Random | None = None,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._access = access
         self._topics = topics
         self._offsets = offsets
@@ -167,23 +167,23 @@ class Pops:
         )
         return request.command.answer(ResponseCode.POLLING_FULL, remark=remark, fields=answer.encode())
 
-    def _wanted(self, header: PopMessageRequest) -> Wanted:
+    def _wanted(self, header: PopMessageRequest) -> MessageFilter:
         """What the pop asks for; RocketMQ does not ask enablePropertyFilter here."""
         if not header.expression:
-            return Wanted()
+            return MessageFilter()
         try:
             if is_tag_type(header.expression_type):
-                return Wanted(tag_hashes(parse_tags(header.expression)))
-            return Wanted(None, self._filters.compiled(header.expression, header.expression_type))
+                return MessageFilter(tag_hashes(parse_tags(header.expression)))
+            return MessageFilter(None, self._filters.compiled(header.expression, header.expression_type))
         except ValueError as problem:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
 
-    def _gather(self, header: PopMessageRequest, config: TopicConfig, lane: Lane, wanted: Wanted) -> _Harvest:
+    def _gather(self, header: PopMessageRequest, config: TopicConfig, lane: Lane, wanted: MessageFilter) -> _Harvest:
         chance = self._chance.randrange(100)
         lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
         if not header.is_ordered:
             retries = self._retry_lanes(lane, chance)
-            lanes = retries + lanes if chance < self._current.config.pop_retry_percent else lanes + retries
+            lanes = retries + lanes if chance < self._settings.now.pop_retry_percent else lanes + retries
         harvest = _Harvest(header.message_count_max)
         for each in lanes:
             self._follow_reset(each)
@@ -197,9 +197,9 @@ class Pops:
 
     def _retry_lanes(self, lane: Lane, chance: int) -> list[Lane]:
         """The queues of the group's failed messages; while names change over, the older topic every other time."""
-        current = self._current.config
+        settings = self._settings.now
         name = retry_topic_v1
-        if current.makes_retry_topics_v2 and not (current.reads_retry_topics_v1 and chance % 2 == 0):
+        if settings.makes_retry_topics_v2 and not (settings.reads_retry_topics_v1 and chance % 2 == 0):
             name = retry_topic_v2
         config = self._topics.find(name(lane.group, lane.topic))
         return [] if config is None else _rotated(Lane(lane.group, config.topic_name, -1), config, chance)
@@ -276,7 +276,7 @@ class Pops:
         self, taken: Taken, header: PopMessageRequest, revive_queue_id: int, popped_ms: int
     ) -> list[bytes | memoryview]:
         mark = mark_of(taken.lane.topic)
-        if mark is TopicMark.NORMAL or self._current.config.shows_retry_topics:
+        if mark is TopicMark.NORMAL or self._settings.now.shows_retry_topics:
             return list(taken.views)
         handle = PopHandle(
             start_offset=QueueOffset(taken.start_offset),
@@ -284,7 +284,7 @@ class Pops:
             invisible_ms=header.invisible_ms,
             revive_queue_id=revive_queue_id,
             mark=mark,
-            broker_name=self._current.config.name,
+            broker_name=self._settings.now.name,
             queue_id=taken.lane.queue_id,
             queue_offset=QueueOffset(taken.start_offset),
         )
@@ -322,11 +322,11 @@ class Pops:
         lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
         retries = self._retry_lanes(lane, chance)
         harvest = _Harvest(min(header.message_count_max, _COUNT_MAX))
-        for each in retries + lanes if chance < self._current.config.pop_retry_percent else lanes + retries:
+        for each in retries + lanes if chance < self._settings.now.pop_retry_percent else lanes + retries:
             if harvest.is_enough:
                 harvest.remaining += self._reader.remaining(each)
             else:
-                harvest.add(self._reader.read(each, harvest.left, Wanted(), None))
+                harvest.add(self._reader.read(each, harvest.left, MessageFilter(), None))
         answer = PopMessageAnswer(popped_ms=0, invisible_ms=0, revive_queue_id=0, remaining_count=harvest.remaining)
         code, remark = ResponseCode.PULL_NOT_FOUND, _NOTHING
         if harvest.taken:

@@ -20,7 +20,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pop.checkpoints import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -74,15 +74,15 @@ class Revivals:
     """All checkpoints of this broker that are not settled."""
 
     def __init__(
-        self, current: CurrentConfig, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clock: Clock
+        self, settings: LiveConfig, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clock: Clock
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clock = clock
-        config = current.config
+        config = settings.now
         self._log = ReviveLog(revive_topic(config.cluster), config.name, store)
         self._queue_count = topics.ensure(self._log.topic, config.revive_queue_count).read_queue_nums
         # By revive queue, each in the order of its records: the first one not settled is the first in its dict.
@@ -213,7 +213,7 @@ class Revivals:
     async def run_forever(self) -> None:
         """Store again what is due, and note how far the topic is settled, until cancelled."""
         while True:
-            await asyncio.sleep(self._current.config.revive_interval_ms / 1000)
+            await asyncio.sleep(self._settings.now.revive_interval_ms / 1000)
             await self.revive_due()
             await self._catch_up()
             self.note_settled()
@@ -282,7 +282,7 @@ class Revivals:
             topic = dead_letter_topic(group)
             self._topics.ensure(topic, 1)
         else:
-            topic = retry_topic_for(group, checkpoint.key.lane.topic, self._current.config.makes_retry_topics_v2)
+            topic = retry_topic_for(group, checkpoint.key.lane.topic, self._settings.now.makes_retry_topics_v2)
             self._topics.ensure(topic, 1)
             if self._offsets.get(group, topic, 0) is None:
                 self._offsets.put(group, topic, 0, 0)  # so that the group's progress shows what failed

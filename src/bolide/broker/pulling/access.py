@@ -11,15 +11,15 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.config import BrokerConfig, LiveConfig
 from bolide.broker.members.members import Members
-from bolide.broker.pulling.filter_budget import RetrySieve, Wanted
+from bolide.broker.pulling.filter_budget import MessageFilter, RetrySieve
 from bolide.broker.tables.filters import Filters, GroupFilter
 from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT, Groups
 from bolide.broker.tables.topics import PERM_READ, Topics
 from bolide.errors import Refusal
 from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
-from bolide.filter.words import SqlError
+from bolide.filter.tokens import SqlError
 from bolide.model.topics import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription, TopicConfig
 from bolide.protocol.codes import ResponseCode
@@ -63,7 +63,7 @@ class Pull(NamedTuple):
 class Allowed(NamedTuple):
     """A pull that passed the checks: what it wants, and what it is about."""
 
-    wanted: Wanted
+    wanted: MessageFilter
     topic: TopicConfig
     group: GroupConfig
     is_special: bool  # its answers say more than those of others, or are not chosen by tags
@@ -88,14 +88,14 @@ class PullAccess:
         groups: Groups,
         members: Members,
         store: Store,
-        current: CurrentConfig,
+        settings: LiveConfig,
         filters: Filters,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._members = members
         self._store = store
-        self._current = current
+        self._settings = settings
         self._filters = filters
         self._lanes: dict[tuple[str, str], _Lane] = {}
         # The same for pulls that bring their expression along: by group, topic, expression and its type.
@@ -107,7 +107,7 @@ class PullAccess:
         """All checks; those that cannot have changed since the group's last pull are not made again."""
         if pull.sys_flag & SUBSCRIPTION_FLAG:
             known = self._asked.get((pull.group, pull.topic, pull.expression, pull.expression_type))
-            is_same = known is not None and known[1] is self._current.config
+            is_same = known is not None and known[1] is self._settings.now
             if known is None or not is_same or not 0 <= pull.queue_id < known[0].topic.read_queue_nums:
                 return self._judge(pull)
             return known[0]
@@ -126,7 +126,7 @@ class PullAccess:
             and pull.version <= lane.subscription.sub_version
             and (lane.filter is None or self._is_current(lane.filter, pull))
             and 0 <= pull.queue_id < lane.allowed.topic.read_queue_nums
-            and self._current.config is lane.config
+            and self._settings.now is lane.config
         )
 
     def _is_current(self, known: GroupFilter, pull: Pull) -> bool:
@@ -138,7 +138,7 @@ class PullAccess:
         self._asked.clear()
 
     def _judge(self, pull: Pull) -> Allowed:
-        config = self._current.config
+        config = self._settings.now
         if not config.permission & PERM_READ:
             raise _forbidden(f"this broker, {config.name}, may not be read: brokerPermission is {config.permission}")
         group = self._groups.find(pull.group)
@@ -176,7 +176,7 @@ class PullAccess:
         """The next pull of its kind need not be judged; what is remembered has a bound, in number and in size."""
         if len(self._lanes) + len(self._asked) >= _LANES_MAX:
             self._forget_lanes([])
-        config = self._current.config
+        config = self._settings.now
         if subscription is not None:
             self._lanes[pull.group, pull.topic] = _Lane(allowed, config, subscription, model, kept)
         elif len(pull.expression or "") <= _EXPRESSION_LENGTH_MAX:
@@ -184,11 +184,11 @@ class PullAccess:
 
     def _wanted(
         self, pull: Pull, group: GroupConfig
-    ) -> tuple[Wanted, Subscription | None, MessageModel, GroupFilter | None]:
+    ) -> tuple[MessageFilter, Subscription | None, MessageModel, GroupFilter | None]:
         """What to filter by, and whose it is if it came with a heartbeat."""
         members = self._members.consumers(pull.group)
         is_active = members is None or members.consume_type is ConsumeType.CONSUME_ACTIVELY
-        if is_active and self._current.config.refuses_pulls and not _is_system(pull.group):
+        if is_active and self._settings.now.refuses_pulls and not _is_system(pull.group):
             raise _forbidden("pull consumers are refused here: rejectPullConsumerEnable is true")
         if pull.sys_flag & SUBSCRIPTION_FLAG:
             return self._asked_for(pull), None, MessageModel.CLUSTERING, None
@@ -209,16 +209,16 @@ class PullAccess:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
         if is_tag_type(subscription.expression_type) or subscription.class_filter_mode:
             tags = _parsed(lambda: subscription_filter(subscription))
-            return Wanted(tags), subscription, members.model, None
+            return MessageFilter(tags), subscription, members.model, None
         kept = self._kept_filter(pull)
         self._check_sieves(subscription.expression_type)
         assert kept.predicate is not None
         return self._sieved(pull, kept.predicate), subscription, members.model, kept
 
-    def _asked_for(self, pull: Pull) -> Wanted:
+    def _asked_for(self, pull: Pull) -> MessageFilter:
         """What a pull wants that brings its expression along."""
         if is_tag_type(pull.expression_type):
-            return Wanted(_parsed(lambda: tag_hashes(parse_tags(pull.expression))))
+            return MessageFilter(_parsed(lambda: tag_hashes(parse_tags(pull.expression))))
         try:
             predicate = self._filters.compiled(pull.expression, pull.expression_type)
         except SqlError as problem:
@@ -242,14 +242,14 @@ class PullAccess:
             raise Refusal(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
         return kept
 
-    def _sieved(self, pull: Pull, predicate: Sieve) -> Wanted:
+    def _sieved(self, pull: Pull, predicate: Sieve) -> MessageFilter:
         sieve = predicate
-        if self._current.config.filters_retries and pull.topic.startswith(RETRY_PREFIX):
+        if self._settings.now.filters_retries and pull.topic.startswith(RETRY_PREFIX):
             sieve = RetrySieve(self._filters, pull.group)
-        return Wanted(None, sieve, functools.partial(self._store.reader.any_passes, sieve=sieve))
+        return MessageFilter(None, sieve, functools.partial(self._store.reader.any_passes, sieve=sieve))
 
     def _check_sieves(self, expression_type: str | None) -> None:
-        if not self._current.config.has_property_filter:
+        if not self._settings.now.has_property_filter:
             remark = (
                 f"this broker does not filter by {expression_type}: set enablePropertyFilter=true, or subscribe by tags"
             )

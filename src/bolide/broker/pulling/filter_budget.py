@@ -30,7 +30,7 @@ WAIT_S = 1.0
 _ASKING = filter_layout.HEADER.pack(0, 1, 0) + filter_layout.NODE.pack(filter_layout.ASK, 0, 0, 0, 0)
 
 
-class Wanted(NamedTuple):
+class MessageFilter(NamedTuple):
     """What passes: messages with one of the tag hashes (None: all), or through the sieve.
 
     `passes` says of entries that were just written whether the sieve lets one through.
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     passes: Callable[[bytes], bool] | None = None
 
 
-class SieveTime:
+class FilterBudget:
     """What is left of this turn of the loop, and who waits for another."""
 
     def __init__(self, clock: Clock) -> None:

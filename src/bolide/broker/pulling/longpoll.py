@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import TypeVar
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.filter.tags import any_passes
@@ -82,8 +82,8 @@ _Group = dict[ParkedPull, None]  # a set that keeps the order: first come, first
 class ParkedPulls:
     """All of them, by queue, by session and by the tick at which their time is over."""
 
-    def __init__(self, current: CurrentConfig, clock: Clock) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, clock: Clock) -> None:
+        self._settings = settings
         self._clock = clock
         self._by_queue: dict[tuple[str, int], _Group] = {}
         self._by_session: dict[Session, _Group] = {}
@@ -103,8 +103,8 @@ class ParkedPulls:
             ours = self._places.held_by(session)
             remark = f"{self.count} pulls wait for messages already, {ours} of them on this connection"
             raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
-        if not self._current.config.polls_long:
-            suspend_ms = self._current.config.short_poll_ms
+        if not self._settings.now.polls_long:
+            suspend_ms = self._settings.now.short_poll_ms
         hold_s = min(max(suspend_ms / 1000, 0.0), _HOLD_MAX_S)
         parked.due_tick = math.ceil((self._clock.monotonic_s() + hold_s) * _TICKS_A_SECOND)
         self._by_queue.setdefault(parked.key, {})[parked] = None
@@ -147,7 +147,7 @@ class ParkedPulls:
     async def check_forever(self) -> None:
         """Look every five seconds for those whose time is over; with short polling, as often as that says."""
         while True:
-            config = self._current.config
+            config = self._settings.now
             await asyncio.sleep(CHECK_INTERVAL_S if config.polls_long else max(config.short_poll_ms, 1) / 1000)
             await self.check()
 

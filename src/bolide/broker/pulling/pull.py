@@ -17,9 +17,9 @@ import functools
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.pulling.access import COMMIT_FLAG, SUSPEND_FLAG, Allowed, Pull, PullAccess, read_pull
-from bolide.broker.pulling.filter_budget import SieveTime, Wanted
+from bolide.broker.pulling.filter_budget import FilterBudget, MessageFilter
 from bolide.broker.pulling.longpoll import ParkedPull, ParkedPulls
 from bolide.broker.stats import Stats
 from bolide.broker.tables.offsets import Offsets
@@ -83,19 +83,19 @@ class Pulls:
         offsets: Offsets,
         store: Store,
         parked: ParkedPulls,
-        current: CurrentConfig,
+        settings: LiveConfig,
         stats: Stats,
         clock: Clock,
-        sieve_time: SieveTime,
+        filter_budget: FilterBudget,
     ) -> None:
         self._access = access
         self._offsets = offsets
         self._store = store
         self._parked = parked
-        self._current = current
+        self._settings = settings
         self._stats = stats
         self._clock = clock
-        self._sieve_time = sieve_time
+        self._filter_budget = filter_budget
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -138,7 +138,7 @@ class Pulls:
         if reply is None:
             return b""
         answer = reply.encode()
-        return answer if len(answer) <= self._current.config.listen.frame_size_max else None
+        return answer if len(answer) <= self._settings.now.listen.frame_size_max else None
 
     def pull(self, request: Request) -> Reply:
         """11 and 361."""
@@ -155,12 +155,12 @@ class Pulls:
 
     def _first_in_turn(self, request: Request, pull: Pull, allowed: Allowed) -> Reply:
         """The first run, now or when it is its turn to search."""
-        if allowed.wanted.sieve is None or not self._sieve_time.is_taken:
+        if allowed.wanted.sieve is None or not self._filter_budget.is_taken:
             return self._first(request, pull, allowed)
         if isinstance(allowed.wanted.sieve, Predicate):  # thousands that wait need not have a text each
             pull = pull._replace(expression=allowed.wanted.sieve.expression)
             request.command.fields = {}
-        self._sieve_time.wait(request, lambda: self._first(request, pull, self._access.check(pull)))
+        self._filter_budget.wait(request, lambda: self._first(request, pull, self._access.check(pull)))
         return None
 
     def _first(self, request: Request, pull: Pull, allowed: Allowed) -> Reply:
@@ -218,12 +218,12 @@ class Pulls:
             code, next_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
         return _Found(code, slices.status.value, slices.views, next_offset, slices.min_offset, slices.max_offset)
 
-    def _read(self, pull: Pull, count_max: int, size_max: int, wanted: Wanted) -> Slices:
+    def _read(self, pull: Pull, count_max: int, size_max: int, wanted: MessageFilter) -> Slices:
         key = QueueKey(pull.topic, pull.queue_id)
         if wanted.sieve is None:
             return self._store.read(key, pull.offset, count_max, wanted.tags, size_max)
-        self._sieve_time.begin()
-        is_over = self._sieve_time.is_over
+        self._filter_budget.begin()
+        is_over = self._filter_budget.is_over
         return self._store.read(key, pull.offset, count_max, None, size_max, wanted.sieve, is_over)
 
     def _gather(
@@ -266,7 +266,7 @@ class Pulls:
             stretch.log,
             stretch.log_base,
         )
-        if answer is None or len(answer[0]) > self._current.config.listen.frame_size_max:
+        if answer is None or len(answer[0]) > self._settings.now.listen.frame_size_max:
             return None
         if kernel.fault_count() != fault_count:
             return None  # a page could not be read, and zeros stand for it
@@ -294,7 +294,7 @@ class Pulls:
             return self._answer(request.command, allowed, found, b"".join(found.views))
         head = bytearray(self._answer(request.command, allowed, found, b"").encode())
         size = len(head) + len(found.views[0])
-        if size > self._current.config.listen.frame_size_max:
+        if size > self._settings.now.listen.frame_size_max:
             return self._answer(request.command, allowed, found, bytes(found.views[0]))  # to be refused by the session
         head[:4] = (size - 4).to_bytes(4, "big")
         request.session.push(bytes(head))
@@ -314,7 +314,7 @@ class Pulls:
 
     def _suggested(self, group: GroupConfig, found: _Found) -> int:
         """Where the next pull should go: who reads far behind the end of the log may be sent to a slave."""
-        config = self._current.config
+        config = self._settings.now
         if not config.reads_from_slave:
             return 0
         is_slow = bool(found.views) and self._store.reader.is_far(physical_offset_of(found.views[-1]))

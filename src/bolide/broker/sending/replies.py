@@ -10,7 +10,7 @@ Stored before the push is awaited, so that replies of one connection lie in the 
 
 import logging
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.members.members import Members
 from bolide.broker.sending.send import Sends, broker_properties, pack_peer
 from bolide.broker.stats import Stats
@@ -39,12 +39,12 @@ class Replies:
     """Passes replies on."""
 
     def __init__(
-        self, sends: Sends, members: Members, store: Store, current: CurrentConfig, stats: Stats, clock: Clock
+        self, sends: Sends, members: Members, store: Store, settings: LiveConfig, stats: Stats, clock: Clock
     ) -> None:
         self._sends = sends
         self._members = members
         self._store = store
-        self._current = current
+        self._settings = settings
         self._stats = stats
         self._clock = clock
 
@@ -59,7 +59,7 @@ class Replies:
         except Refusal as refusal:
             return self._sends.refused(command, refusal)
         properties = parse_properties(header.properties or "") | self._added()
-        stored = self._stored(request, header, queue_id, properties) if self._current.config.stores_replies else None
+        stored = self._stored(request, header, queue_id, properties) if self._settings.now.stores_replies else None
         problem = await self._push(request, header, properties)
         fields = self._fields(queue_id, stored, is_pushed=problem is None)
         if problem is not None:
@@ -69,12 +69,12 @@ class Replies:
 
     def _added(self) -> dict[str, str]:
         """What a broker writes into a reply: as into every message, but for the cluster, as 5.x does."""
-        added = broker_properties(self._current.config)
+        added = broker_properties(self._settings.now)
         del added[names.CLUSTER]
         return added
 
     def _fields(self, queue_id: int, stored: tuple[str, int] | None, *, is_pushed: bool) -> dict[str, str]:
-        settings = self._current.config
+        settings = self._settings.now
         if stored is None and not is_pushed:
             return RefusedSendAnswer(region=settings.region, is_traced=settings.is_traced).encode()
         offset_id, queue_offset = stored or (NOT_STORED, 0)

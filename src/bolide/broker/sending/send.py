@@ -5,8 +5,8 @@ read at once, by the same rules; a test holds the two to the same bytes. The mes
 awaited, so that sends of one connection are stored in the order in which they came.
 
 What is answered: the place of the message, and region and trace switch, which Java looks for in every answer, refusals
-too. What is to be delivered later waits elsewhere (`waiting.py`), half messages are kept aside until their transaction
-ends (`transactions/`), and what comes back is in `sendbacks.py`.
+too. What is to be delivered later waits elsewhere (`later/routing.py`), half messages are kept aside until their
+transaction ends (`transactions/`), and what comes back is in `send_back.py`.
 """
 
 import os
@@ -14,14 +14,14 @@ import random
 from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 
-from bolide.broker.config import BrokerConfig, CurrentConfig
-from bolide.broker.later.routing import TIMER_PREFIX, Destination, Waiting
+from bolide.broker.config import BrokerConfig, LiveConfig
+from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter, Destination
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.dead_letters import dead_properties
 from bolide.broker.stats import Stats
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.open_topics import OpenTopics, queue_count
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_WRITE, Topics
 from bolide.broker.transactions.halves import is_half, prepared
 from bolide.clock import Clock
@@ -60,23 +60,23 @@ class Sends:
         topics: Topics,
         groups: Groups,
         store: Store,
-        current: CurrentConfig,
+        settings: LiveConfig,
         stats: Stats,
         clock: Clock,
-        keeper: Keeper,
-        waiting: Waiting,
+        table_writer: TableWriter,
+        router: DelayRouter,
         locks: Locks,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._locks = locks
         self._store = store
-        self._waiting = waiting
-        self._current = current
+        self._router = router
+        self._settings = settings
         self._stats = stats
         self._clock = clock
         self._unique_ids = UniqueIds(store.store_host[:-4], os.getpid(), random.getrandbits(32), clock)
-        self.open_topics = OpenTopics(topics, current, keeper)
+        self.open_topics = OpenTopics(topics, settings, table_writer)
 
     def handlers(self) -> dict[int, Handler]:
         sends = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -104,7 +104,7 @@ class Sends:
         # Counted where it is stored: a message that waits counts for its own topic when it is due.
         self._stats.put(drafts[0].topic, len(drafts), appended.end - appended.physical_offsets[0])
         ids = [self._store.store_host + place.to_bytes(8, "big") for place in appended.physical_offsets]
-        settings = self._current.config
+        settings = self._settings.now
         answer = command.answer(
             ResponseCode.SUCCESS,
             fields=SendMessageAnswer(
@@ -142,7 +142,7 @@ class Sends:
 
     def refused(self, command: Command, refusal: Refusal) -> Command:
         """The answer that refuses a send; `command` is the request, or an answer that must not leave."""
-        settings = self._current.config
+        settings = self._settings.now
         fields = RefusedSendAnswer(region=settings.region, is_traced=settings.is_traced).encode()
         return command.answer(refusal.code, remark=refusal.remark, fields=fields)
 
@@ -158,14 +158,14 @@ class Sends:
 
     def _check_ready(self, request: Request) -> None:
         """Whether this broker takes messages at all, now, and this one is not too old."""
-        config = self._current.config
+        config = self._settings.now
         check_ready(request, config, self._store, self._clock)
         if self._clock.now_ms() < config.accepts_sends_from_ms:
             remark = f"messages are taken from {config.accepts_sends_from_ms} on (startAcceptSendRequestTimeStamp)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _topic_for(self, header: SendMessageRequest) -> TopicConfig:
-        topic, settings = header.topic, self._current.config
+        topic, settings = header.topic, self._settings.now
         config = self._topics.find(topic)
         if not settings.permission & PERM_WRITE and config is not None and config.order:
             remark = (
@@ -238,8 +238,8 @@ class Sends:
         """Refuse what could not be kept as what it is."""
         is_prepared = is_half(properties, header.reconsume_times or 0)
         if is_prepared or header.sys_flag & sysflags.TRANSACTION_MASK:
-            if self._current.config.refuses_transactions:
-                remark = f"broker {self._current.config.name} takes no transactions (rejectTransactionMessage)"
+            if self._settings.now.refuses_transactions:
+                remark = f"broker {self._settings.now.name} takes no transactions (rejectTransactionMessage)"
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
             if not is_prepared or header.is_batch:
                 remark = "half a half message: it needs the property TRAN_MSG=true, and may not be one of a batch"
@@ -275,10 +275,10 @@ class Sends:
                 # It waits where its transaction is decided; a delay it has begins then.
                 where = Destination(*prepared(topic, queue_id, properties, unique_id))
             else:
-                where = self._waiting.divert(topic, queue_id, properties)
+                where = self._router.route(topic, queue_id, properties)
             text = self._stored_properties(header.properties or "", where.properties, unique_id)
             draft = Draft(where.topic, where.queue_id, body, text, header.flag, sys_flag, *born)
-            return [draft], unique_id, where.recall_handle(self._current.config.name, unique_id)
+            return [draft], unique_id, where.recall_handle(self._settings.now.name, unique_id)
         try:
             items = split_batch(body)
         except ProtocolError as problem:
@@ -299,7 +299,7 @@ class Sends:
 
     def _stored_properties(self, text: str, properties: dict[str, str], unique_id: str) -> bytes:
         """What the sender gave, and behind it what the broker adds."""
-        added = broker_properties(self._current.config)
+        added = broker_properties(self._settings.now)
         if names.UNIQUE_KEY not in properties:
             added = {names.UNIQUE_KEY: unique_id, **added}
         given = parse_properties(text)

@@ -14,8 +14,8 @@ import logging
 import random
 from collections.abc import Awaitable, Mapping
 
-from bolide.broker.config import CurrentConfig
-from bolide.broker.later.routing import TIMER_PREFIX, Destination, Waiting
+from bolide.broker.config import LiveConfig
+from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter, Destination
 from bolide.broker.sending.backoff import level_not_below, own_delay_ms
 from bolide.broker.sending.dead_letters import dead_properties
 from bolide.broker.sending.send import RETRY_LIMIT_VERSION, UNIT_SUBSCRIBED_FLAG, check_ready
@@ -54,20 +54,20 @@ class SendBacks:
         topics: Topics,
         groups: Groups,
         store: Store,
-        current: CurrentConfig,
+        settings: LiveConfig,
         stats: Stats,
         clock: Clock,
         open_topics: OpenTopics,
-        waiting: Waiting,
+        router: DelayRouter,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._store = store
-        self._current = current
+        self._settings = settings
         self._stats = stats
         self._clock = clock
         self._open_topics = open_topics
-        self._waiting = waiting
+        self._router = router
         self._delays_ms = delays_ms_of(store.config.delay_levels)
 
     def handlers(self) -> dict[int, Handler]:
@@ -77,7 +77,7 @@ class SendBacks:
         """36: one message, named by its place in the log."""
         command = request.command
         header = SendBackRequest.decode(command.fields)
-        check_ready(request, self._current.config, self._store, self._clock)
+        check_ready(request, self._settings.now, self._store, self._clock)
         group = self._groups.find(header.group)
         if group is None:
             raise unknown_group(header.group)
@@ -94,7 +94,7 @@ class SendBacks:
         else:
             target = retry
             if header.delay_level > 0:
-                delay_ms = asked_delay_ms(command.fields, self._current.config.store.timer_delay_max_s)
+                delay_ms = asked_delay_ms(command.fields, self._settings.now.store.timer_delay_max_s)
             else:
                 delay_ms = own_delay_ms(group.group_retry_policy, message.reconsume_times)
             draft = self._retry_draft(message, group, retry, level, delay_ms)
@@ -123,7 +123,7 @@ class SendBacks:
     # The checks
 
     def _check_writable(self) -> None:
-        config = self._current.config
+        config = self._settings.now
         if not config.permission & PERM_WRITE:
             remark = f"broker {config.name} is closed for writing (brokerPermission {config.permission})"
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
@@ -156,22 +156,22 @@ class SendBacks:
         queue_id = random.randrange(max(1, min(group.retry_queue_nums, retry.write_queue_nums)))
         properties = _sent_back(message)
         if delay_ms is None:
-            destination = self._waiting.divert(retry.topic_name, queue_id, properties | {names.DELAY: str(level)})
+            destination = self._router.route(retry.topic_name, queue_id, properties | {names.DELAY: str(level)})
         else:
             destination = self._put_off(retry.topic_name, queue_id, properties, delay_ms)
         return _draft(message, destination.topic, destination.queue_id, destination.properties)
 
     def _put_off(self, topic: str, queue_id: int, properties: dict[str, str], delay_ms: int) -> Destination:
         """A delay that is a level waits there, any other on the timer; without a timer, for the next longer level."""
-        if delay_ms not in self._delays_ms and self._waiting.has_timer:
+        if delay_ms not in self._delays_ms and self._router.has_timer:
             timed = {name: value for name, value in properties.items() if not name.startswith(TIMER_PREFIX)}
             timed.pop(names.DELAY, None)
             try:
-                return self._waiting.divert(topic, queue_id, timed | {names.TIMER_DELAY_MS: str(delay_ms)})
+                return self._router.route(topic, queue_id, timed | {names.TIMER_DELAY_MS: str(delay_ms)})
             except Refusal as refusal:  # too many wait for that moment
                 log.debug("not put on the timer topic=%s problem=%s", topic, refusal.remark)
         level = level_not_below(delay_ms, self._delays_ms)
-        return self._waiting.divert(topic, queue_id, properties | {names.DELAY: str(level)})
+        return self._router.route(topic, queue_id, properties | {names.DELAY: str(level)})
 
     def _dead_draft(self, message: StoredMessage, header: SendBackRequest, reason: str) -> tuple[TopicConfig, Draft]:
         """The record that stays among the dead letters, and their topic."""

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from bolide.broker.config import CurrentConfig
-from bolide.broker.later.routing import TIMER_PREFIX, Waiting
+from bolide.broker.config import LiveConfig
+from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter
 from bolide.broker.stats import Stats
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_READ, PERM_WRITE, Topics
 from bolide.clock import Clock
 from bolide.errors import ProtocolError, Refusal, StoreError
@@ -101,27 +101,27 @@ class _Fresh(NamedTuple):
     at_ms: int
 
 
-class Publishing:
+class StagedBatches:
     """Publishes batches, one after the other."""
 
     def __init__(
         self,
         store: Store,
         topics: Topics,
-        waiting: Waiting,
-        current: CurrentConfig,
+        router: DelayRouter,
+        settings: LiveConfig,
         stats: Stats,
-        keeper: Keeper,
+        table_writer: TableWriter,
         clock: Clock,
     ) -> None:
         self._store = store
         self._topics = topics
-        self._waiting = waiting
-        self._current = current
+        self._router = router
+        self._settings = settings
         self._stats = stats
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._clock = clock
-        self._path: Path = current.config.directory / TABLE_NAME
+        self._path: Path = settings.now.directory / TABLE_NAME
         self._table = Table()
         self._marks: dict[str, int] = {}
         self._fresh: deque[_Fresh] = deque()
@@ -137,7 +137,7 @@ class Publishing:
             wanted = Publish.decode(request.command.body)
         except ValueError as problem:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"no request to publish: {problem}") from None
-        config = self._current.config
+        config = self._settings.now
         if self._store.config.role == "SLAVE":
             raise Refusal(ResponseCode.SYSTEM_BUSY, "this broker is a slave and takes no messages; ask its master")
         if not config.permission & PERM_WRITE:
@@ -158,7 +158,7 @@ class Publishing:
         self._topics.ensure(STAGE_TOPIC, STAGE_QUEUE_COUNT, PERM_WRITE)
         self._topics.ensure(MARK_TOPIC, 1, PERM_READ)
         try:
-            await self._keeper.saved()
+            await self._table_writer.flush()
         except StoreError as problem:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the stage topic could not be made: {problem}") from None
 
@@ -166,7 +166,7 @@ class Publishing:
         """The last batch of a query that is published."""
         return self._marks.get(query, NOTHING)
 
-    # Publishing
+    # StagedBatches
 
     async def _publish(self, wanted: Publish) -> None:
         begun = self._begun.get(wanted.query)
@@ -216,7 +216,7 @@ class Publishing:
             items = split_batch(stage.body)
             for item in items:
                 if _waits(item):
-                    self._waiting.divert("", 0, item.properties)
+                    self._router.route("", 0, item.properties)
         except ProtocolError as problem:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a stage that is no batch: {problem}") from None
         except Refusal as refusal:
@@ -257,7 +257,7 @@ class Publishing:
         for item in split_batch(stage.body):
             topic, queue_id, text = key.topic, key.queue_id, item.encoded_properties
             if _waits(item):
-                topic, queue_id, properties = self._waiting.divert(topic, queue_id, item.properties)
+                topic, queue_id, properties = self._router.route(topic, queue_id, item.properties)
                 text = encode_properties(properties)
             yield Draft(topic, queue_id, item.body, text, item.flag, 0, *born)
 
@@ -284,7 +284,7 @@ class Publishing:
             del table.marks[oldest]
             self._marks.pop(oldest, None)
         if has_changed:
-            self._keeper.save(self._path, lambda: msgspec.json.encode(self._table).decode())
+            self._table_writer.save(self._path, lambda: msgspec.json.encode(self._table).decode())
 
     def _stage(self, queue_id: int, offset: int) -> StoredMessage | None:
         slices = self._store.read(QueueKey(STAGE_TOPIC, queue_id), offset, 1)

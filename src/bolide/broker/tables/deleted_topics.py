@@ -31,7 +31,7 @@ def topics_before(config: BrokerConfig) -> frozenset[str] | None:
     return frozenset(path.name for path in directory.iterdir()) if directory.is_dir() else frozenset()
 
 
-def remove_leftovers(store: Store, topics: Topics, before: frozenset[str] | None) -> None:
+def remove_deleted_topics(store: Store, topics: Topics, before: frozenset[str] | None) -> None:
     """Remove queues that were made by opening the store and belong to no topic."""
     if before is None:
         return

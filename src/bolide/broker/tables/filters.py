@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bolide.broker.config import CurrentConfig
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.config import LiveConfig
+from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.files import read_whole
@@ -68,10 +68,10 @@ class GroupFilter:
 class Filters:
     """All of them by group and topic. Built before the broker listens: reading the file blocks."""
 
-    def __init__(self, current: CurrentConfig, keeper: Keeper, clock: Clock) -> None:
-        config = current.config
-        self._current = current
-        self._keeper = keeper
+    def __init__(self, settings: LiveConfig, table_writer: TableWriter, clock: Clock) -> None:
+        config = settings.now
+        self._settings = settings
+        self._table_writer = table_writer
         self._clock = clock
         self._size = bloom_size(config.filter_error_percent, config.filter_group_count)
         self._path: Path = config.directory / FILE_NAME
@@ -217,10 +217,10 @@ class Filters:
 
     def save(self) -> None:
         """Delete what died long ago, and have the rest written if anything changed."""
-        self._clean(self._clock.now_ms() - self._current.config.filter_life_ms)
+        self._clean(self._clock.now_ms() - self._settings.now.filter_life_ms)
         if self._is_changed:
             self._is_changed = False
-            self._keeper.save(self._path, lambda: self._table().encode().decode())
+            self._table_writer.save(self._path, lambda: self._table().encode().decode())
 
     def _clean(self, died_before_ms: int) -> None:
         for group, topics in list(self._by_group.items()):

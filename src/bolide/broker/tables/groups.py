@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from bolide.broker.config import CurrentConfig
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.config import LiveConfig
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import next_version
 from bolide.clock import Clock
 from bolide.files import read_whole
@@ -39,11 +39,11 @@ BUILT_IN_GROUPS = (
 class Groups:
     """The table and its file. Built before the broker listens: reading the file blocks."""
 
-    def __init__(self, current: CurrentConfig, keeper: Keeper, clock: Clock) -> None:
-        self._current = current
-        self._keeper = keeper
+    def __init__(self, settings: LiveConfig, table_writer: TableWriter, clock: Clock) -> None:
+        self._settings = settings
+        self._table_writer = table_writer
         self._clock = clock
-        self._path = current.config.directory / "subscriptionGroup.json"
+        self._path = settings.now.directory / "subscriptionGroup.json"
         self.on_change: list[Callable[[list[str]], None]] = []
         born = GroupTable(data_version=DataVersion(timestamp=clock.now_ms()))
         kept = read_whole(self._path, parse_groups, born)
@@ -67,7 +67,7 @@ class Groups:
         return config
 
     def _may_create(self, group: str) -> bool:
-        return self._current.config.creates_groups or group.startswith(SYSTEM_GROUP_PREFIX)
+        return self._settings.now.creates_groups or group.startswith(SYSTEM_GROUP_PREFIX)
 
     def update(self, config: GroupConfig) -> None:
         """Put a group there, or another configuration in its place; an equal one changes nothing."""
@@ -119,7 +119,7 @@ class Groups:
             listener(groups)
 
     def _save(self) -> None:
-        self._keeper.save(self._path, lambda: self.snapshot().encode().decode())
+        self._table_writer.save(self._path, lambda: self.snapshot().encode().decode())
 
 
 def parse_groups(text: str) -> GroupTable:

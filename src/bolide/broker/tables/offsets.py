@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 
 from bolide.broker.tables.places import OFFSET_MAX
-from bolide.broker.tables.table_files import Keeper, Pace
+from bolide.broker.tables.table_files import Pace, TableWriter
 from bolide.clock import Clock
 from bolide.errors import Refusal, StoreError
 from bolide.files import read_whole
@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 class Offsets:
     """The offsets of all groups, under `topic@group`."""
 
-    def __init__(self, directory: Path, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, directory: Path, table_writer: TableWriter, clock: Clock) -> None:
         self._path = directory / FILE_NAME
-        self._keeper = keeper
+        self._table_writer = table_writer
         self._clock = clock
         self._is_changed = False
         self._is_slicing = False
@@ -178,13 +178,13 @@ class Offsets:
             self._is_slicing = False
             self._step()
             lines = self._lines(self.table)
-            self._keeper.save(self._path, lambda: _text(self.version, lines))
+            self._table_writer.save(self._path, lambda: _text(self.version, lines))
 
     async def kept(self) -> None:
         """Wait until all that is noted is in the file; raises Refusal where it cannot be written."""
         try:
             await self._save_in_slices()
-            await self._keeper.saved()
+            await self._table_writer.flush()
         except StoreError as problem:
             remark = f"the offsets are changed, but not on disk, and a crash may undo it: {problem}; then do it again"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from None
@@ -205,13 +205,13 @@ class Offsets:
             if not self._is_slicing:
                 return
         self._is_slicing = False
-        self._keeper.save(self._path, lambda: _text(version, lines))
+        self._table_writer.save(self._path, lambda: _text(version, lines))
 
     def _lines(self, table: OffsetTable) -> list[str]:
         """Entries of the file; one that cannot be written is left out, and the others are kept all the same."""
         lines: list[str] = []
         for key, queues in table.items():
-            with self._keeper.mishaps.passing_over("broker.offsets", partial(str, key[:200])):
+            with self._table_writer.mishaps.passing_over("broker.offsets", partial(str, key[:200])):
                 lines.append(_line(key, queues))
         return lines
 

@@ -10,8 +10,8 @@ The first dead letter of a group waits for the name servers too: who gives a mes
 
 from collections.abc import Awaitable, Callable
 
-from bolide.broker.config import CurrentConfig
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.config import LiveConfig
+from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_WRITE, Topics
 from bolide.model.names import topic_problem
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_closed_topic
@@ -21,10 +21,10 @@ from bolide.protocol.bodies.topics import TopicConfig
 class OpenTopics:
     """Follows the table of topics. `table` is name → name and the number of its queues."""
 
-    def __init__(self, topics: Topics, current: CurrentConfig, keeper: Keeper) -> None:
+    def __init__(self, topics: Topics, settings: LiveConfig, table_writer: TableWriter) -> None:
         self._topics = topics
-        self._current = current
-        self._keeper = keeper
+        self._settings = settings
+        self._table_writer = table_writer
         self._kept = set(topics.table)
         self.announced: Callable[[], Awaitable[None]] | None = None  # waits until name servers know the topics
         self.table: dict[bytes, tuple[str, int]] = {}
@@ -50,7 +50,7 @@ class OpenTopics:
         name = config.topic_name
         return bool(
             config.perm & PERM_WRITE
-            and (self._current.config.permission & PERM_WRITE or not config.order)
+            and (self._settings.now.permission & PERM_WRITE or not config.order)
             and not is_closed_topic(name)
             and not name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
             and topic_problem(name) is None
@@ -63,7 +63,7 @@ class OpenTopics:
     async def keep(self, name: str) -> None:
         """Wait until the topic would be there after a crash; raises StoreError when its table cannot be written."""
         config = self._topics.find(name)
-        await self._keeper.saved()
+        await self._table_writer.flush()
         if self.announced is not None and name.startswith(DEAD_LETTER_PREFIX):
             await self.announced()
         if config is not None and self._topics.find(name) is config:

@@ -2,7 +2,7 @@
 
 A table calls `save` when it changed. Its text is made on the loop, where it cannot change meanwhile, and written aside;
 changes that come while a write is under way are joined into the next. Who must not answer before the change is on disk
-awaits `saved`. A file that cannot be written is tried again with the next change and at the end, and said in the log:
+awaits `flush`. A file that cannot be written is tried again with the next change and at the end, and said in the log:
 the tables go on in memory, and whoever awaits hears of it.
 """
 
@@ -49,7 +49,7 @@ class Pace:
             self._took_s = self._clock.monotonic_s() - began_s
 
 
-class Keeper:
+class TableWriter:
     """Writes the files of all tables, one after the other."""
 
     def __init__(self, aside: ThreadPoolExecutor, mishaps: Mishaps | None = None) -> None:
@@ -65,7 +65,7 @@ class Keeper:
         self._due[path] = text
         self._is_due.set()
 
-    async def saved(self) -> None:
+    async def flush(self) -> None:
         """Wait until everything saved before is on disk; raises StoreError where that failed."""
         if not self._due and not self._is_writing:
             return
@@ -88,7 +88,7 @@ class Keeper:
         texts: list[tuple[Path, str]] = []
         untold: dict[Path, str] = {}
         for path, text in due.items():
-            with self.mishaps.passing_over("broker.keeper", partial(str, path)):
+            with self.mishaps.passing_over("broker.tables", partial(str, path)):
                 untold[path] = f"{path} could not be written: its table cannot be told in text"
                 texts.append((path, text()))
                 del untold[path]

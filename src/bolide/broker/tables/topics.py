@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from bolide.broker.config import BrokerConfig, CurrentConfig
-from bolide.broker.tables.table_files import Keeper
+from bolide.broker.config import BrokerConfig, LiveConfig
+from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
 from bolide.files import read_whole
 from bolide.model import topics as names
@@ -39,13 +39,13 @@ _DELAY_LEVEL_COUNT = 18
 class Topics:
     """The table and its file. Built before the broker listens: reading the file blocks."""
 
-    def __init__(self, current: CurrentConfig, keeper: Keeper, clock: Clock) -> None:
-        self._current = current
-        self._keeper = keeper
+    def __init__(self, settings: LiveConfig, table_writer: TableWriter, clock: Clock) -> None:
+        self._settings = settings
+        self._table_writer = table_writer
         self._clock = clock
-        self._path = current.config.directory / TABLE_NAME
+        self._path = settings.now.directory / TABLE_NAME
         self.on_change: list[Callable[[list[str]], None]] = []
-        built_in = {config.topic_name: config for config in built_in_topics(current.config)}
+        built_in = {config.topic_name: config for config in built_in_topics(settings.now)}
         self.system_names = frozenset(built_in) | names.SYSTEM_TOPICS
         born = TopicTable(data_version=DataVersion(timestamp=clock.now_ms()))
         kept = read_whole(self._path, parse_topics, born)
@@ -91,7 +91,7 @@ class Topics:
         return None
 
     def _is_example(self, default_topic: str) -> bool:
-        return default_topic != names.AUTO_CREATE_TOPIC or self._current.config.creates_topics
+        return default_topic != names.AUTO_CREATE_TOPIC or self._settings.now.creates_topics
 
     def ensure(self, topic: str, queue_count: int, perm: int = PERM_READ_WRITE, sys_flag: int = 0) -> TopicConfig:
         """A topic the broker itself needs: the one that is there, else a new one."""
@@ -124,8 +124,8 @@ class Topics:
 
     def _follow_settings(self) -> None:
         example = self.table.get(names.AUTO_CREATE_TOPIC)
-        if self._current.config.creates_topics:
-            self.table[names.AUTO_CREATE_TOPIC] = _example_topic(self._current.config)
+        if self._settings.now.creates_topics:
+            self.table[names.AUTO_CREATE_TOPIC] = _example_topic(self._settings.now)
         elif example is not None:
             perm = example.perm & ~PERM_INHERIT
             self.table[names.AUTO_CREATE_TOPIC] = msgspec.structs.replace(example, perm=perm)
@@ -145,7 +145,7 @@ class Topics:
             listener(topics)
 
     def _save(self) -> None:
-        self._keeper.save(self._path, lambda: self.snapshot().encode().decode())
+        self._table_writer.save(self._path, lambda: self.snapshot().encode().decode())
 
 
 def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:

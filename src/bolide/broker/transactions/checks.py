@@ -19,7 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from bolide.broker.config import BrokerConfig, CurrentConfig
+from bolide.broker.config import BrokerConfig, LiveConfig
 from bolide.broker.members.members import Members
 from bolide.broker.tables.offsets import Offsets
 from bolide.broker.tables.topics import Topics
@@ -103,7 +103,7 @@ class Checks:
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         store: Store,
         topics: Topics,
         offsets: Offsets,
@@ -112,7 +112,7 @@ class Checks:
         operations: Operations,
         clock: Clock,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -127,7 +127,7 @@ class Checks:
     async def run_forever(self) -> None:
         """A round every half minute, until cancelled."""
         while True:
-            await asyncio.sleep(self._current.config.transaction_check_interval_ms / 1000)
+            await asyncio.sleep(self._settings.now.transaction_check_interval_ms / 1000)
             try:
                 await self.check()
             except Refusal as problem:
@@ -156,7 +156,7 @@ class Checks:
         ended, size = self._ended, end - self._ended.base
         is_crowded = size > HELD_UP_MAX and size > ended.waiting_count() * _CROWDED
         self._moves_below = ended.base + size // 2 if is_crowded else self._store.min_offset(HALVES)
-        expired_ms = now_ms - rules_of(self._current.config).keep_ms
+        expired_ms = now_ms - rules_of(self._settings.now).keep_ms
         ended.wake(self._absent.take_due(self._members.has_producer, expired_ms, self._moves_below))
 
     def _settle(self, offset: int) -> None:
@@ -190,7 +190,7 @@ class Checks:
 
     def _is_too_young(self, half: StoredMessage, began_ms: int) -> bool:
         """Do what is to be done with a half message, unless it is too young for that."""
-        rules = rules_of(self._current.config)
+        rules = rules_of(self._settings.now)
         step = judge(half.born_at, half.stored_at, half.properties, self._clock.now_ms(), began_ms, rules)
         if step is Step.STOP:
             return True
@@ -228,7 +228,7 @@ class Checks:
         session = self._members.producer(half.properties.get(names.PRODUCER_GROUP, ""))
         place = real_place(half.properties)
         if session is not None and place is not None:
-            self._questions.append((session, question(half, place, self._current.config.name)))
+            self._questions.append((session, question(half, place, self._settings.now.name)))
 
     def _discard(self, half: StoredMessage) -> None:
         self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)
@@ -267,7 +267,7 @@ class Checks:
             queue_offset=QueueOffset(appended.queue_offsets[0]),
             physical_offset=PhysicalOffset(appended.physical_offsets[0]),
         )
-        self._questions.append((session, question(copy, place, self._current.config.name)))
+        self._questions.append((session, question(copy, place, self._settings.now.name)))
 
     async def _put_questions(self) -> None:
         """Send what is to be asked once an answer finds its copy, which a synchronous flush hides until it is done."""

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from bolide.broker.config import CurrentConfig
+from bolide.broker.config import LiveConfig
 from bolide.broker.transactions.halves import HALF_QUEUE_ID
 from bolide.clock import Clock
 from bolide.errors import Refusal
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 class Operations:
     """Gathers what was decided, and writes it."""
 
-    def __init__(self, current: CurrentConfig, store: Store, clock: Clock) -> None:
-        self._current = current
+    def __init__(self, settings: LiveConfig, store: Store, clock: Clock) -> None:
+        self._settings = settings
         self._store = store
         self._clock = clock
         self._gathered = bytearray()  # as a record says it
@@ -42,7 +42,7 @@ class Operations:
     def add(self, offsets: Collection[int]) -> None:
         """These half messages are decided."""
         self._gathered += b"%d," * len(offsets) % tuple(offsets)
-        config = self._current.config
+        config = self._settings.now
         while len(self._gathered) > config.op_size_max and self._write():
             pass
         if self._gathered and self._timer is None:
@@ -64,7 +64,7 @@ class Operations:
         """Write one record; false if the store takes nothing now, then they stay for the next time."""
         if not self._gathered:
             return False
-        config = self._current.config
+        config = self._settings.now
         body = _body(self._gathered, min(config.op_size_max, config.store.body_size_max - _DIGITS_MAX - 1))
         store_host = self._store.store_host
         draft = Draft(OP_HALF_TOPIC, HALF_QUEUE_ID, body, _PROPERTIES, 0, 0, self._clock.now_ms(), store_host)

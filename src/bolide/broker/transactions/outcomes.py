@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 
 from bolide import kernel
-from bolide.broker.config import CurrentConfig
-from bolide.broker.later.routing import Destination, Waiting
+from bolide.broker.config import LiveConfig
+from bolide.broker.later.routing import DelayRouter, Destination
 from bolide.broker.stats import Stats
 from bolide.broker.tables.places import Places
 from bolide.broker.transactions.ended import Ended
@@ -48,24 +48,24 @@ _DECISIONS = {sysflags.COMMITTED: "committed", sysflags.ROLLED_BACK: "rolled bac
 log = logging.getLogger(__name__)
 
 
-class Transactions:
+class Outcomes:
     """Ends transactions. `ended` and `operations` are shared with the rounds that ask about them."""
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         store: Store,
         places: Places,
-        waiting: Waiting,
+        router: DelayRouter,
         stats: Stats,
         ended: Ended,
         operations: Operations,
         clock: Clock,
     ) -> None:
-        self._current = current
+        self._settings = settings
         self._store = store
         self._places = places
-        self._waiting = waiting
+        self._router = router
         self._stats = stats
         self._ended = ended
         self._operations = operations
@@ -244,7 +244,7 @@ class Transactions:
         if end[2] == sysflags.ROLLED_BACK:
             return committed(half, Destination(*place, half.properties))
         self._places.check_target(*place)
-        return committed(half, self._waiting.divert(*place, half.properties))
+        return committed(half, self._router.route(*place, half.properties))
 
     def _check_place(self, end: End) -> None:
         """Whoever sends a message can write a record into its body, and name the place: ask the half queue."""
@@ -264,7 +264,7 @@ class Transactions:
 
     def _check(self, end: End, half: Half) -> None:
         _, half_offset, _, was_asked, group = end
-        immune_ms = immunity_ms(half.properties, self._current.config.transaction_timeout_ms)
+        immune_ms = immunity_ms(half.properties, self._settings.now.transaction_timeout_ms)
         age_ms = self._clock.now_ms() - half.born_ms
         if immune_ms is not None and not was_asked and age_ms > immune_ms:
             remark = f"the transaction had {immune_ms} ms of its own and ends after {age_ms}; its producer is asked now"

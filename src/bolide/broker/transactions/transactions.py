@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
-from bolide.broker.config import CurrentConfig
-from bolide.broker.later.routing import Waiting
+from bolide.broker.config import LiveConfig
+from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.members import Members
 from bolide.broker.stats import Stats
 from bolide.broker.tables.offsets import Offsets
@@ -22,7 +22,7 @@ from bolide.broker.transactions.copies import Copies
 from bolide.broker.transactions.ended import MOVED, Ended
 from bolide.broker.transactions.halves import CHECK_GROUP, HALVES, read_trace
 from bolide.broker.transactions.operations import TAG, Operations, read_offsets
-from bolide.broker.transactions.outcomes import Transactions
+from bolide.broker.transactions.outcomes import Outcomes
 from bolide.clock import Clock
 from bolide.model.queue import QueueKey
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC
@@ -33,17 +33,17 @@ from bolide.store.store import Store
 _READ_COUNT = 32
 
 
-class TransactionRoom:
+class Transactions:
     """What the broker holds of it."""
 
     def __init__(
         self,
-        current: CurrentConfig,
+        settings: LiveConfig,
         store: Store,
         topics: Topics,
         offsets: Offsets,
         members: Members,
-        waiting: Waiting,
+        router: DelayRouter,
         stats: Stats,
         clock: Clock,
     ) -> None:
@@ -51,13 +51,13 @@ class TransactionRoom:
         self._topics = topics
         self._offsets = offsets
         self.ended = Ended()
-        self.operations = Operations(current, store, clock)
+        self.operations = Operations(settings, store, clock)
         shared = (self.ended, self.operations, clock)
-        self.checks = Checks(current, store, topics, offsets, members, *shared)
-        self.processor = Transactions(current, store, Places(topics, None, store), waiting, stats, *shared)
+        self.checks = Checks(settings, store, topics, offsets, members, *shared)
+        self.outcomes = Outcomes(settings, store, Places(topics, None, store), router, stats, *shared)
 
     def handlers(self) -> dict[int, Handler]:
-        return self.processor.handlers()
+        return self.outcomes.handlers()
 
     async def load(self) -> None:
         """Learn what is decided, and which half messages are the same."""
@@ -111,5 +111,5 @@ class TransactionRoom:
 
     def save(self) -> None:
         """Write what is decided to the op queue, for the stop; offsets are saved after it."""
-        self.processor.finish()
+        self.outcomes.finish()
         self.operations.flush()

@@ -15,7 +15,7 @@ from typing import Any
 
 from bolide.client import this_process
 from bolide.client.blocking.loop import BackgroundLoop
-from bolide.client.sending import unanswered as leftovers
+from bolide.client.sending import unanswered
 from bolide.client.sending.pipeline import HELD_COUNT_MAX
 from bolide.client.sending.producer import Producer
 from bolide.client.sending.receipt import Receipt
@@ -50,7 +50,7 @@ class Submissions:
             self._handed.append((future, submitting))
             self._count += 1
             if self._count == 1:
-                leftovers.kept.add(self)
+                unanswered.kept.add(self)
             if self._drainer is None:
                 self._drainer = self._background.submit(self._drain())
         return future
@@ -63,7 +63,7 @@ class Submissions:
 
     def close(self) -> None:
         """Let those under way have their answer, within the time limit of a send; the producer is about to leave."""
-        leftovers.kept.discard(self)
+        unanswered.kept.discard(self)
         if self._count > self._answered_count:
             self._flush_in_time()
 
@@ -74,7 +74,7 @@ class Submissions:
         if open_count and self._background.process_id == this_process.process_id:
             self._flush_in_time()
             lost_count = self._count - self._answered_count + self._failed_count - failed_count
-            leftovers.say(self._core.group, lost_count, open_count)
+            unanswered.say(self._core.group, lost_count, open_count)
 
     def _flush_in_time(self) -> None:
         with suppress(BolideError, TimeoutError):

@@ -9,7 +9,7 @@ With `linger_ms` the messages of a topic wait for each other, so long at most, a
 KiB. A batch lies in one queue, in the order its messages were given.
 
 The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; who brings more waits (`room`). A message
-that has another attempt goes back to the producer (`LongWay`), with the time it has left; those that must lie in one
+that has another attempt goes back to the producer (`RetryPath`), with the time it has left; those that must lie in one
 queue do so in their order (`detours.py`).
 """
 
@@ -20,11 +20,11 @@ from typing import Any
 from bolide import kernel
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID, Route
-from bolide.client.sending import unanswered as leftovers
+from bolide.client.sending import unanswered
 from bolide.client.sending.detours import Again, Detours
 from bolide.client.sending.message import SEND_TAIL, SHORT_SIZE_MAX, SendRules, batch_fields, message_of, send_head
 from bolide.client.sending.receipt import Receipt, receipt_of, receipts_of
-from bolide.client.sending.retry_path import LongWay
+from bolide.client.sending.retry_path import RetryPath
 from bolide.client.sending.selection import shard_queue
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, ConnectionLost, RequestTimeout
@@ -44,7 +44,7 @@ BATCH_SIZE_MAX = 32 * 1024
 _SWEEPS = 8  # within one time limit: a late answer is noticed an eighth of it too late
 
 
-class Run:
+class Flight:
     """Messages that were posted together: one request each with numbers from `first` on, or all in one batch."""
 
     __slots__ = (
@@ -53,11 +53,11 @@ class Run:
         "deadline_s",
         "first",
         "futures",
-        "gathering",
         "head",
         "ids",
         "is_batch",
         "items",
+        "pipeline",
         "queues",
         "read_count",
         "timeout_s",
@@ -65,9 +65,9 @@ class Run:
     )
 
     def __init__(
-        self, gathering: "Gathering", topic: str, broker_name: str, head: bytes = b"", *, is_batch: bool
+        self, pipeline: "SendPipeline", topic: str, broker_name: str, head: bytes = b"", *, is_batch: bool
     ) -> None:
-        self.gathering = gathering
+        self.pipeline = pipeline
         self.head = head
         self.topic = topic
         self.broker_name = broker_name
@@ -87,7 +87,7 @@ class Outbox:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._runs: dict[int, Run] = {}
+        self._flights: dict[int, Flight] = {}
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_interval_s = 0.0
@@ -95,73 +95,73 @@ class Outbox:
         session.when_gone(self._lost)
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._flights)
 
     def __contains__(self, opaque: object) -> bool:
-        return opaque in self._runs
+        return opaque in self._flights
 
     def isdisjoint(self, opaques: Iterable[int], /) -> bool:
-        return self._runs.keys().isdisjoint(opaques)
+        return self._flights.keys().isdisjoint(opaques)
 
-    def post(self, run: Run, timeout_s: float) -> None:
+    def post(self, flight: Flight, timeout_s: float) -> None:
         """Write a run, and wait for its answers."""
-        session, gathering = self._session, run.gathering
-        count = 1 if run.is_batch else len(run.items)
-        run.first = first = session.asked.numbers(count)
-        run.read_count = session.read_count
-        run.timeout_s = timeout_s
-        run.deadline_s = self._loop.time() + timeout_s
-        frames = gathering.frames(run)
-        if run.is_batch:
-            self._runs[first] = run
+        session, pipeline = self._session, flight.pipeline
+        count = 1 if flight.is_batch else len(flight.items)
+        flight.first = first = session.asked.numbers(count)
+        flight.read_count = session.read_count
+        flight.timeout_s = timeout_s
+        flight.deadline_s = self._loop.time() + timeout_s
+        frames = pipeline.frames(flight)
+        if flight.is_batch:
+            self._flights[first] = flight
         else:
-            self._runs.update(dict.fromkeys(range(first, first + count), run))
+            self._flights.update(dict.fromkeys(range(first, first + count), flight))
         session.push(frames)
-        if not run.is_batch:  # all of this turn are in it; of batches more may come
+        if not flight.is_batch:  # all of this turn are in it; of batches more may come
             session.flush()
         if self._sweep is None or timeout_s / _SWEEPS < self._sweep_interval_s:
             self._sweep_within(timeout_s / _SWEEPS)
 
     def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Settle the plain receipts of one read."""
-        runs = self._runs
-        rows, left = kernel.read_receipts(stream, bounds, runs)
+        flights = self._flights
+        rows, left = kernel.read_receipts(stream, bounds, flights)
         for opaque, queue_id, queue_offset, offset_ids in rows:
-            run = runs.pop(opaque)
-            if run.is_batch:
-                queue = _queue_of(run.queues[0], queue_id)
-                receipts = receipts_of(queue, queue_offset, offset_ids, run.ids)
-                for future, receipt in zip(run.futures, receipts, strict=True):
+            flight = flights.pop(opaque)
+            if flight.is_batch:
+                queue = _queue_of(flight.queues[0], queue_id)
+                receipts = receipts_of(queue, queue_offset, offset_ids, flight.ids)
+                for future, receipt in zip(flight.futures, receipts, strict=True):
                     if not future.done():
                         future.set_result(receipt)
-                run.gathering.release(len(receipts))
+                flight.pipeline.release(len(receipts))
                 continue
-            index = opaque - run.first
-            queue, future = run.queues[index], run.futures[index]
+            index = opaque - flight.first
+            queue, future = flight.queues[index], flight.futures[index]
             if queue.queue_id != queue_id:
                 queue = _queue_of(queue, queue_id)
             if not future.done():
-                future.set_result(Receipt(queue, queue_offset, run.ids[index], offset_ids))
-            run.gathering.release(1)
+                future.set_result(Receipt(queue, queue_offset, flight.ids[index], offset_ids))
+            flight.pipeline.release(1)
         return left
 
     def settle(self, answer: Command) -> bool:
         """An answer with more to say than where the message lies: a refusal, or a status."""
-        run = self._runs.pop(answer.opaque, None)
-        if run is None:
+        flight = self._flights.pop(answer.opaque, None)
+        if flight is None:
             return False
-        indexes = range(len(run.items)) if run.is_batch else (answer.opaque - run.first,)
+        indexes = range(len(flight.items)) if flight.is_batch else (answer.opaque - flight.first,)
         try:
-            whole = receipt_of(answer, run.queues[indexes[0]], "")
+            whole = receipt_of(answer, flight.queues[indexes[0]], "")
         except ClientError as refusal:
-            run.gathering.fail(run, indexes, refusal)
+            flight.pipeline.fail(flight, indexes, refusal)
             return True
-        ids = [run.ids[index] for index in indexes]
+        ids = [flight.ids[index] for index in indexes]
         receipts = receipts_of(whole.queue, whole.queue_offset, whole.offset_id, ids, whole.status)
         for index, receipt in zip(indexes, receipts, strict=True):
-            if not run.futures[index].done():
-                run.futures[index].set_result(receipt)
-        run.gathering.release(len(receipts))
+            if not flight.futures[index].done():
+                flight.futures[index].set_result(receipt)
+        flight.pipeline.release(len(receipts))
         return True
 
     def _sweep_within(self, interval_s: float) -> None:
@@ -174,51 +174,51 @@ class Outbox:
     def _fail_late(self) -> None:
         self._sweep = None
         now_s = self._loop.time()
-        late = [opaque for opaque, run in self._runs.items() if run.deadline_s <= now_s]
+        late = [opaque for opaque, flight in self._flights.items() if flight.deadline_s <= now_s]
         for opaque in late:
-            run = self._runs.pop(opaque)
-            text = f"{self._session.peer} did not answer a send within {run.timeout_s:g} s"
-            self._fail(run, opaque, RequestTimeout(text))
+            flight = self._flights.pop(opaque)
+            text = f"{self._session.peer} did not answer a send within {flight.timeout_s:g} s"
+            self._fail(flight, opaque, RequestTimeout(text))
             if opaque == late[-1]:
-                self._session.note_silence(run.read_count, text)
-        if self._runs and self._sweep is None:
-            self._sweep_within(min(run.timeout_s for run in self._runs.values()) / _SWEEPS)
+                self._session.note_silence(flight.read_count, text)
+        if self._flights and self._sweep is None:
+            self._sweep_within(min(flight.timeout_s for flight in self._flights.values()) / _SWEEPS)
 
     def _lost(self) -> None:
-        runs, self._runs = self._runs, {}
-        for opaque, run in runs.items():
-            self._fail(run, opaque, ConnectionLost(f"the connection to {self._session.peer} is gone"))
+        flights, self._flights = self._flights, {}
+        for opaque, flight in flights.items():
+            self._fail(flight, opaque, ConnectionLost(f"the connection to {self._session.peer} is gone"))
 
-    def _fail(self, run: Run, opaque: int, problem: ClientError) -> None:
-        run.gathering.fail(run, range(len(run.items)) if run.is_batch else (opaque - run.first,), problem)
+    def _fail(self, flight: Flight, opaque: int, problem: ClientError) -> None:
+        flight.pipeline.fail(flight, range(len(flight.items)) if flight.is_batch else (opaque - flight.first,), problem)
 
 
 class _Lane:
     """The way of one topic to one broker, and what this turn of the loop sends there."""
 
-    def __init__(self, gathering: "Gathering", topic: str, broker_name: str, address: str, head: bytes) -> None:
+    def __init__(self, pipeline: "SendPipeline", topic: str, broker_name: str, address: str, head: bytes) -> None:
         self.topic = topic
         self.broker_name = broker_name
         self.address = address
         self.head = head
-        self._gathering = gathering
-        self._run: Run | None = None
+        self._pipeline = pipeline
+        self._flight: Flight | None = None
 
     def add(self, item: Item, queue: MessageQueue, is_bound: bool, future: asyncio.Future[Receipt]) -> None:
-        run = self._run
-        if run is None:
-            run = self._run = Run(self._gathering, self.topic, self.broker_name, self.head, is_batch=False)
+        flight = self._flight
+        if flight is None:
+            flight = self._flight = Flight(self._pipeline, self.topic, self.broker_name, self.head, is_batch=False)
             future.get_loop().call_soon(self._leave)
         if is_bound:
-            run.bound.add(len(run.items))
-        run.items.append(item)
-        run.queues.append(queue)
-        run.futures.append(future)
+            flight.bound.add(len(flight.items))
+        flight.items.append(item)
+        flight.queues.append(queue)
+        flight.futures.append(future)
 
     def _leave(self) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            self._gathering.post(run, self.address)
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            self._pipeline.post(flight, self.address)
 
 
 class _Batch:
@@ -236,18 +236,18 @@ class _Batch:
 class _Target:
     """A topic with a route: its lanes and its open batches."""
 
-    def __init__(self, gathering: "Gathering", route: Route) -> None:
+    def __init__(self, pipeline: "SendPipeline", route: Route) -> None:
         self.route = route
         self.batches: dict[MessageQueue | None, _Batch] = {}
         self.lanes: dict[str, _Lane] = {}
         for name in {queue.broker_name for queue in route.publish}:
             address = route.addresses.get(name, {}).get(MASTER_ID, "")  # one that has none is left to the long way
-            head = send_head(route.topic, gathering.rules, name)
-            self.lanes[name] = _Lane(gathering, route.topic, name, address, head)
-        self.is_batched = gathering.linger_s > 0 and not route.topic.startswith(RETRY_PREFIX)
+            head = send_head(route.topic, pipeline.rules, name)
+            self.lanes[name] = _Lane(pipeline, route.topic, name, address, head)
+        self.is_batched = pipeline.linger_s > 0 and not route.topic.startswith(RETRY_PREFIX)
 
 
-class Gathering:
+class SendPipeline:
     """What one producer has under way."""
 
     def __init__(
@@ -257,7 +257,7 @@ class Gathering:
         ids: UniqueIds,
         clock: Clock,
         guests: Guests,
-        long_way: LongWay,
+        long_way: RetryPath,
         *,
         timeout_s: float,
         linger_ms: float,
@@ -282,7 +282,7 @@ class Gathering:
 
     # In
 
-    def give(
+    def enqueue(
         self, route: Route, item: Item, shard: str | None, queue: MessageQueue | None
     ) -> asyncio.Future[Receipt] | None:
         """Have a message sent; None if this topic or queue takes another way."""
@@ -355,33 +355,33 @@ class Gathering:
         if batch.timer is not None:
             batch.timer.cancel()
         queue = self._long_way.choose(target.route, None, None) if batch.queue is None else batch.queue
-        run = Run(self, batch.topic, queue.broker_name, is_batch=True)
-        run.items, run.futures, run.queues = batch.items, batch.futures, [queue]
+        flight = Flight(self, batch.topic, queue.broker_name, is_batch=True)
+        flight.items, flight.futures, flight.queues = batch.items, batch.futures, [queue]
         if batch.queue is not None:
-            run.bound.update(range(len(run.items)))
-        self.post(run, target.lanes[queue.broker_name].address)
+            flight.bound.update(range(len(flight.items)))
+        self.post(flight, target.lanes[queue.broker_name].address)
 
-    def post(self, run: Run, address: str) -> None:
+    def post(self, flight: Flight, address: str) -> None:
         """Write a run to its broker, or have it sent the long way where there is no connection."""
-        run.ids = self._ids.many(len(run.items))
+        flight.ids = self._ids.many(len(flight.items))
         session = self._instance.client.session_at_hand(address) if address else None
-        if session is None or (self._detours and run.bound and not self._detours.isdisjoint(run.queues)):
-            self._give_back(run, range(len(run.items)), None, self._timeout_s)
+        if session is None or (self._detours and flight.bound and not self._detours.isdisjoint(flight.queues)):
+            self._give_back(flight, range(len(flight.items)), None, self._timeout_s)
             return
         outbox = session.asked.posted
         if not isinstance(outbox, Outbox):
             outbox = Outbox(session)
-        outbox.post(run, self._timeout_s)
+        outbox.post(flight, self._timeout_s)
 
-    def frames(self, run: Run) -> bytes:
+    def frames(self, flight: Flight) -> bytes:
         """A run as bytes."""
         born_ms = self._clock.now_ms()
-        if run.is_batch:
-            body = kernel.lay_items(run.items, run.ids)
-            fields = batch_fields(run.topic, self.rules, born_ms, run.queues[0])
-            return Command(RequestCode.SEND_BATCH_MESSAGE, opaque=run.first, fields=fields, body=body).encode()
-        queue_ids = [queue.queue_id for queue in run.queues]
-        return kernel.write_sends(run.head, SEND_TAIL, born_ms, run.first, queue_ids, run.items, run.ids)
+        if flight.is_batch:
+            body = kernel.lay_items(flight.items, flight.ids)
+            fields = batch_fields(flight.topic, self.rules, born_ms, flight.queues[0])
+            return Command(RequestCode.SEND_BATCH_MESSAGE, opaque=flight.first, fields=fields, body=body).encode()
+        queue_ids = [queue.queue_id for queue in flight.queues]
+        return kernel.write_sends(flight.head, SEND_TAIL, born_ms, flight.first, queue_ids, flight.items, flight.ids)
 
     # Back
 
@@ -393,25 +393,25 @@ class Gathering:
             if not self.held_count:
                 self._empty.set()
 
-    def fail(self, run: Run, indexes: Sequence[int], problem: ClientError) -> None:
+    def fail(self, flight: Flight, indexes: Sequence[int], problem: ClientError) -> None:
         """Tell of a failure, or have the long way try again: it may be another time, or another broker's turn."""
-        left_s = run.deadline_s - self._loop.time()
-        is_bound = indexes[0] in run.bound
+        left_s = flight.deadline_s - self._loop.time()
+        is_bound = indexes[0] in flight.bound
         if left_s > 0 and self._long_way.is_tried_again(problem, is_bound=is_bound):
-            self._give_back(run, indexes, run.broker_name, left_s)
+            self._give_back(flight, indexes, flight.broker_name, left_s)
             return
         for index in indexes:
-            if not run.futures[index].done():
-                run.futures[index].set_exception(problem)
+            if not flight.futures[index].done():
+                flight.futures[index].set_exception(problem)
         self.release(len(indexes))
 
-    def _give_back(self, run: Run, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
+    def _give_back(self, flight: Flight, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
         """Send the long way what the short one could not."""
         deadline_s = self._loop.time() + left_s
-        for part in (indexes,) if run.is_batch else [(index,) for index in indexes]:
-            queue = run.queues[part[0]] if part[0] in run.bound else None
-            messages = [message_of(run.topic, run.items[index], run.ids[index]) for index in part]
-            again = Again(self, messages, [run.futures[index] for index in part], queue, last_broker, deadline_s)
+        for part in (indexes,) if flight.is_batch else [(index,) for index in indexes]:
+            queue = flight.queues[part[0]] if part[0] in flight.bound else None
+            messages = [message_of(flight.topic, flight.items[index], flight.ids[index]) for index in part]
+            again = Again(self, messages, [flight.futures[index] for index in part], queue, last_broker, deadline_s)
             if queue is not None:
                 self._detours.add(queue, again)
             else:
@@ -475,7 +475,7 @@ class Gathering:
         """The program ends, and nobody closed the producer: say what has no answer."""
         count = self.held_count + self._dropped_count
         if count:
-            leftovers.say(self.rules.group, count, count)
+            unanswered.say(self.rules.group, count, count)
 
 
 def _queue_of(queue: MessageQueue, queue_id: int) -> MessageQueue:

@@ -18,7 +18,7 @@ from bolide.client.config import Credentials, client_config
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.options import When
 from bolide.client.routes import MASTER_ID, Route
-from bolide.client.sending import unanswered as leftovers
+from bolide.client.sending import unanswered
 from bolide.client.sending.attempts import Attempts, routed_in_time
 from bolide.client.sending.delays import Recalling, timed
 from bolide.client.sending.failures import is_network, is_worth_another
@@ -35,7 +35,7 @@ from bolide.client.sending.message import (
     to_queue,
     with_id,
 )
-from bolide.client.sending.pipeline import Gathering
+from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.receipt import Receipt, batch_receipts, receipt_of
 from bolide.client.sending.requests import Requesting
 from bolide.client.sending.selection import Selection, shard_queue
@@ -134,7 +134,7 @@ class Producer(Requesting, Recalling):
         await self._stack.enter_async_context(self._guests)
         if self.tracing is not None:
             await self._stack.enter_async_context(self.tracing)
-        self._gathering = Gathering(
+        self._pipeline = SendPipeline(
             instance,
             self.rules,
             self.ids,
@@ -145,12 +145,12 @@ class Producer(Requesting, Recalling):
             linger_ms=self._linger_ms,
         )
         self._instance = instance
-        leftovers.watched.add(self._gathering)
+        unanswered.watched.add(self._pipeline)
 
     def unwatch(self) -> None:
         """What has no answer at the end of the program is somebody else's to tell."""
         if self._instance is not None:
-            leftovers.watched.discard(self._gathering)
+            unanswered.watched.discard(self._pipeline)
 
     async def close(self) -> None:
         """Leave the group. Messages under way get their answer first, within the time limit of a send."""
@@ -158,12 +158,10 @@ class Producer(Requesting, Recalling):
         if instance is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.timeout_s):
-                    await self._gathering.flush()
+                    await self._pipeline.flush()
             self.unwatch()
-            if self._gathering.held_count:
-                log.warning(
-                    "closed with %d messages without an answer group=%s", self._gathering.held_count, self.group
-                )
+            if self._pipeline.held_count:
+                log.warning("closed with %d messages without an answer group=%s", self._pipeline.held_count, self.group)
             self._instance = None
             del instance.producers[self.group]
             await instance.leave(producer_group=self.group)
@@ -210,7 +208,7 @@ class Producer(Requesting, Recalling):
             topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
         if timeout_s is None:
             short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
-            future = None if short is None else self._gathering.give(*short, shard, queue)
+            future = None if short is None else self._pipeline.enqueue(*short, shard, queue)
             if future is not None:
                 return await future
         message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
@@ -242,15 +240,15 @@ class Producer(Requesting, Recalling):
             check_topic(name)
             await self._route_in_time(name, self.timeout_s)
             short = self.short(topic, body, tags, keys, properties, flag, waits_for_store)
-        gathering = self._gathering
-        if gathering.is_full:
-            await gathering.room()
-        future = None if short is None else gathering.give(*short, shard, queue)
+        pipeline = self._pipeline
+        if pipeline.is_full:
+            await pipeline.room()
+        future = None if short is None else pipeline.enqueue(*short, shard, queue)
         if future is None:
             message = self.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
             if shard is not None or queue is not None:
-                await gathering.flush()  # the long way must not be overtaken, nor overtake
-            future = gathering.send_aside(message, shard, queue)
+                await pipeline.flush()  # the long way must not be overtaken, nor overtake
+            future = pipeline.send_aside(message, shard, queue)
             if shard is not None or queue is not None:
                 await asyncio.wait((future,))
         return future
@@ -258,7 +256,7 @@ class Producer(Requesting, Recalling):
     async def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
         if self._instance is not None:
-            await self._gathering.flush()
+            await self._pipeline.flush()
 
     def short(
         self,

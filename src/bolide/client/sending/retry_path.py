@@ -10,7 +10,7 @@ from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 
 
-class LongWay(Protocol):
+class RetryPath(Protocol):
     """Who sends any message: the producer."""
 
     def choose(self, route: Route, shard: str | None, last_broker: str | None) -> MessageQueue: ...

@@ -26,7 +26,7 @@ from bolide.remoting.session import Session
 log = logging.getLogger(__name__)
 
 
-class Ends:
+class Outcomes:
     """What one producer has to tell."""
 
     def __init__(self, group: str, instance: Instance, guests: Guests, *, is_signed: bool) -> None:

@@ -19,12 +19,12 @@ from typing import Self, Unpack
 from bolide.client.options import ProducerOptions
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.sending.message import EXTRA_SIZE_MAX, replace_properties, send_command
-from bolide.client.sending.pipeline import Gathering
+from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.producer import Producer
 from bolide.client.sending.receipt import Receipt, receipt_of
 from bolide.client.transactions.checker import Check, Checker, Outcome
 from bolide.client.transactions.decisions import Deciding
-from bolide.client.transactions.outcomes import Ends
+from bolide.client.transactions.outcomes import Outcomes
 from bolide.errors import BolideError, ClientError
 from bolide.kernel.layout import Item
 from bolide.model import properties as names
@@ -125,7 +125,7 @@ class TransactionProducer(Producer):
         self._questions: set[asyncio.Task[None]] = set()
         await super().start()
         instance = self.instance
-        self._half_gathering = Gathering(
+        self._half_pipeline = SendPipeline(
             instance,
             self.half_rules,
             self.ids,
@@ -135,7 +135,7 @@ class TransactionProducer(Producer):
             timeout_s=self.timeout_s,
             linger_ms=0.0,
         )
-        self._ends = Ends(self.group, instance, self._guests, is_signed=not self._is_plain)
+        self._ends = Outcomes(self.group, instance, self._guests, is_signed=not self._is_plain)
         instance.deciders[self.group] = self
         for topic in self._answered_topics:
             try:
@@ -154,7 +154,7 @@ class TransactionProducer(Producer):
             instance.deciders.pop(self.group, None)
             try:
                 async with asyncio.timeout(self.timeout_s):
-                    await self._half_gathering.flush()
+                    await self._half_pipeline.flush()
                     await self._ends.flush()
             except TimeoutError:
                 log.warning("half messages without an answer are left to the brokers group=%s", self.group)
@@ -215,7 +215,7 @@ class TransactionProducer(Producer):
     ) -> Awaitable[Receipt]:
         """Have a half message stored; only in the loop."""
         short = self.short_half(topic, body, tags, keys, properties, flag)
-        future = None if short is None else self._half_gathering.give(*short, shard, queue)
+        future = None if short is None else self._half_pipeline.enqueue(*short, shard, queue)
         if future is not None:
             return future
         if isinstance(topic, Message) and properties:
