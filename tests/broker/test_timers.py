@@ -413,7 +413,7 @@ def test_units_and_slots_are_rocketmqs_to_the_byte(tmp_path: Path) -> None:
             await late.delay(5)
             await pass_s(0.5)
             (record,) = late.come("rmq_sys_wheel_timer")
-            segment = late.timers.files.log.find(0)
+            segment = late.timers.files.log.segments.find(0)
             assert segment is not None
             place = (record.physical_offset, record.store_size)
             expected = (52, -1, 1, START_MS, 4000, *place, -1923767044, 0)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,11 @@ import bolide
 from bolide import kernel
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
-from bolide.testing import Cluster, cluster
+from bolide.store.store import Store
+from bolide.testing import Cluster, cluster, run
+from tests.broker.test_delay import delaying
+from tests.broker.timing import Timed, pass_s, timing
+from tests.broker.transacting import transacting
 from tests.store.given import bodies, draft, opened, small
 
 PAGE = 4096
@@ -167,3 +171,140 @@ def test_the_guard_of_a_map_goes_with_the_last_view_of_it(tmp_path: Path) -> Non
     following = Segment.create(Disk(), tmp_path, 4 * PAGE, 4 * PAGE).guard()
     assert not following.is_patched
     following.close()
+
+
+COUNT = 24  # of messages that wait; their units are on one page
+
+
+def found(directory: Path, pattern: str) -> Path:
+    return next(directory.rglob(pattern))
+
+
+def fail_once(path: Path, read: Callable[[], object]) -> None:
+    """No page of a file can be read while somebody does, and all can again afterwards."""
+    content = path.read_bytes()
+    os.truncate(path, 0)
+    faults = kernel.fault_count()
+    read()
+    assert kernel.fault_count() > faults, "nobody looked"
+    path.write_bytes(content)
+
+
+async def wait_with(late: Timed, count: int = COUNT) -> list[bytes]:
+    """Timed messages, due in some seconds, that are filed."""
+    for number in range(count):
+        await late.delay(5 + number % 3, b"%04d" % number, f"u{number}")
+    await pass_s(1.2)
+    assert late.timers.files.waiting_count == count
+    return [b"%04d" % number for number in range(count)]
+
+
+@guarded
+@pytest.mark.parametrize("name", ["timerwheel", "timerlog/*"])
+@pytest.mark.parametrize("is_filing", [True, False], ids=["filing meets it", "delivering meets it"])
+def test_what_waits_is_filed_again_where_pages_of_the_timers_files_cannot_be_read(
+    tmp_path: Path, name: str, is_filing: bool
+) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path) as late:
+            sent = await wait_with(late)
+            os.truncate(found(tmp_path, name), 0)
+            if is_filing:
+                await late.delay(5.5, b"later")
+                sent.append(b"later")
+            await pass_s(12)
+            assert sorted(late.bodies) == sorted(sent)
+            assert late.timers.files.waiting_count == 0
+            assert late.timers.files.counts.table["Orders"].count == 0
+            await late.delay(3, b"last")
+            await pass_s(5)
+            assert late.bodies[-1] == b"last"
+        async with timing(tmp_path, late.clock) as late:
+            await pass_s(5)
+            assert sorted(late.bodies) == sorted([*sent, b"last"])
+
+    run(scenario())
+
+
+@guarded
+def test_a_slot_whose_units_can_be_read_again_is_delivered_and_nothing_is_filed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path) as late:
+            sent = await wait_with(late)
+            units = late.timers.files.log
+            fail_once(found(tmp_path, "timerlog/*"), lambda: units.message_at(0))
+            await pass_s(12)
+            assert sorted(late.bodies) == sent
+
+    run(scenario())
+    assert "filed again" not in caplog.text
+
+
+def touch_log(store: Store) -> Callable[[], int]:
+    segment = store.commitlog.segments.find(0)
+    assert segment is not None
+    return lambda: kernel.touch(segment.view[: store.commitlog.end])
+
+
+@guarded
+def test_delayed_messages_whose_pages_can_be_read_again_all_come_in_their_order(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with delaying(tmp_path) as late:
+            for number in range(COUNT):
+                await late.send(3, b"%04d" % number)
+            fail_once(found(tmp_path, "commitlog/*"), touch_log(late.sending.store))
+            await pass_s(15)
+            assert late.bodies() == [b"%04d" % number for number in range(COUNT)]
+            assert late.sending.store.mishaps.total == 0
+
+    run(scenario())
+
+
+@guarded
+@pytest.mark.parametrize("is_filed", [True, False])
+def test_timed_messages_whose_pages_can_be_read_again_all_come(tmp_path: Path, is_filed: bool) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path, timerStopEnqueue="false" if is_filed else "true") as late:
+            for number in range(COUNT):
+                await late.delay(5, b"%04d" % number, f"u{number}")
+            await pass_s(1.2)
+            fail_once(found(tmp_path, "commitlog/*"), touch_log(late.sending.store))
+            late.sending.tables.set(timerStopEnqueue="false")
+            late.timers.wake()
+            await pass_s(10)
+            assert late.bodies == [b"%04d" % number for number in range(COUNT)]
+            assert late.sending.store.mishaps.total == 0
+
+    run(scenario())
+
+
+@guarded
+def test_messages_that_wait_on_pages_that_cannot_be_read_cost_themselves_and_are_counted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path) as late:
+            for number in range(COUNT):
+                await late.delay(5, b"%04d" % number + bytes(1000), f"u{number}")
+            await pass_s(1.2)
+            os.truncate(found(tmp_path, "commitlog/*"), 5 * PAGE)
+            await pass_s(10)
+            come = [body[:4] for body in late.bodies]
+            assert 10 < len(come) < 20 < COUNT
+            assert come == [b"%04d" % number for number in range(len(come))]
+            assert late.sending.store.mishaps.counts == {"store.relay": COUNT - len(come)}
+
+    run(scenario())
+
+
+@guarded
+def test_half_messages_whose_pages_can_be_read_again_are_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with transacting(tmp_path) as rig:
+            halves = [await rig.prepare(b"%04d" % number) for number in range(COUNT)]
+            fail_once(found(tmp_path, "commitlog/*"), touch_log(rig.room.store))
+            for half in halves:
+                rig.end(half, 8)
+            assert sorted(each.body for each in rig.messages()) == [b"%04d" % n for n in range(COUNT)]
+
+    run(scenario())

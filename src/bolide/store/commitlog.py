@@ -11,11 +11,12 @@ learns of it in `settle`. A crash of the process loses what has gathered.
 import logging
 import threading
 from collections import deque
+from collections.abc import Collection
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from bolide import kernel
-from bolide.kernel.layout import BLANK_SIZE, MAGIC_BLANK
+from bolide.kernel.layout import BLANK_SIZE, ENTRY, MAGIC_BLANK, Buffer
 from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
@@ -185,6 +186,18 @@ class CommitLog:
         if kernel.touch(found) and not segment.is_readable(position, size):
             return None
         return found
+
+    def is_worth_another_look(self, entries: Buffer, unreadable: Collection[int]) -> bool:
+        """Whether records that entries point at, and that could not be read where they lie, can be read now.
+
+        A page that a disk failed to give once is zeros in the map until it is asked for again, which is done here.
+        All of them lie in one segment.
+        """
+        segment = self.segments.find(next(iter(unreadable))) if unreadable and kernel.fault_count() else None
+        if segment is None or not segment.is_patched:
+            return False
+        places = [(place - segment.base, size) for place, size, _ in ENTRY.iter_unpack(entries) if place in unreadable]
+        return sum(segment.is_readable(*place) for place in places) > 0  # of each, for asking is what makes it so
 
     def remove_first(self) -> None:
         """Let the oldest segment go."""

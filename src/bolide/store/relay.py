@@ -6,14 +6,15 @@ what was looked at. Nothing is told of a batch before it is in the log: progress
 never ahead.
 """
 
-import logging
 import struct
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.errors import Refusal
+from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.layout import ENTRY_SIZE, Tally
+from bolide.kernel.layout import Relaid as RelaidRecords
 from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft
 from bolide.store.segment import Segment
@@ -24,7 +25,6 @@ BATCH_SIZE_MAX = 1 << 20
 _PLACE = struct.Struct(">qi8x")
 _NOTHING = 0x7FFF_FFFF
 NOBODY: frozenset[bytes] = frozenset()
-log = logging.getLogger(__name__)
 
 
 class Relaid(NamedTuple):
@@ -58,8 +58,7 @@ def relay(
     count = len(entries) // ENTRY_SIZE
     if count > 1:
         return relay(store, entries[: count // 2 * ENTRY_SIZE], stamp_ms, rolls, recalled)
-    place = int.from_bytes(entries[:8], "big", signed=True)
-    store.mishaps.note("store.relay", f"a message that was due physical_offset={place}", problem)
+    _pass_over(store, int.from_bytes(entries[:8], "big", signed=True), problem)
     return Relaid(1, [], store.commitlog.end)
 
 
@@ -69,28 +68,35 @@ def _relay(store: Store, entries: bytes | memoryview, stamp_ms: int, rolls: bool
         return Relaid(gone_count, [], store.commitlog.end)
     segment = store.commitlog.segments.find(int.from_bytes(entries[:8], "big"))
     if segment is None:
-        log.error("messages that were due are gone: a segment of the log is missing")
+        _pass_over(store, int.from_bytes(entries[:8], "big"), CorruptRecord("its segment of the log is missing"))
         return Relaid(gone_count + 1, [], store.commitlog.end)
     entries = entries[: BATCH_COUNT_MAX * ENTRY_SIZE]
     size_max = min(BATCH_SIZE_MAX, store.config.segment_size // 4)
     if store.config.sealed:
         seen, tallies, unreadable = _relay_sealed(store, segment, entries, stamp_ms, rolls, recalled, size_max)
     else:
-        lay = partial(
-            kernel.relay_records,
-            segment.view,
-            segment.base,
-            entries,
-            store.store_host,
-            stamp_ms,
-            rolls,
-            recalled,
-            size_max,
-        )
-        (seen, tallies, unreadable), _ = store.append_laid(lay)
+        how = (segment.view, segment.base, entries, store.store_host, stamp_ms, rolls, recalled, size_max)
+        (seen, tallies, unreadable), _ = store.append_laid(partial(_lay, store, how))
     for place in unreadable:
-        log.error("a message that was due is passed over: no whole record physical_offset=%d", place)
+        _pass_over(store, place, CorruptRecord("there is no whole record"))
     return Relaid(gone_count + seen, tallies, store.commitlog.end)
+
+
+def _lay(
+    store: Store,
+    how: tuple[memoryview, int, bytes | memoryview, bytes, int, bool, frozenset[bytes], int],
+    at: int,
+    store_ms: int,
+    next_offsets: Mapping[tuple[str, int], int],
+) -> RelaidRecords:
+    laid = kernel.relay_records(*how, at, store_ms, next_offsets)
+    if laid[3][2] and store.commitlog.is_worth_another_look(how[2], laid[3][2]):
+        laid = kernel.relay_records(*how, at, store_ms, next_offsets)
+    return laid
+
+
+def _pass_over(store: Store, place: int, problem: Exception) -> None:
+    store.mishaps.note("store.relay", f"a message that was due physical_offset={place}", problem)
 
 
 def _in_log(store: Store, entries: bytes | memoryview) -> tuple[bytes | memoryview, int]:
@@ -113,9 +119,10 @@ def _relay_sealed(
     size_max: int,
 ) -> tuple[int, list[Tally], list[int]]:
     """The same where each record ends in a checksum of all of it, which only `append` gives."""
-    drafts, seen, counts, unreadable = kernel.due_drafts(
-        segment.view, segment.base, entries, stamp_ms, rolls, recalled, size_max
-    )
+    how = (segment.view, segment.base, entries, stamp_ms, rolls, recalled, size_max)
+    drafts, seen, counts, unreadable = kernel.due_drafts(*how)
+    if store.commitlog.is_worth_another_look(entries, unreadable):
+        drafts, seen, counts, unreadable = kernel.due_drafts(*how)
     if drafts:
         store.append([Draft(*draft) for draft in drafts])
     return seen, [(topic, *count) for topic, count in counts.items()], unreadable

@@ -38,9 +38,8 @@ def open_segments_max() -> int:
 class SegmentPool:
     """Open segments, least recently used first to go."""
 
-    def __init__(self, disk: Disk, count_max: int, is_sparse: bool = False, is_guarded: bool = True) -> None:
+    def __init__(self, disk: Disk, count_max: int, is_sparse: bool = False) -> None:
         self.disk = disk
-        self._is_guarded = is_guarded  # who reads here knows what a page of zeros may mean
         self._is_sparse = is_sparse  # many files of little: no descriptors beside those in the maps
         self._count_max = count_max
         self._open: OrderedDict[tuple[Path, int], Segment] = OrderedDict()
@@ -57,8 +56,7 @@ class SegmentPool:
     def add(self, directory: Path, segment: Segment) -> None:
         if self._is_sparse:
             segment.drop_descriptor()
-        if self._is_guarded:
-            segment.guard()
+        segment.guard()  # who reads knows what a page of zeros may mean
         self._open[directory, segment.base] = segment
         while len(self._open) > self._count_max:
             self._open.popitem(last=False)[1].close()

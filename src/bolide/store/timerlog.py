@@ -3,11 +3,14 @@
 Units of one slot of the wheel are chained backwards, so a slot needs only the place of its last one. A unit says where
 its message lies in the commit log: filing a message costs these bytes on the disk and nothing in memory. A file that
 has no room for another unit and an end mark is closed with one, as RocketMQ does, and the next begins.
+
+A page that cannot be read has no unit in it: the chain is broken there, and who follows it has all filed again.
 """
 
 import struct
 from pathlib import Path
 
+from bolide import kernel
 from bolide.errors import StoreError
 from bolide.kernel.layout import UNIT_SIZE
 from bolide.store.disk import Disk
@@ -29,7 +32,7 @@ class TimerLog:
 
     def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
         self._disk = disk
-        self._pool = SegmentPool(disk, _OPEN_FILES_MAX, is_guarded=False)
+        self._pool = SegmentPool(disk, _OPEN_FILES_MAX)
         self.segments = Segments(self._pool, directory, file_size)
         self.end = 0
         self.odd = ""
@@ -95,8 +98,25 @@ class TimerLog:
         segment = self.segments.find(position) if position >= 0 else None
         if segment is None:
             return None
-        place, size = _PLACE.unpack_from(segment.view, position - segment.base)
+        at = position - segment.base
+        kernel.touch(segment.view[at : at + UNIT_SIZE])
+        if not segment.is_readable(at, UNIT_SIZE):
+            return None
+        place, size = _PLACE.unpack_from(segment.view, at)
         return place, size
+
+    def walk(self, position: int, step_ms: int, slot_ms: int, count_max: int) -> tuple[bytes, bytes, int]:
+        """Follow a slot's units back through one file, as `kernel.walk_units` says; a file that is gone breaks it."""
+        segment = self.segments.find(position) if position < self.end else None
+        if segment is None:
+            return b"", b"", -2 - position
+        how = (segment.view, segment.base, position, step_ms, slot_ms, count_max)
+        found, broken = kernel.walk_units(*how), -1
+        while found[2] < -1 and found[2] != broken and segment.is_patched:
+            broken = found[2]
+            if segment.is_readable(-2 - broken - segment.base, UNIT_SIZE):  # the disk gives it by now
+                found = kernel.walk_units(*how)
+        return found
 
     @property
     def room(self) -> int:
@@ -140,10 +160,6 @@ class TimerLog:
     def _write(self, segment: Segment, content: bytes) -> None:
         segment.write(content, self.end - segment.base)
         self._dirty.add(segment.base)
-
-    def find(self, position: int) -> Segment | None:
-        """The file that holds a unit; None where it is gone."""
-        return self.segments.find(position) if position < self.end else None
 
     def take_dirty(self) -> list[Segment]:
         """The files to be synced; from here on they count as being so."""

@@ -5,7 +5,8 @@ found by its time modulo the number of slots, and one that has another time in i
 the first write to them, so that a full disk is an error and not a signal.
 
 The file has the one length that RocketMQ expects. One of another length, where RocketMQ refuses to start, is emptied,
-and `odd` says so: what waits is filed again from the timer's topic.
+and `odd` says so: what waits is filed again from the timer's topic. `odd` speaks too when a page could not be read and
+its slots seem empty; nothing that was read before it was asked is to be believed then.
 """
 
 import errno
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bolide import kernel
 from bolide.kernel.layout import CHANGE_SIZE, SLOT, SLOT_SIZE
 from bolide.store.disk import Disk
 
@@ -39,11 +41,23 @@ class TimerWheel:
     def __init__(self, disk: Disk, path: Path, step_ms: int) -> None:
         self._disk = disk
         self._step_ms = step_ms
-        self._fd, self.odd = _open(disk, path)
+        self._path = path
+        self._fd, self._found_odd = _open(disk, path)
         self.map = mmap.mmap(self._fd, FILE_SIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._guarded = kernel.guard_map(self.map)
         self.map.madvise(mmap.MADV_RANDOM)  # or a first touch would read megabytes of nothing ahead
         self._reserved: set[int] = set()
         self.is_dirty = False
+
+    @property
+    def odd(self) -> str:
+        """What is wrong with the file; nothing since it was emptied, or if it is whole."""
+        is_patched = self._guarded >= 0 and kernel.fault_count() and kernel.patched_span(self._guarded) is not None
+        return f"a page of {self._path} could not be read" if is_patched else self._found_odd
+
+    def believe(self) -> None:
+        """What was odd when it was opened does not matter: nothing had been filed."""
+        self._found_odd = ""
 
     def slot(self, time_ms: int) -> Slot:
         """The slot of a time."""
@@ -82,10 +96,17 @@ class TimerWheel:
     def occupied(self) -> Iterator[Slot]:
         """Every slot with something in it, past ones too; only what was ever written is read."""
         for start, end in self._stretches():
-            content = os.pread(self._fd, end - start, start)
+            content = self._read(start, end)
             for step, first, last, count, _ in SLOT.iter_unpack(content[: len(content) // SLOT_SIZE * SLOT_SIZE]):
                 if step > 0 and last >= 0:
                     yield Slot(step * self._step_ms, first, last, count)
+
+    def _read(self, start: int, end: int) -> bytes:
+        try:
+            return os.pread(self._fd, end - start, start)
+        except OSError as problem:
+            self._found_odd = f"{self._path} cannot be read from {start} to {end}: {problem}"
+            return b""
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
         end = 0
@@ -109,12 +130,21 @@ class TimerWheel:
         self._disk.sync(self._fd)
 
     def clear(self) -> None:
-        """Empty every slot."""
+        """Empty every slot; pages that could not be read are the file's again. Raises OSError."""
+        if os.fstat(self._fd).st_size < FILE_SIZE:
+            os.ftruncate(self._fd, FILE_SIZE)
         self._disk.clear(self._fd, 0, FILE_SIZE, is_reserved=False)
+        span = kernel.patched_span(self._guarded) if self._guarded >= 0 else None
+        if span is not None:
+            kernel.map_again(self._guarded, span[0], span[1] - span[0], self._fd)
+            kernel.forget_span(self._guarded)
+        self._found_odd = ""
         self._reserved = set()
         self.is_dirty = True
 
     def close(self) -> None:
+        if self._guarded >= 0:
+            kernel.unguard_map(self._guarded)
         self.map.close()
         os.close(self._fd)
 

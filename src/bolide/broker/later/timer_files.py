@@ -15,7 +15,6 @@ import logging
 
 import msgspec
 
-from bolide import kernel
 from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord
@@ -125,6 +124,7 @@ class TimerFiles:
             if odd:
                 self.check.queue_offset = filed_to
                 self.file_again(odd, read_ms)
+        self.wheel.believe()
 
     def _begin_anew(self) -> None:
         """Without a check nobody knows what was delivered: file everything that is left in the timer's topic."""
@@ -176,12 +176,7 @@ class TimerFiles:
     def _holds(self, slot: Slot) -> bool:
         position, load = slot.last, 0
         while position >= 0:
-            segment = self.log.find(position)
-            if segment is None:
-                return False
-            _, kinds, position = kernel.walk_units(
-                segment.view, segment.base, position, self._step_ms, slot.time_ms, _UNITS_AT_ONCE
-            )
+            _, kinds, position = self.log.walk(position, self._step_ms, slot.time_ms, _UNITS_AT_ONCE)
             load += sum(-1 if kind & KIND_MARK else 1 for kind in kinds)
         return position == -1 and load == slot.load
 

@@ -27,7 +27,7 @@ from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.stats import Stats
 from bolide.broker.tables.table_files import Pace, TableWriter
 from bolide.clock import Clock
-from bolide.errors import Refusal
+from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
@@ -188,17 +188,13 @@ class Timers:
             self._filed(1)
             return True
         room = files.log.room  # asked for first: the log may begin another file
-        units, changes, due, seen, counts, unreadable = kernel.lay_units(
-            segment.view,
-            segment.base,
-            entries,
-            files.wheel.map,
-            self._step_ms,
-            self.write_ms,
-            files.roll_steps,
-            files.log.end,
-            room,
-        )
+        wheel = (files.wheel.map, self._step_ms, self.write_ms, files.roll_steps)
+        lay = partial(kernel.lay_units, segment.view, segment.base, entries, *wheel, files.log.end, room)
+        units, changes, due, seen, counts, unreadable = lay()
+        if self._store.commitlog.is_worth_another_look(entries, unreadable):
+            units, changes, due, seen, counts, unreadable = lay()
+        if self._is_wheel_odd():
+            return True
         if units:  # before anything is delivered: a disk without room for it must not have that come again and again
             files.wheel.reserve(changes)
             files.log.reserve(len(units))
@@ -209,11 +205,23 @@ class Timers:
             files.waiting_count += _load(units[_KIND_AT::UNIT_SIZE])
             self._stats.filed_count += len(units) // UNIT_SIZE
         for place in unreadable:
-            log.error("a timed message is passed over: no whole record, or no time physical_offset=%d", place)
+            problem = CorruptRecord("there is no whole record, or no time in it")
+            self._store.mishaps.note(_TASK, f"a timed message physical_offset={place}", problem)
         for topic, change in counts:
             files.counts.add(topic, change)
         self._filed(seen)
         return True
+
+    def _is_wheel_odd(self) -> bool:
+        """Whether slots may seem empty that are not; then everything is filed again."""
+        odd = self.files.wheel.odd
+        if odd:
+            self._file_again(odd)
+        return bool(odd)
+
+    def _file_again(self, odd: str) -> None:
+        self.files.file_again(odd, self.read_ms)
+        self._is_woken.set()
 
     def _undelivered(self, due: bytes) -> bytes:
         """Of messages that are filed for the second time, those whose slot was not delivered."""
@@ -251,6 +259,8 @@ class Timers:
                 self.read_ms = self.write_ms
                 return
             slot = self.files.wheel.slot(self.read_ms)
+            if self._is_wheel_odd():
+                return
             async with self._delivering:
                 if slot.last >= 0 and not await self._deliver(slot):
                     return
@@ -274,12 +284,14 @@ class Timers:
             if len(starts) % _CHUNKS_MAX == 0:
                 await asyncio.sleep(0)
         if position < -1:
-            self.files.file_again(f"no unit at {-2 - position} of the timer's log", self.read_ms)
-            self._is_woken.set()
+            self._file_again(f"no unit at {-2 - position} of the timer's log")
             return False
         recalled = frozenset(marks)
         for start in reversed(starts):
-            entries, kinds, _ = self._chunk(slot, start)
+            entries, kinds, position = self._chunk(slot, start)
+            if position < -1:  # what was there a moment ago
+                self._file_again(f"no unit at {-2 - position} of the timer's log any more")
+                return False
             for part, rolls in _parts(entries, kinds):
                 if not await self._deliver_part(part, rolls, recalled):
                     return False
@@ -316,13 +328,8 @@ class Timers:
         """A few units of a slot from a place back, oldest first, and where it goes on, as `kernel.walk_units` says."""
         entries, kinds = b"", b""
         while position >= 0 and len(kinds) < BATCH_COUNT_MAX:
-            segment = self.files.log.find(position)
-            if segment is None:
-                return entries, kinds, -2 - position
             left = BATCH_COUNT_MAX - len(kinds)
-            older, older_kinds, position = kernel.walk_units(
-                segment.view, segment.base, position, self._step_ms, slot.time_ms, left
-            )
+            older, older_kinds, position = self.files.log.walk(position, self._step_ms, slot.time_ms, left)
             entries, kinds = older + entries, older_kinds + kinds
         return entries, kinds, position
 
