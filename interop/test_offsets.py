@@ -27,7 +27,7 @@ def write_ours(directory: Path, offsets: dict[int, int]) -> None:
             for queue_id, offset in offsets.items():
                 ours.put(GROUP, TOPIC, queue_id, offset)
                 ours.put("订单-group", TOPIC, queue_id, offset + 1)
-            ours.save()
+            await ours.stop()
             await table_writer.write_due()
 
     asyncio.run(write())

@@ -148,7 +148,7 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
                 ]
                 async with listen(live.now.listen, _Owner(members, handlers), clock) as server:
                     yield Meeting(kept, clock, store, offsets, members, locks, server)
-                offsets.save()
+                await offsets.stop()
                 for task in tasks:
                     task.cancel()
 

@@ -123,7 +123,7 @@ async def popping(root: Path, clock: Clock, *, queue_count: int = 4, **settings:
             store.abandon()
             return
         rig.room.save()
-        rig.offsets.save()
+        await rig.offsets.stop()
         store.close()
 
 

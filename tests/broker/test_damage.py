@@ -163,7 +163,7 @@ def test_an_offset_that_cannot_be_written_costs_itself_and_no_other(tmp_path) ->
             offsets.table["odd@g"] = {0: 1 << 70}  # no request comes so far
             offsets.put("g", "behind", 0, 2)
             await offsets.kept()
-            offsets.save()
+            await offsets.stop()
             await kept.table_writer.flush()
             again = Offsets(tmp_path / "config", kept.table_writer, VirtualClock())
             assert (again.get("g", "before", 0), again.get("g", "behind", 0)) == (1, 2)

@@ -158,4 +158,4 @@ async def transacting(root: Path, **settings: Any) -> AsyncIterator[Transacting]
         await rig.transactions.load()
         yield rig
         rig.transactions.save()
-        rig.offsets.save()
+        await rig.offsets.stop()

@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -54,7 +54,7 @@ from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.broker.transactions.transactions import Transactions
 from bolide.clock import Clock
-from bolide.errors import ConfigError, Refusal
+from bolide.errors import ConfigError, Refusal, StoreError
 from bolide.model.host import Host
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.remoting.address import split_address
@@ -97,7 +97,7 @@ class Broker:
         self.groups = Groups(self.settings, table_writer, clock)
         self.stats.is_topic = self.topics.table.__contains__
         self.stats.is_group = self.groups.table.__contains__
-        self.offsets = Offsets(config.directory, table_writer, clock)
+        self.offsets = Offsets(config.directory, table_writer, clock, store.durable)
         self.members = Members(self.settings, self.groups, self.topics, clock)
         self.filters = Filters(self.settings, table_writer, clock)
         self.members.on_subscribed.append(self.filters.heard)
@@ -251,12 +251,13 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
         finally:
             broker.pop.save()
             broker.transactions.save()
-            broker.offsets.save()
             broker.filters.save()
             broker.locks.save()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
                     await broker.delays.stop()
+                    with suppress(StoreError):  # the log is not durable: the older file stays
+                        await broker.offsets.stop()
                     if broker.timers is not None:
                         await broker.timers.stop()
                     await broker.table_writer.flush()

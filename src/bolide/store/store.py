@@ -302,8 +302,8 @@ class Store:
         self._advance()
         self.log_flush.serve()
 
-    async def durable(self, end: int, timeout_s: float | None = None) -> bool:
-        """Wait until the log is durable up to end; false if that takes too long (the messages are stored)."""
+    async def durable(self, end: int | None = None, timeout_s: float | None = None) -> bool:
+        """Wait until the log is durable up to end, or as it is now; false if that takes too long (all is stored)."""
         return await self.log_flush.is_done(end, timeout_s or self.config.sync_flush_timeout_ms / 1000)
 
     def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:

@@ -3,6 +3,10 @@
 Truth is in memory, so that a commit is one store into a dict; the file follows within a second, a large one every few
 seconds as in RocketMQ, and at the stop. After a crash a group sees again what it settled since, and misses nothing.
 
+The file is never ahead of the log. A pop moves its group on because a checkpoint in the log will bring the messages
+back; if a power cut took the checkpoint and left the offset, nobody would. So the text waits until the log is durable
+as it was then. Where that cannot be, the older file stays, and a group sees something twice.
+
 The file is consumerOffset.json as Java writes it, `topic@group` → queue → offset with the queue ids bare, and may come
 from a Java broker of either version. What 5.x derives from it (`groupTopicMap`) is not written: nobody reads it. Its
 text is made a slice at a time on the loop: a hundred thousand offsets would hold everybody up for a while, and offsets
@@ -19,7 +23,8 @@ A reset puts a group elsewhere while its members still commit where they were. U
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -47,10 +52,24 @@ _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(-?\d+)(?=\s*:)')
 log = logging.getLogger(__name__)
 
 
-class Offsets:
-    """The offsets of all groups, under `topic@group`."""
+async def _at_once() -> bool:
+    return True
 
-    def __init__(self, directory: Path, table_writer: TableWriter, clock: Clock) -> None:
+
+class Offsets:
+    """The offsets of all groups, under `topic@group`.
+
+    `is_log_durable` waits until the disk has what is in the log now, and says whether it does.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        table_writer: TableWriter,
+        clock: Clock,
+        is_log_durable: Callable[[], Awaitable[bool]] = _at_once,
+    ) -> None:
+        self._is_log_durable = is_log_durable
         self._path = directory / FILE_NAME
         self._table_writer = table_writer
         self._clock = clock
@@ -169,16 +188,16 @@ class Offsets:
         while True:
             await asyncio.sleep(pace.pause_s(interval_s()))
             if self._is_changed:
-                with pace.timed():
+                with pace.timed(), suppress(StoreError):  # the disk is late; the next time is soon
                     await self._save_in_slices()
 
-    def save(self) -> None:
-        """Have everything written at once, for the stop; a save that is being made in slices is overtaken."""
+    async def stop(self) -> None:
+        """Have everything written; a save that is being made in slices is overtaken."""
         if self._is_changed or self._is_slicing:
             self._is_slicing = False
             self._step()
             lines = self._lines(self.table)
-            self._table_writer.save(self._path, lambda: _text(self.version, lines))
+            await self._write(self.version, lines)
 
     async def kept(self) -> None:
         """Wait until all that is noted is in the file; raises Refusal where it cannot be written."""
@@ -205,6 +224,18 @@ class Offsets:
             if not self._is_slicing:
                 return
         self._is_slicing = False
+        await self._write(version, lines)
+
+    async def _write(self, version: DataVersion, lines: list[str]) -> None:
+        """Have the file written once the log is durable as far as these lines speak of it; if it is not, later."""
+        try:
+            is_durable = await self._is_log_durable()
+        except Refusal as problem:
+            self._is_changed = True
+            raise StoreError(f"the log is not durable: {problem.remark}") from None
+        if not is_durable:
+            self._is_changed = True
+            raise StoreError("the log is not durable in time")
         self._table_writer.save(self._path, lambda: _text(version, lines))
 
     def _lines(self, table: OffsetTable) -> list[str]:
