@@ -6,6 +6,7 @@ verdicts cross the threads many at a time, so iterating costs a switch for hundr
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -166,6 +167,15 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
         self._subscriber.collect = self._collect
         self._verdicts: deque[tuple[Received, Verdict, float | None, str | None]] = deque()
         self._hand = Hand()
+        self._subscriber.let_go = self._hand.let_go
+
+    def close(self) -> None:
+        """Leave the group; an iteration under way ends.
+
+        An ordered queue whose message a loop in another thread is at goes to nobody before its lock has grown old.
+        """
+        self._hand.close(threading.get_ident())
+        super().close()
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
@@ -217,10 +227,10 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
             if not ahead:
                 self._hand.settle()
                 self._background.run(self._fill(_HAND_COUNT))
-            if not ahead:
-                raise StopIteration
-            message = ahead.popleft()
-            if self._is_free(message):
+                if not ahead and self._subscriber.is_stopping:
+                    raise StopIteration
+            message = self._hand.pop()
+            if message is not None and self._is_free(message):
                 self._subscriber.begun(message)
                 return message
 
@@ -231,8 +241,7 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
 
     def _take_ahead(self, count_max: int) -> list[Received]:
         taken: list[Received] = []
-        while self._hand.ahead and len(taken) < count_max:
-            message = self._hand.ahead.popleft()
+        while len(taken) < count_max and (message := self._hand.pop()) is not None:
             if self._is_free(message):
                 taken.append(message)
         return taken
@@ -302,7 +311,7 @@ class _Messages(Loop):
     __slots__ = ("_ahead", "_consumer", "_subscriber")
 
     def __init__(self, consumer: Consumer, subscriber: Subscriber, hand: Hand) -> None:
-        super().__init__(hand)
+        super().__init__(hand, threading.get_ident())
         self._consumer = consumer
         self._subscriber = subscriber
         self._ahead = hand.ahead
@@ -317,11 +326,15 @@ class _Messages(Loop):
             self.current = None
             if current.verdict is None:
                 current.ack()
-        ahead = self._ahead
-        if ahead and not ahead[0].home.is_paused and not ahead[0].home.is_dropped:
-            message = self.current = ahead.popleft()  # nearly every message comes here: no further call than is needed
-            if self._subscriber.tracing is not None:
-                self._subscriber.begun(message)
+        try:
+            message = self._ahead.popleft()  # nearly every message comes here: no further call than is needed
+        except IndexError:
+            message = self._consumer.next_message()
         else:
-            message = self.current = self._consumer.next_message()
+            if message.home.is_paused or message.home.is_dropped:
+                self._ahead.appendleft(message)
+                message = self._consumer.next_message()
+            elif self._subscriber.tracing is not None:
+                self._subscriber.begun(message)
+        self.current = message
         return message

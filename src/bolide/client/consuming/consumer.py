@@ -75,13 +75,18 @@ class Consumer:
         self.group = group
         self.subscriber = Subscriber(group, parse_topics(topics), config, clock or SystemClock(), rules)
         self._hand = Hand()
+        self.subscriber.let_go = self._hand.let_go
 
     async def start(self) -> None:
         """Join the group."""
         await self.subscriber.start()
 
     async def close(self) -> None:
-        """Leave the group; an iteration under way ends."""
+        """Leave the group; an iteration under way ends.
+
+        An ordered queue whose message a loop in another task is at goes to nobody before its lock has grown old.
+        """
+        self._hand.close(asyncio.current_task())
         await self.subscriber.close()
 
     async def __aenter__(self) -> Self:
@@ -199,7 +204,7 @@ class _Messages(Loop):
     __slots__ = ("_ahead", "_consumer", "_subscriber")
 
     def __init__(self, consumer: Consumer, hand: Hand) -> None:
-        super().__init__(hand)
+        super().__init__(hand, asyncio.current_task())
         self._consumer = consumer
         self._subscriber = consumer.subscriber
         self._ahead = hand.ahead

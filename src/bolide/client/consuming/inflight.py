@@ -3,6 +3,9 @@
 RocketMQ's ProcessQueue without its locks: everything here happens in one loop. Messages come in offset order, are
 handed out in that order, and are settled in any order. A queue that went to another member is `dropped`: nothing of it
 is handed out any more, and what is settled late counts for nothing.
+
+An ordered queue is `leaving` before it is dropped: nothing of it is handed out any more either, but what is in the
+user's hand is settled as ever, and the queue is free when that is done.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ class InFlight:
         self.decide = decide
         self.is_dropped = False
         self.is_paused = False
+        self.is_leaving = False
         self.is_locked = True  # ordered consumption: the broker has given this queue to us; others need no lock
         self.locked_s = 0.0
         self.held_size = 0
@@ -36,7 +40,9 @@ class InFlight:
         self.taken_s = 0.0
         self.replier: Replies | None = None  # sends replies to requests of this queue
         self.returning_count = 0  # out with a verdict: on their way back to the broker, or resting here
+        self.resting_count = 0  # of these: failed, and to be handed out here again
         self.on_drop: Callable[[], object] | None = None
+        self.on_free: Callable[[], object] | None = None  # the last message in hand of a leaving queue was settled
         self._out_count_max = out_count_max
         self._out_count = 0
         self._waiting: deque[Received] = deque()
@@ -75,6 +81,11 @@ class InFlight:
         return self._out_count - self.returning_count
 
     @property
+    def in_hand_count(self) -> int:
+        """Messages that somebody works on: a user, or what brings one to the dead letters."""
+        return self._out_count - self.resting_count
+
+    @property
     def has_ready(self) -> bool:
         """A message can be handed out now."""
         return (
@@ -105,11 +116,15 @@ class InFlight:
         """Messages that were taken, in their order, and not given to anybody."""
         if not self.is_dropped:
             self._out_count -= len(messages)
-            self._waiting.extendleft(reversed(messages))
+            if not self.is_leaving:
+                self._waiting.extendleft(reversed(messages))
+            self._look_if_free()
 
     def put_back(self, message: Received) -> None:
         """Hand a message out again, before all that follow it."""
-        if not self.is_dropped:
+        if self.is_leaving:
+            self.untake((message,))
+        elif not self.is_dropped:
             self._out_count -= 1
             message.verdict = None
             message.local_retry_count += 1
@@ -133,6 +148,20 @@ class InFlight:
         self.held_size -= len(message.body)
         if self._is_awaited:
             self.wake()
+        if self.is_leaving:
+            self._look_if_free()
+
+    def leave(self) -> None:
+        """The queue is to go to another member when what is in hand is settled; messages taken ahead come back."""
+        self.is_leaving = self.is_paused = True
+        self._waiting.clear()
+        if self.on_drop is not None:
+            self.on_drop()
+
+    def _look_if_free(self) -> None:
+        if self.on_free is not None and not self.in_hand_count:
+            on_free, self.on_free = self.on_free, None
+            on_free()
 
     def drop(self) -> None:
         """The queue is no longer ours, or is to be read from elsewhere."""

@@ -60,6 +60,10 @@ class QueueLocks:
             except BolideError as problem:
                 log.warning("queues not unlocked broker=%s problem=%s", broker_name, problem)
 
+    def age_s(self, inflight: InFlight) -> float:
+        """How long ago a queue was locked last."""
+        return self._instance.clock.monotonic_s() - inflight.locked_s
+
     async def renew(self, owned: Collection[InFlight]) -> list[InFlight]:
         """Lock again what is ours; what was refused, or has not been renewed for too long, pauses.
 

@@ -23,11 +23,14 @@ _frame = getattr(sys, "_getframe", None)
 class Loop:
     """One loop; the iterators of both faces are made of it, in their consumer's `__iter__` or `__aiter__`."""
 
-    __slots__ = ("_frame_id", "_hand", "current")
+    __slots__ = ("__weakref__", "_frame_id", "_hand", "current", "owner")
 
-    def __init__(self, hand: Hand) -> None:
+    def __init__(self, hand: Hand, owner: object) -> None:
+        """`owner` is the thread or the task that goes through the loop."""
         self._hand = hand
+        self.owner = owner
         self.current: Received | None = None
+        hand.begin(self)
         # The frame of the loop: above it stand the consumer's, the iterator's and this function.
         self._frame_id = 0 if _frame is None else id(_frame(3))
 

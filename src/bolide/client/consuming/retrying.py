@@ -87,10 +87,15 @@ class Returns:
             self._hand_out_later(home, message, LOCAL_RETRY_S if failure.delay_s is None else failure.delay_s)
 
     def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
+        home.resting_count += 1
+        if home.is_leaving:
+            self._hand_out_again(home, message)  # by whoever has the queue next, who need not wait for it
+            return
         asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
 
     def _hand_out_again(self, home: InFlight, message: Received) -> None:
         home.returning_count -= 1
+        home.resting_count -= 1
         if not home.is_dropped:  # at the end all are dropped
             home.put_back(message)
             self._on_ready(home)

@@ -6,6 +6,8 @@ lock; `receive` gives messages out, the verdicts on them come back through `deci
 Queues change hands while members come and go. Each member computes its share alone, so for a moment two may own a
 queue, or nobody; at-least-once absorbs the first and the next round the second. A queue that is given up is dropped
 first and its progress told after, so nothing settled late can move it.
+
+An ordered queue goes to another member when no message of it is in the user's hand (`handover.py`).
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from typing import Any
 
 from bolide.client.config import ClientConfig
 from bolide.client.consuming.class_filters import ClassFilters
+from bolide.client.consuming.handover import Handover, progress_of
 from bolide.client.consuming.inflight import InFlight
 from bolide.client.consuming.locks import QueueLocks, renew_forever
 from bolide.client.consuming.membership import members_of
@@ -97,6 +100,8 @@ class Subscriber:
         # A face for other threads puts functions of its own here: to take verdicts, and to bring those it still has.
         self.on_verdict: Decide = self.carry_out
         self.collect: Callable[[], None] = lambda: None
+        # What takes messages ahead gives back those of a queue that nobody works on.
+        self.let_go: Callable[[InFlight], Sequence[Received]] = lambda inflight: ()
 
     # Life
 
@@ -128,6 +133,9 @@ class Subscriber:
             else BrokerPositions(instance, self.group, is_zero_if_young=not self.rules.start_from.is_time)
         )
         self._locks = QueueLocks(instance, self.group)
+        self._handover = Handover(
+            self._positions, self._locks if self._needs_lock else None, self._guests, self._change.set
+        )
         self._returns = Returns(
             SendBack(instance, self.group, self.rules.retry_count_max),
             self._guests,
@@ -174,7 +182,7 @@ class Subscriber:
         if instance is not None:
             self.collect()
             await self._returns.finish(self._config.request_timeout_s)
-            await self._give_up(list(self.owned.values()))
+            await self._give_up([*self.owned.values(), *self._handover.leaving.values()])
             del instance.consumers[self.group]
             await instance.leave(consumer_group=self.group)
         await self._stack.aclose()
@@ -258,7 +266,8 @@ class Subscriber:
         """Give up what is not wanted any more, and take what is."""
         wanted = {queue for share in plan.values() for queue in share}
         await self._give_up([self.owned[q] for q in list(self.owned) if q.topic in plan and q not in wanted])
-        fresh = wanted - self.owned.keys()
+        self._handover.forget_old()
+        fresh = wanted - self.owned.keys() - self._handover.leaving.keys()
         if fresh and self._has_company:
             # Who had them hears of it as we do, and tells how far he came: what he settled is not delivered again.
             await asyncio.sleep(HAND_OVER_S)
@@ -305,13 +314,9 @@ class Subscriber:
 
     async def _give_up(self, leaving: list[InFlight]) -> None:
         self.collect()
-        progress = _progress(leaving)
         for inflight in leaving:
-            inflight.drop()
             self.owned.pop(inflight.queue, None)
-        await self._positions.write(progress)
-        if self._needs_lock and progress:
-            await self._locks.unlock(progress)
+        await self._handover.give_up(leaving, self.let_go, is_closing=self.is_closed)
 
     async def _regain(self, inflight: InFlight) -> None:
         """A queue is locked for us again: go on, but not behind what another may have done in between."""
@@ -337,7 +342,7 @@ class Subscriber:
         before.drop()
         self._begin(queue, offset)
         self.owned[queue].is_paused = before.is_paused
-        self.owned[queue].is_locked = before.is_locked
+        self.owned[queue].is_locked, self.owned[queue].locked_s = before.is_locked, before.locked_s
 
     def _owned(self, queue: MessageQueue) -> InFlight:
         inflight = self.owned.get(queue)
@@ -387,9 +392,8 @@ class Subscriber:
 
     def untake(self, home: Home, messages: Sequence[Received]) -> None:
         """Messages that were taken, and given to nobody."""
-        inflight = self.owned.get(home.queue)
-        if inflight is home and inflight is not None:
-            inflight.untake(messages)
+        if isinstance(home, InFlight):
+            home.untake(messages)
 
     async def receive(self, count_max: int = 1, *, is_page: bool = False) -> list[Received]:
         """Wait for messages; an empty list once the consumer is closed."""
@@ -443,7 +447,7 @@ class Subscriber:
     async def tell_progress(self) -> None:
         """Keep how far every owned queue is settled."""
         self.collect()
-        await self._positions.write(_progress(self.owned.values()))
+        await self._positions.write(progress_of(self.owned.values()))
 
     # What an administrator may ask
 
@@ -491,8 +495,3 @@ class Subscriber:
 
     def _not_open(self) -> ClientError:
         return ClientError(f"consumer {self.group} is not open: use it inside its `with` block, or call start()")
-
-
-def _progress(owned: Iterable[InFlight]) -> dict[MessageQueue, int]:
-    """How far queues are settled; of one whose lock was lost another member may know better."""
-    return {inflight.queue: inflight.commit_offset for inflight in owned if inflight.is_locked}
