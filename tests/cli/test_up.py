@@ -1,6 +1,7 @@
 """`bolide up` as a process: how it starts, where it is found, what it says, how it ends."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bolide import kernel
+from bolide.cli.start import ReadyFile
 from bolide.protocol.bodies.routes import Clusters, TopicRoute
 from bolide.protocol.command import Command
 from bolide.settings import read_properties
@@ -83,6 +85,14 @@ def test_it_accepts_the_first_message_within_a_second_of_the_command_and_stays_s
             assert send(up.broker, "Hello", b"first").code == 0
             assert up.status("RssAnon") < IDLE_SIZE_MAX
     assert min(took_s) < FIRST_MESSAGE_LIMIT_S
+
+
+def test_what_a_server_is_made_of_is_not_searched_for_garbage_again() -> None:
+    try:
+        ReadyFile(None).write()
+        assert gc.get_freeze_count() > len(gc.get_objects())
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

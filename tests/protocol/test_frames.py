@@ -86,6 +86,19 @@ def test_the_limit_counts_the_length_bytes_too() -> None:
         list(FrameReader(frame_size_max=64).feed(on_the_wire(bytes(57))))
 
 
+def test_a_frame_of_many_megabytes_is_not_copied_again_while_it_comes() -> None:
+    reader, size = FrameReader(), 15 << 20
+    stream = memoryview(on_the_wire(bytes(size)))[:-1]
+    buffers = {}
+    for at in range(0, len(stream), 40_000):
+        assert list(reader.feed(stream[at : at + 40_000])) == []
+        buffers[id(reader.stream.obj)] = reader.stream.obj  # kept, so that no other has its number
+        assert reader.capacity <= max(2 * READ_SIZE, 4 * reader.held_size)
+    assert len(buffers) <= 6
+    assert [len(frame) for frame in reader.feed(b"\0")] == [size + 4]
+    assert reader.capacity == 0
+
+
 @given(size=integers(READ_SIZE, 2_000_000), cut=integers(1_000, 60_000))
 def test_the_buffer_grows_with_the_bytes_that_came_and_shrinks_after(size: int, cut: int) -> None:
     reader = FrameReader()

@@ -2,8 +2,10 @@
 
 Sans-IO: whoever owns the socket reads into `window()`, calls `cut(size)`, uses the frames and calls `settle()`. The
 rule: memory follows bytes that are really there. A length field is believed only to refuse it; the buffer doubles when
-it is full, and goes back to its small size once the large frame is out. A window takes at most `read_size`, more only
-inside a frame that is larger than that, and then never beyond the end of that frame, so a cut yields little work.
+it is full, and goes back to its small size once the large frame is out. From a megabyte on it is a map as long as the
+frame, of which the system gives the pages that are written: nothing is copied again, and all of it goes back at once. A
+window takes at most `read_size`, more only inside a frame that is larger than that, and then never beyond the end of
+that frame, so a cut yields little work.
 
 Between frames a reader holds no buffer at all, and after `shrink()` the beginning of one takes its own size only:
 connections that say little cost little, and readers that share a list of spare buffers pass them around. The price is
@@ -14,6 +16,7 @@ larger one is refused before it has come. What clients say in headers is bounded
 have 32 KiB, which grow to some 115 KiB where half of them are separators and JSON escapes each.
 """
 
+import mmap
 from collections.abc import Iterator
 
 from bolide import kernel
@@ -23,6 +26,7 @@ from bolide.protocol.command import FRAME_SIZE_MAX
 READ_SIZE = 64 * 1024
 HEADER_SIZE_MAX = 128 * 1024
 _SPARE_COUNT_MAX = 64
+_MAPPED_SIZE_MIN = 1 << 20
 
 # How other protocols begin. Four bytes are enough, and all of them are lengths beyond any limit.
 _STRANGERS = {
@@ -98,7 +102,10 @@ class FrameReader:
     @property
     def capacity(self) -> int:
         """The memory this reader holds at the moment."""
-        return 0 if self._view is None else len(self._view)
+        size = 0 if self._view is None else len(self._view)
+        if size > _MAPPED_SIZE_MIN:
+            size = min(size, -(-self._held_size // _MAPPED_SIZE_MIN) * _MAPPED_SIZE_MIN)
+        return size
 
     @property
     def stream(self) -> memoryview:
@@ -207,7 +214,12 @@ class FrameReader:
         return memoryview(bytearray(self._read_size))
 
     def _larger(self, view: memoryview) -> memoryview:
-        larger = memoryview(bytearray(min(2 * len(view), self._frame_size_max + self._read_size)))
+        size = 2 * len(view)
+        if size <= _MAPPED_SIZE_MIN:
+            larger = memoryview(bytearray(min(size, self._frame_size_max + self._read_size)))
+        else:  # the frame at the front is the one that has no room, and its length was found good
+            frame_size = 4 + int.from_bytes(view[:4], "big")
+            larger = memoryview(mmap.mmap(-1, frame_size + self._read_size, flags=mmap.MAP_PRIVATE))
         larger[: self._held_size] = view[: self._held_size]
         return larger
 
