@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from bolide.broker.tables.filters import FILE_NAME, KEPT_LENGTH_MAX, Filters, GroupFilter, parse_filters
-from bolide.errors import Refusal
 from bolide.protocol.bodies import Subscription
-from bolide.protocol.codes import ResponseCode
 from bolide.testing import VirtualClock
 from tests.broker.tables import tables
 from tests.remoting.loops import virtual_time
@@ -206,31 +204,3 @@ async def test_short_expressions_are_kept_up_to_a_number(tmp_path, monkeypatch: 
         filters.heard("G", [wanting("a = 2", 2, "T0")])  # the others are dead now, and make room
         filters.heard("H", [wanting("a = 1", 1)])
         assert filters.get("T", "H") is not None
-
-
-@virtual_time
-async def test_compiled_expressions_are_remembered_up_to_a_bound(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bolide.broker.tables.filters.FRESH_LENGTH_MAX", 1 << 30)
-    async with kept(tmp_path, VirtualClock()) as filters:
-        first = filters.compiled("a = 1", "SQL92")
-        assert filters.compiled("a = 1", "SQL92") is first
-        for i in range(400):
-            filters.compiled(f"a = {i} OR b = '{'x' * 9000}'", "SQL92")
-        assert filters.compiled("a = 1", "SQL92") is not first
-        assert len(filters._compiled) <= 256
-        assert sum(map(len, filters._compiled)) == filters._compiled_length <= 1 << 20
-
-
-@virtual_time
-async def test_texts_that_nobody_has_seen_are_compiled_so_many_a_second_and_known_ones_always(tmp_path) -> None:
-    long = " OR ".join(f"a{n} > {n}" for n in range(1_000))
-    async with kept(tmp_path, VirtualClock()) as filters:
-        known = filters.compiled("known = 1", "SQL92")
-        for number in range(3):
-            filters.compiled(f"z{number} = 1 OR {long}", "SQL92")
-        with pytest.raises(Refusal) as refused:
-            filters.compiled("fresh = 1", "SQL92")
-        assert refused.value.code == ResponseCode.SYSTEM_BUSY
-        assert filters.compiled("known = 1", "SQL92") is known
-        await asyncio.sleep(2)  # virtual
-        filters.compiled("fresh = 1", "SQL92")

@@ -6,6 +6,7 @@ UTF-8), becomes a program that knows nothing and leaves every record to the pred
 """
 
 import struct
+from collections.abc import Callable
 
 from bolide.filter.conditions import Kind, Node, Unreadable, Value
 from bolide.kernel import filter_layout as codes
@@ -17,9 +18,9 @@ class _NotForKernel(Exception):
     """Something the kernel has no room or no bytes for."""
 
 
-def write_program(condition: Node) -> bytes:
-    """The program of a whole expression."""
-    writer = _Writer()
+def write_program(condition: Node, breathe: Callable[[], None] | None = None) -> bytes:
+    """The program of a whole expression; `breathe` is called at each of its parts."""
+    writer = _Writer(breathe)
     try:
         root = writer.write(condition)
         return writer.finished(root)
@@ -31,7 +32,8 @@ def write_program(condition: Node) -> bytes:
 class _Writer:
     """Puts nodes behind their operands, and texts and lists behind all nodes; positions are made final at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, breathe: Callable[[], None] | None = None) -> None:
+        self._breathe = breathe
         self._names: dict[str, int] = {}
         self._nodes: list[tuple[int, int, int, int, int]] = []
         self._pool = bytearray()
@@ -45,6 +47,8 @@ class _Writer:
 
     def write(self, node: Node) -> int:
         """A part of an expression, its own parts first; returns the number of its node."""
+        if self._breathe is not None:
+            self._breathe()
         if node.is_fixed:
             return self._write_fixed(node)
         operation, *more = node.form

@@ -40,7 +40,7 @@ from bolide.filter.tokens import END, INT64_MAX, SqlError, Token, Tokens
 
 __all__ = ["SQL92", "Predicate", "SqlError", "compile_sql"]
 SQL92 = "SQL92"
-# So long a text takes some 20 ms to compile, and everybody on the loop waits for it.
+# So long a text takes some 60 ms to compile.
 EXPRESSION_LENGTH_MAX = 16_384
 _DIGITS_MAX = 19  # of a number of 64 bits
 _SHOWN_MAX = 40
@@ -50,13 +50,13 @@ _ASKED_SIZE_MAX = 4 << 20  # bytes of properties times tests on them: some 5 ms,
 class Predicate:
     """A compiled expression. `program` is the same for the kernel, which asks `passes` where it cannot tell."""
 
-    __slots__ = ("_evaluate", "_test_count", "expression", "program", "stalled")
+    __slots__ = ("__weakref__", "_evaluate", "_test_count", "expression", "program", "stalled")
 
-    def __init__(self, expression: str, condition: Node) -> None:
+    def __init__(self, expression: str, condition: Node, breathe: Callable[[], None] | None = None) -> None:
         self.expression = expression
         self._evaluate = condition.evaluate
         self._test_count = _count_tests(condition)
-        self.program = write_program(condition)
+        self.program = write_program(condition, breathe)
         self.stalled: dict[int, bytes] = {}  # messages that the kernel could not decide about at once
 
     def __repr__(self) -> str:
@@ -93,13 +93,13 @@ def _count_tests(node: Node) -> int:
     return sum(map(_count_tests, node.parts)) or bool(node.form)
 
 
-def compile_sql(expression: str) -> Predicate:
-    """Parse an expression; raises SqlError."""
+def compile_sql(expression: str, breathe: Callable[[], None] | None = None) -> Predicate:
+    """Parse an expression; raises SqlError. `breathe` is called between its words, by whoever has better to do too."""
     if not expression or not expression.strip():
         raise SqlError("the expression is empty")
     if len(expression) > EXPRESSION_LENGTH_MAX:
         raise SqlError(f"the expression has {len(expression)} characters, at most {EXPRESSION_LENGTH_MAX} are taken")
-    return Predicate(expression, _Parser(expression).selector())
+    return Predicate(expression, _Parser(expression, breathe).selector(), breathe)
 
 
 # Grammar
@@ -108,8 +108,8 @@ def compile_sql(expression: str) -> Predicate:
 class _Parser:
     """One function for each rule; each returns what it has read."""
 
-    def __init__(self, text: str) -> None:
-        self._tokens = Tokens(text)
+    def __init__(self, text: str, breathe: Callable[[], None] | None = None) -> None:
+        self._tokens = Tokens(text, breathe)
         self._depth = 0
 
     def selector(self) -> Node:

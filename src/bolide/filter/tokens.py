@@ -1,6 +1,7 @@
 """The words of a filter expression, one ahead and no more, as RocketMQ reads them."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 INT32_MAX = 0x7FFF_FFFF
@@ -39,8 +40,9 @@ class Token:
 class Tokens:
     """One token ahead and no more: what comes after a whole expression is read only so far, as in RocketMQ."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, breathe: Callable[[], None] | None = None) -> None:
         self._text = text
+        self._breathe = breathe
         self._position = 0
         self.next = self._read()
 
@@ -49,6 +51,8 @@ class Tokens:
         return token
 
     def _read(self) -> Token:
+        if self._breathe is not None:
+            self._breathe()
         blank = _BLANK.match(self._text, self._position)
         if blank is not None:
             self._position = blank.end()

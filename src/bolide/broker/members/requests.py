@@ -78,7 +78,7 @@ class Clients:
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check,
+            RequestCode.CHECK_CLIENT_CONFIG: self._filters.expressions.serving(self.check),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.client_ids,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
@@ -92,7 +92,19 @@ class Clients:
         """34: a client is alive, and this is what it is a member of."""
         return _with_body(request, Heartbeat, lambda heartbeat: self._heard(request, heartbeat))
 
-    def _heard(self, request: Request, heartbeat: Heartbeat) -> Command:
+    def _heard(self, request: Request, heartbeat: Heartbeat) -> Command | Awaitable[Command]:
+        told = heartbeat.consumer_data_set
+        texts = [text for each in told for text in self._filters.slow(each.group_name, each.subscription_data_set)]
+        return self._hear_in_turns(request, heartbeat, texts) if texts else self._hear(request, heartbeat)
+
+    async def _hear_in_turns(self, request: Request, heartbeat: Heartbeat, texts: list[str]) -> Command:
+        expressions = self._filters.expressions
+        held = [await expressions.compile_in_turns(text, request.session) for text in texts]
+        answer = self._hear(request, heartbeat)
+        del held  # by now whoever needs them has them
+        return answer
+
+    def _hear(self, request: Request, heartbeat: Heartbeat) -> Command:
         command = request.command
         try:
             wants_more = self._members.heard(request.session, heartbeat, command.language, command.version)
@@ -122,7 +134,7 @@ class Clients:
             remark = f"this broker does not filter by {kind}: set enablePropertyFilter=true, or subscribe by tags"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         try:
-            self._filters.compiled(subscription.sub_string, kind)
+            self._filters.expressions.compiled(subscription.sub_string, kind)
         except SqlError as problem:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
         return command.answer(ResponseCode.SUCCESS)

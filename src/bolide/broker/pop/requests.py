@@ -125,7 +125,7 @@ class Pops:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.POP_MESSAGE: self._filters.expressions.serving(self.pop),
             RequestCode.PEEK_MESSAGE: self.peek,
             RequestCode.NOTIFICATION: self.notify,
             RequestCode.POLLING_INFO: self.count_waiting,
@@ -174,7 +174,7 @@ class Pops:
         try:
             if is_tag_type(header.expression_type):
                 return MessageFilter(tag_hashes(parse_tags(header.expression)))
-            return MessageFilter(None, self._filters.compiled(header.expression, header.expression_type))
+            return MessageFilter(None, self._filters.expressions.compiled(header.expression, header.expression_type))
         except ValueError as problem:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
 

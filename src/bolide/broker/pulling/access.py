@@ -24,6 +24,7 @@ from bolide.model.topics import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription, TopicConfig
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.headers import PullMessageRequest
+from bolide.remoting.handlers import Handler
 from bolide.store.read import Sieve
 from bolide.store.store import Store
 
@@ -31,6 +32,7 @@ COMMIT_FLAG = 1
 SUSPEND_FLAG = 2
 SUBSCRIPTION_FLAG = 4
 _LANES_MAX = 10_000
+_SIEVES_MAX = 256  # of them; each keeps what its expression was compiled to
 _EXPRESSION_LENGTH_MAX = 256
 # What one pull may ask for: entries are looked at on the loop, and a frame of 16 MiB ends a connection.
 _COUNT_MAX = 8_000
@@ -100,8 +102,13 @@ class PullAccess:
         self._lanes: dict[tuple[str, str], _Lane] = {}
         # The same for pulls that bring their expression along: by group, topic, expression and its type.
         self._asked: dict[tuple[str, str, str | None, str | None], tuple[Allowed, BrokerConfig]] = {}
+        self._sieve_count = 0  # of those that filter by more than tags
         topics.on_change.append(self._forget_lanes)
         groups.on_change.append(self._forget_lanes)
+
+    def compiling(self, handler: Handler) -> Handler:
+        """The handler of pulls, which may bring expressions that have to be compiled first."""
+        return self._filters.expressions.serving(handler)
 
     def check(self, pull: Pull) -> Allowed:
         """All checks; those that cannot have changed since the group's last pull are not made again."""
@@ -136,6 +143,7 @@ class PullAccess:
     def _forget_lanes(self, names: list[str]) -> None:
         self._lanes.clear()
         self._asked.clear()
+        self._sieve_count = 0
 
     def _judge(self, pull: Pull) -> Allowed:
         config = self._settings.now
@@ -174,12 +182,13 @@ class PullAccess:
         kept: GroupFilter | None,
     ) -> None:
         """The next pull of its kind need not be judged; what is remembered has a bound, in number and in size."""
-        if len(self._lanes) + len(self._asked) >= _LANES_MAX:
+        if len(self._lanes) + len(self._asked) >= _LANES_MAX or self._sieve_count >= _SIEVES_MAX:
             self._forget_lanes([])
         config = self._settings.now
         if subscription is not None:
             self._lanes[pull.group, pull.topic] = _Lane(allowed, config, subscription, model, kept)
         elif len(pull.expression or "") <= _EXPRESSION_LENGTH_MAX:
+            self._sieve_count += allowed.wanted.sieve is not None
             self._asked[pull.group, pull.topic, pull.expression, pull.expression_type] = allowed, config
 
     def _wanted(
@@ -220,7 +229,7 @@ class PullAccess:
         if is_tag_type(pull.expression_type):
             return MessageFilter(_parsed(lambda: tag_hashes(parse_tags(pull.expression))))
         try:
-            predicate = self._filters.compiled(pull.expression, pull.expression_type)
+            predicate = self._filters.expressions.compiled(pull.expression, pull.expression_type)
         except SqlError as problem:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
         self._check_sieves(pull.expression_type)

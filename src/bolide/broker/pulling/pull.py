@@ -98,7 +98,8 @@ class Pulls:
         self._filter_budget = filter_budget
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+        pull = self._access.compiling(self.pull)
+        return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
     def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
         """Answer the pulls of one read; returns the answers and the bounds of what is left to be served one by one.
@@ -160,8 +161,12 @@ class Pulls:
         if isinstance(allowed.wanted.sieve, Predicate):  # thousands that wait need not have a text each
             pull = pull._replace(expression=allowed.wanted.sieve.expression)
             request.command.fields = {}
-        self._filter_budget.wait(request, lambda: self._first(request, pull, self._access.check(pull)))
+        self._filter_budget.wait(request, functools.partial(self._first_again, request, pull, allowed))
         return None
+
+    def _first_again(self, request: Request, pull: Pull, _: Allowed) -> Reply:
+        """The first run after a wait; what allowed it before was kept, so that its expression is still compiled."""
+        return self._first(request, pull, self._access.check(pull))
 
     def _first(self, request: Request, pull: Pull, allowed: Allowed) -> Reply:
         """The first run of a pull: it may commit an offset, and it may be parked."""

@@ -7,40 +7,34 @@ by what nobody asked for. When the last member leaves, the filter is marked dead
 The file, consumerFilter.json, follows every 10 s and at the stop, as in RocketMQ. It is for those who read it: here and
 in a Java broker a heartbeat brings everything back. After a start all filters count as dead until somebody is heard.
 
-What is compiled costs a hundred times the length of its text in memory, and the time of everybody on the loop. So a
-heartbeat compiles only so much, and the next one goes on; pulls, pops and questions that bring new texts are told that
-we are busy (2) when more come than a small part of the loop's time compiles; and beyond a megabyte of texts in all, or
-twenty thousand of them (short ones for topics that nobody has), no more are taken.
+What is compiled costs a hundred times the length of its text in memory, and the time of everybody on the loop. So the
+expressions of a heartbeat are compiled before it is heard (`expressions.py`), so many of them, and the next one goes
+on; and beyond a megabyte of texts in all, or twenty thousand of them (short ones for topics that nobody has), no more
+are taken.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bolide.broker.config import LiveConfig
+from bolide.broker.tables.expressions import Expressions
 from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
-from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.filter.bloom import BloomSize, bloom_positions, bloom_size
-from bolide.filter.sql import EXPRESSION_LENGTH_MAX, SQL92, Predicate, SqlError, compile_sql
+from bolide.filter.sql import SQL92, Predicate, SqlError
 from bolide.filter.tags import is_tag_type
 from bolide.protocol.bodies import Subscription
 from bolide.protocol.bodies.body import read
 from bolide.protocol.bodies.filters import FilterBits, FilterEntry, FilterTable, TopicFilters
-from bolide.protocol.codes import ResponseCode
 
 FILE_NAME = "consumerFilter.json"
 SAVE_INTERVAL_S = 10.0
 _ABSENT_MS = 30_000  # at the start: so long ago everybody left
-_COMPILED_COUNT_MAX = 256
-_COMPILED_LENGTH_MAX = 48 * 1024  # five megabytes as compiled
 _HEARD_LENGTH_MAX = 32_768  # of new expressions in one heartbeat, unless the first alone is longer
-FRESH_LENGTH_MAX = 32_768  # of new expressions that requests bring, at once; a thousand characters take some 4 ms
-FRESH_LENGTH_A_SECOND = 16_384
 KEPT_LENGTH_MAX = 1 << 20
 KEPT_COUNT_MAX = 20_000
 _SHOWN_MAX = 200
@@ -75,9 +69,7 @@ class Filters:
         self._clock = clock
         self._size = bloom_size(config.filter_error_percent, config.filter_group_count)
         self._path: Path = config.directory / FILE_NAME
-        self._compiled: OrderedDict[str, Predicate] = OrderedDict()
-        self._compiled_length = 0
-        self._fresh_length, self._fresh_s = 0.0, clock.monotonic_s()
+        self.expressions = Expressions()
         self._kept_length = self._kept_count = 0
         self._by_group: dict[str, dict[str, GroupFilter]] = {}
         self._is_changed = False
@@ -86,35 +78,6 @@ class Filters:
     def get(self, topic: str, group: str) -> GroupFilter | None:
         """What a group filters a topic by, if not by tags."""
         return self._by_group.get(group, {}).get(topic)
-
-    def compiled(self, expression: str | None, expression_type: str | None) -> Predicate:
-        """The predicate of an expression, remembered for the next who asks; raises SqlError.
-
-        Of texts that are not known only so much is compiled in a second; beyond that we are busy.
-        """
-        text = expression or ""
-        if expression_type == SQL92 and text not in self._compiled:
-            now_s = self._clock.monotonic_s()
-            self._fresh_length = max(self._fresh_length - (now_s - self._fresh_s) * FRESH_LENGTH_A_SECOND, 0.0)
-            self._fresh_s = now_s
-            if self._fresh_length > FRESH_LENGTH_MAX:
-                raise Refusal(ResponseCode.SYSTEM_BUSY, "too many new SQL92 expressions were sent; try again later")
-            self._fresh_length += min(len(text), EXPRESSION_LENGTH_MAX)
-        return self._compile(text, expression_type)
-
-    def _compile(self, text: str, expression_type: str | None) -> Predicate:
-        if expression_type != SQL92:
-            raise SqlError(f"messages are filtered by TAG or {SQL92}, not by {expression_type}")
-        known = self._compiled.get(text)
-        if known is not None:
-            self._compiled.move_to_end(text)
-            return known
-        predicate = compile_sql(text)
-        self._compiled[text] = predicate
-        self._compiled_length += len(text)
-        while len(self._compiled) > _COMPILED_COUNT_MAX or self._compiled_length > _COMPILED_LENGTH_MAX:
-            self._compiled_length -= len(self._compiled.popitem(last=False)[0])
-        return predicate
 
     # What heartbeats say
 
@@ -132,6 +95,19 @@ class Filters:
         for kept in (known or {}).values():
             if kept.topic not in told and not kept.is_dead:
                 self._bury(kept)
+
+    def slow(self, group: str, subscriptions: Iterable[Subscription]) -> list[str]:
+        """The texts for which what a member told would keep everybody waiting, if they were not compiled before."""
+        texts: list[str] = []
+        for told in subscriptions:
+            kept = self.get(told.topic, group)
+            is_known = kept is not None and (told.sub_version <= kept.client_version or _is_same(kept, told))
+            if is_known or told.expression_type != SQL92 or not self.expressions.is_slow(told.sub_string):
+                continue
+            texts.append(told.sub_string)
+            if sum(map(len, texts)) > _HEARD_LENGTH_MAX:
+                break
+        return texts
 
     def _follow(self, group: str, told: Subscription) -> int:
         """Returns how long a text had to be compiled for it."""
@@ -158,7 +134,7 @@ class Filters:
             if not self._has_room(told.sub_string):
                 limits = f"more than {KEPT_LENGTH_MAX} characters, or are more than {KEPT_COUNT_MAX}"
                 raise SqlError(f"the expressions of all groups have {limits}")
-            predicate = self._compile(told.sub_string, told.expression_type)
+            predicate = self.expressions.compiled_at_once(told.sub_string, told.expression_type)
         except SqlError as problem:
             log.warning("filter refused group=%s topic=%s problem=%s", group, told.topic, problem)
             return
@@ -256,7 +232,7 @@ class Filters:
     def _loaded(self, entry: FilterEntry) -> GroupFilter:
         predicate = None
         try:
-            predicate = self._compile(entry.expression or "", entry.expression_type)
+            predicate = self.expressions.compiled_at_once(entry.expression or "", entry.expression_type)
         except SqlError as problem:
             log.warning("filter in %s does not compile group=%s problem=%s", self._path, entry.consumer_group, problem)
         dead_ms = entry.dead_time or max(self._clock.now_ms() - _ABSENT_MS, entry.born_time)
