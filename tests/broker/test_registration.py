@@ -70,6 +70,10 @@ def topics_of(command: Command) -> TopicTable:
     return decode_registration(command.body, compressed, command.version).topics
 
 
+def filter_servers_of(command: Command) -> list[str]:
+    return decode_registration(command.body, False, command.version).filter_server_list
+
+
 @asynccontextmanager
 async def noting(clock: Clock) -> AsyncIterator[Noting]:
     owner = Noting(clock)
@@ -86,6 +90,7 @@ class Registered:
         self.topics = kept.topics
         self.registration = registration
         self.client = client
+        self.filter_servers: Callable[[], list[str]] = list
         self._task = task
 
     async def stop(self) -> None:
@@ -106,9 +111,12 @@ async def registering(
         asyncio.TaskGroup() as pillars,
     ):
         address = own_address(kept.settings.now, port)
-        registration = Registration(kept.settings, kept.topics, client, clock, kept.aside, address)
+        registration = Registration(
+            kept.settings, kept.topics, client, clock, kept.aside, address, lambda: broker.filter_servers()
+        )
         task = pillars.create_task(registration.run_forever(), name="test.registration")
-        yield Registered(kept, registration, client, task)
+        broker = Registered(kept, registration, client, task)
+        yield broker
         task.cancel()
 
 
@@ -405,6 +413,37 @@ async def test_br10_without_force_a_name_server_that_knows_our_version_is_only_a
         ns.answer = lambda command: command.answer(0, fields={"changed": "true"})
         await asyncio.sleep(30)  # virtual
         assert ns.codes == [103, 322, 322, 322, 103]
+
+
+@virtual_time
+async def test_a_change_that_comes_while_all_topics_are_being_told_is_told_right_after_them(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with noting(clock) as ns, registering(tmp_path, clock, ns.address) as broker:
+        filter_servers: list[str] = []
+
+        def change_and_answer(command: Command) -> Command:
+            if not filter_servers:
+                filter_servers.append("10.0.0.1:30001")
+                broker.registration.tell_again()  # the body that holds none is on its way
+            return command.answer(0)
+
+        broker.filter_servers = lambda: list(filter_servers)
+        ns.answer = change_and_answer
+        await asyncio.sleep(1)  # virtual
+        assert [filter_servers_of(command) for _, command in ns.heard] == [[], ["10.0.0.1:30001"]]
+        await asyncio.sleep(28)  # virtual
+        assert len(ns.heard) == 2, "once is enough"
+
+
+@virtual_time
+async def test_a_change_that_the_version_does_not_show_is_told_without_force_too(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with noting(clock) as ns, registering(tmp_path, clock, ns.address, forceRegister="false") as broker:
+        ns.answer = lambda command: command.answer(0, fields={"changed": "false"})
+        await broker.registration.told(timeout_s=1)
+        broker.registration.tell_again()
+        await asyncio.sleep(1)  # virtual
+        assert ns.codes == [103, 103]
 
 
 @virtual_time

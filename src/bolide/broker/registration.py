@@ -71,6 +71,18 @@ class _Desk:
         self.heard_counter = -1
         self.failure_count = 0
         self.due_s = 0.0  # when all topics are told next
+        # Counted and not set: a wish that comes while an answer is awaited is still there when it has come.
+        self.wish_count = 0
+        self.met_count = 0  # of the wishes, those that the last registration of all topics met
+
+    def wish(self) -> None:
+        """Everything is to be told now; what is under way may have been written before the reason came."""
+        self.wish_count += 1
+        self.woken.set()
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether all topics are to be told; a name server that failed is tried again when its pause is over."""
+        return now_s >= self.due_s or (self.failure_count == 0 and self.met_count != self.wish_count)
 
     def has_heard(self, counter: int) -> bool:
         """A name server that does not answer is not waited for."""
@@ -132,8 +144,7 @@ class Registration:
     def tell_again(self) -> None:
         """Something other than topics changed: let every name server hear everything now."""
         for desk in self._desks:
-            desk.due_s = 0.0
-            desk.woken.set()
+            desk.wish()
 
     def _touch(self, topics: list[str]) -> None:
         for desk in self._desks:
@@ -153,10 +164,10 @@ class Registration:
 
     async def _pause(self, desk: _Desk) -> None:
         """Until everything is due, or something changed at a name server that knows the rest."""
-        while not (desk.is_known and desk.touched) and (left_s := desk.due_s - self._clock.monotonic_s()) > 0:
+        while not (desk.is_known and desk.touched) and not desk.is_due(now_s := self._clock.monotonic_s()):
             desk.woken.clear()
             try:
-                async with asyncio.timeout(left_s):
+                async with asyncio.timeout(desk.due_s - now_s):
                     await desk.woken.wait()
             except TimeoutError:
                 return
@@ -166,10 +177,12 @@ class Registration:
         await self._connect(desk)
         if desk.is_known and desk.touched:
             await self._tell_touched(desk)
-        if desk.is_known and started_s < desk.due_s:
+        if desk.is_known and not desk.is_due(started_s):
             return
-        if not desk.is_known or await self._is_news(desk):
+        wish_count = desk.wish_count
+        if not desk.is_known or wish_count != desk.met_count or await self._is_news(desk):
             await self._tell_all(desk)
+        desk.met_count = wish_count
         desk.due_s = started_s + self._settings.now.register_every_s
 
     async def _connect(self, desk: _Desk) -> None:
@@ -276,8 +289,7 @@ class Registration:
         """The name server forgets us with the connection: tell it everything as soon as there is another."""
         if desk.session is session and desk.is_known:
             desk.is_known = False
-            desk.due_s = 0.0
-            desk.woken.set()
+            desk.wish()
 
     def _follow_order(self, body: bytes) -> None:
         """Topics that the name server's operators declared as ordered are so here too."""
