@@ -1,7 +1,8 @@
 """Everything Bolide raises on purpose.
 
 `Refusal` answers and the connection lives on; `ProtocolError` hangs up. Facts are attributes, and the sentence says
-what was found and what to do. `retriable` is a class attribute, so that a retry loop asks the error and not its text.
+what was found and what to do. What may go better the next time is a `NoAnswer`: a retry loop catches that one class
+and keeps no list of its own. `retriable` tells the same of any error.
 """
 
 from typing import ClassVar
@@ -66,16 +67,18 @@ class ClientError(BolideError):
         self.code = code
 
 
-class ConnectError(ClientError):
+class NoAnswer(ClientError):
+    """The other side was not reached, or did not answer: the same call may succeed there later, or elsewhere now."""
+
+    retriable = True
+
+
+class ConnectError(NoAnswer):
     """Nobody answered at the address."""
 
-    retriable = True
 
-
-class RequestTimeout(ClientError):
+class RequestTimeout(NoAnswer):
     """The answer did not come in time; whether the request was carried out is not known."""
-
-    retriable = True
 
 
 class ReplyTimeout(RequestTimeout):
@@ -86,7 +89,5 @@ class ReplyTimeout(RequestTimeout):
         self.is_sent = is_sent
 
 
-class ConnectionLost(ClientError):
+class ConnectionLost(NoAnswer):
     """The connection ended between request and answer."""
-
-    retriable = True

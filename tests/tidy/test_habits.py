@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bolide import errors
 from tests.tidy.source import PACKAGE, ROOT, dotted, modules, nodes
 
 CLOCK_CALLS = {
@@ -66,6 +67,26 @@ def test_every_task_has_a_name() -> None:
         and not any(keyword.arg == "name" for keyword in node.keywords)
     ]
     assert not nameless
+
+
+# Retried together: `NoAnswer` names them all, and a list of them forgets the next one.
+RETRIED = {"ConnectError", "ConnectionLost", "RequestTimeout", "NoAnswer"}
+
+
+def test_no_loop_keeps_its_own_list_of_what_is_tried_again() -> None:
+    lists = [
+        module.at(node)
+        for module, node in nodes(ast.Tuple, ast.BinOp)
+        if len(RETRIED & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}) > 1
+    ]
+    assert not lists, "catch NoAnswer"
+
+
+def test_errors_that_may_be_tried_again_are_of_one_class() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BolideError)]
+    retried = {kind for kind in kinds if kind.retriable}
+    assert retried == {kind for kind in kinds if issubclass(kind, errors.NoAnswer)}
+    assert {kind.__name__ for kind in retried} >= RETRIED
 
 
 def test_classes_are_nouns_of_the_domain() -> None:

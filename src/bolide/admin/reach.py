@@ -15,13 +15,12 @@ import msgspec
 
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID
-from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.errors import ClientError, ConnectError, NoAnswer
 from bolide.protocol.bodies import Clusters
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import DEPARTED_FIELD
 
-NO_ANSWER = (ConnectError, ConnectionLost, RequestTimeout)
 log = logging.getLogger(__name__)
 
 
@@ -92,7 +91,7 @@ class Reach:
         """A broker's answer; none from one that is silent, where others may answer without it."""
         try:
             return await asking
-        except NO_ANSWER as problem:
+        except NoAnswer as problem:
             if not self._is_partial:
                 raise
             self.silent[name] = SilentBroker(name, address, f"does not answer: {problem}")

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Sequence
 
-from bolide.errors import ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
+from bolide.errors import ClientError, ConnectError, NoAnswer, ProtocolError
 from bolide.protocol.bodies import Clusters, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -37,7 +37,7 @@ class NameServers:
             address = self.addresses[number]
             try:
                 answer = await self._client.request(address, command, self._timeout_s)
-            except (ConnectError, ConnectionLost, RequestTimeout) as problem:
+            except NoAnswer as problem:
                 log.debug("name server failed address=%s problem=%s", address, problem)
                 problems.append(str(problem))
             else:

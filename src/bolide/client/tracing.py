@@ -24,7 +24,7 @@ from bolide.client.sending.message import DEFAULT_QUEUE_COUNT, SendRules, send_c
 from bolide.client.sending.receipt import receipt_of
 from bolide.client.sending.selection import Selection
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError
+from bolide.errors import BolideError, ClientError, NoAnswer, ProtocolError
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
@@ -295,7 +295,7 @@ class Tracing:
         """False where the broker cannot be reached, or its topic had a route and has none: it may be restarting."""
         try:
             await self._attempt(instance, message)
-        except (ConnectError, ConnectionLost):
+        except NoAnswer:
             return False
         except ClientError as problem:
             if not self._had_route or problem.code not in _NOBODY_THERE:

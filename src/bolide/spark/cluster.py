@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
-from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.errors import ClientError, ConnectError, NoAnswer
 from bolide.model.queue import QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from bolide.protocol.bodies import Clusters, TopicList, TopicRoute
@@ -27,7 +27,6 @@ from bolide.spark.connection import Answer, Connection
 from bolide.spark.options import ClusterOptions, Subscription
 from bolide.spark.source.offsets import Queue
 
-LOST = (ConnectError, ConnectionLost, RequestTimeout)
 T = TypeVar("T")
 
 
@@ -93,7 +92,7 @@ class Cluster:
                 is_new = address not in self._connections
                 try:
                     return self.connection(address).ask(command())
-                except LOST as problem:
+                except NoAnswer as problem:
                     self.forget(address)
                     if is_new:
                         problems.append(str(problem))
@@ -178,7 +177,7 @@ class Cluster:
         for broker_name, its_queues in by_broker.items():
             try:
                 answers = self._exchange(broker_name, its_queues, command)
-            except LOST:
+            except NoAnswer:
                 self.forget_broker(broker_name)
                 answers = self._exchange(broker_name, its_queues, command)
             found |= {queue: read(queue, answer) for queue, answer in zip(its_queues, answers, strict=True)}

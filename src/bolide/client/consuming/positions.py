@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from bolide.client.instance import Instance
-from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, StoreError
+from bolide.errors import BolideError, ClientError, NoAnswer, StoreError
 from bolide.files import read_whole, write_whole
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol import fastjson
@@ -60,7 +60,7 @@ class BrokerPositions:
                 await self.tell(queue, offset)
         except BolideError as problem:
             # Who pulls from a broker that is away says so, once.
-            level = logging.DEBUG if isinstance(problem, ConnectError | ConnectionLost) else logging.WARNING
+            level = logging.DEBUG if isinstance(problem, NoAnswer) else logging.WARNING
             log.log(level, "progress not told queue=%s offset=%d problem=%s", queue, offset, problem)
 
     async def tell(self, queue: MessageQueue, offset: int) -> None:

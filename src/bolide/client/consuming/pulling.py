@@ -15,7 +15,7 @@ from bolide.client.consuming.inflight import InFlight
 from bolide.client.consuming.received import Home, Received
 from bolide.client.consuming.subscriptions import Labelled, tag_test
 from bolide.client.instance import Instance
-from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost, ProtocolError, RequestTimeout
+from bolide.errors import BolideError, ClientError, NoAnswer, ProtocolError
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
@@ -94,11 +94,11 @@ class QueuePull:
     async def _pause(self, problem: BolideError | ValueError) -> None:
         """After an error; a broker that is away is told of once, not for each of its queues."""
         queue, instance = self._inflight.queue, self._instance
-        if isinstance(problem, ConnectError | ConnectionLost):
+        if isinstance(problem, NoAnswer):
             await instance.doubt(queue.topic)
         if self._inflight.is_dropped:
             return
-        if self._at and isinstance(problem, ConnectError | ConnectionLost | RequestTimeout):
+        if self._at and isinstance(problem, NoAnswer):
             instance.outages.failed(self._at, f"broker {queue.broker_name} at {self._at}", problem)
         else:
             instance.outages.failed(queue, f"reading {queue}", problem)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bolide.client.routes import MASTER_ID
 from bolide.client.sending.message import SendRules, check_message, send_command, to_queue, with_id
 from bolide.client.sending.receipt import Receipt, receipt_of
-from bolide.errors import ClientError, ConnectError, ConnectionLost, ProtocolError, Refusal
+from bolide.errors import ClientError, NoAnswer, ProtocolError, Refusal, RequestTimeout
 from bolide.model import properties as names
 from bolide.model.message import Message
 from bolide.model.topics import reply_topic
@@ -119,7 +119,9 @@ class Replies:
     async def _sent(self, message: Message, broker_name: str) -> Receipt:
         try:
             return await self._offered(message, broker_name)
-        except (ConnectError, ConnectionLost):
+        except NoAnswer as failure:
+            if isinstance(failure, RequestTimeout):  # the time of whoever asked is over too
+                raise
             await self._instance.doubt(message.topic)  # the broker may have moved
             return await self._offered(message, broker_name)
 

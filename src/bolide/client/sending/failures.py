@@ -1,7 +1,7 @@
 """Which failures of a send are worth another attempt."""
 
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, GO_AWAY
-from bolide.errors import ClientError, ConnectError, ConnectionLost, RequestTimeout
+from bolide.errors import ClientError, NoAnswer
 from bolide.protocol.codes import ResponseCode
 
 # Another broker may take what this one refused; any other code would be the same everywhere.
@@ -19,17 +19,16 @@ _RETRIED_CODES = frozenset(
     )
 )
 _BUSY_CODES = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, GO_AWAY))
-_NETWORK = (ConnectError, ConnectionLost, RequestTimeout)
 
 
 def is_worth_another(failure: ClientError) -> bool:
     """Whether another broker may take what this one did not."""
-    return isinstance(failure, _NETWORK) or failure.code in _RETRIED_CODES
+    return failure.retriable or failure.code in _RETRIED_CODES
 
 
 def is_network(failure: ClientError | None) -> bool:
     """Whether the broker was not reached, or did not answer."""
-    return isinstance(failure, _NETWORK)
+    return isinstance(failure, NoAnswer)
 
 
 def is_busy(failure: ClientError) -> bool:

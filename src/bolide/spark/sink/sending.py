@@ -15,14 +15,14 @@ from collections.abc import Iterable
 from bolide.client.routes import Route
 from bolide.client.sending.message import SendRules, batch_fields, send_command, to_queue
 from bolide.clock import Clock
-from bolide.errors import ClientError
+from bolide.errors import ClientError, NoAnswer
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.batch import split_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
-from bolide.spark.cluster import LOST, Cluster
+from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Answer
 from bolide.spark.options import SinkOptions
 from bolide.spark.sink.rows import Bundle
@@ -108,7 +108,7 @@ class Sending:
             try:
                 connection = self.cluster.of_broker(bundle.queue.broker_name, bundle.queue.topic)
                 (opaque,) = connection.put([self.command(bundle)])
-            except LOST as problem:
+            except NoAnswer as problem:
                 bundle = self._moved(bundle, problem)
             else:
                 self._flying.append((bundle, opaque))
@@ -120,7 +120,7 @@ class Sending:
         try:
             connection = self.cluster.of_broker(bundle.queue.broker_name, bundle.queue.topic)
             answer = connection.take(opaque)
-        except LOST as problem:
+        except NoAnswer as problem:
             self._send_again(bundle.queue.broker_name, problem)
             return
         self._flying.popleft()
@@ -153,5 +153,5 @@ class Sending:
         time.sleep(_RETRY_S)
         try:
             return bundle._replace(queue=self.elsewhere(bundle))
-        except LOST:
+        except NoAnswer:
             return bundle

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from bolide.client.routes import Route
 from bolide.client.sending.message import SendRules, send_command, to_queue
 from bolide.clock import Clock, SystemClock
-from bolide.errors import ClientError, ConfigError
+from bolide.errors import ClientError, ConfigError, NoAnswer
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -33,7 +33,7 @@ from bolide.protocol.staging import (
     Publish,
     Published,
 )
-from bolide.spark.cluster import LOST, Cluster
+from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Answer
 from bolide.spark.options import EXACTLY_ONCE, SinkOptions
 from bolide.spark.sink.rows import Bundle
@@ -153,7 +153,7 @@ def last_published(cluster: Cluster, broker_name: str, topic: str, wanted: Publi
     """The last batch of a query that a broker has published; NOTHING also where it does not answer, or is Apache's."""
     try:
         answer = cluster.of_broker(broker_name, topic).ask(Command(RequestCode.PUBLISH_STAGED, body=wanted.encode()))
-    except LOST:
+    except NoAnswer:
         cluster.forget_broker(broker_name)
         return NOTHING
     return Published.decode(bytes(answer.body)).published if answer.code == ResponseCode.SUCCESS else NOTHING
@@ -169,7 +169,7 @@ def ask_broker(cluster: Cluster, broker_name: str, topic: str, wanted: Publish, 
             (opaque,) = connection.put([Command(RequestCode.PUBLISH_STAGED, body=wanted.encode())])
             answer = connection.take(opaque, options.send_timeout_s)
             problem = ClientError(answer.remark or "refused", answer.code)
-        except LOST as lost:
+        except NoAnswer as lost:
             problem = lost
         else:
             if answer.code == ResponseCode.SUCCESS:

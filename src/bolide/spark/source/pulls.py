@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bolide.clock import Clock
-from bolide.errors import ClientError
+from bolide.errors import ClientError, NoAnswer
 from bolide.kernel.layout import Buffer
 from bolide.model.queue import QueueOffset
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import BULK_FIELD, PullMessageRequest
-from bolide.spark.cluster import LOST, Cluster
+from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Answer, Connection
 from bolide.spark.options import TOOLS_GROUP, Subscription
 from bolide.spark.source.offsets import Queue, Range
@@ -125,7 +125,7 @@ class RangePulls:
                 self._fill(flying, left)
                 piece = flying[0]
                 answer = self._connection(piece).take(piece.opaque)
-            except LOST as problem:
+            except NoAnswer as problem:
                 if self._clock.monotonic_s() - silent_since_s > self._timeout_s:
                     raise
                 log.warning("broker lost, tried again problem=%s", problem)

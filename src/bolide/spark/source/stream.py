@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from bolide.clock import SystemClock
-from bolide.errors import ClientError
-from bolide.spark.cluster import LOST, Cluster
+from bolide.errors import ClientError, NoAnswer
+from bolide.spark.cluster import Cluster
 from bolide.spark.options import SourceOptions, Subscription
 from bolide.spark.source import offsets
 from bolide.spark.source.offsets import LATEST, Document, Position, Queue
@@ -171,7 +171,7 @@ class _Life:
             try:
                 ends |= self._cluster.max_offsets(queues)
                 self._away.discard(broker_name)
-            except LOST as problem:
+            except NoAnswer as problem:
                 if broker_name not in self._away:
                     log.warning("broker away, its queues stay where they are broker=%s: %s", broker_name, problem)
                 self._away.add(broker_name)
@@ -199,7 +199,7 @@ class _Life:
         try:
             self._queues = self._cluster.queues(self._options.subscription)
         except ClientError as problem:
-            if self._looked_s is None and not isinstance(problem, LOST):
+            if self._looked_s is None and not isinstance(problem, NoAnswer):
                 raise
             log.warning("queues not looked up, the known ones stay: %s", problem)
         self._looked_s = now_s

@@ -8,8 +8,9 @@ import select
 from collections.abc import Mapping
 
 from bolide.clock import Clock
+from bolide.errors import NoAnswer
 from bolide.protocol.codes import ResponseCode
-from bolide.spark.cluster import LOST, Cluster
+from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Connection
 from bolide.spark.options import ClusterOptions
 from bolide.spark.source.offsets import Queue
@@ -59,7 +60,7 @@ class Watch:
             try:
                 connection = self._cluster.of_broker(broker_name, queues[0].topic)
                 opaques = connection.put([watch_command(each, ends[each], self._group, _PARKED_MS) for each in queues])
-            except LOST:
+            except NoAnswer:
                 self._lose(broker_name)
                 continue
             for queue, opaque in zip(queues, opaques, strict=True):
@@ -69,7 +70,7 @@ class Watch:
         """Take one answer; whether it says that there is something to read."""
         try:
             answer = connection.next()
-        except LOST:
+        except NoAnswer:
             for queue, (its_connection, _, _) in list(self._parked.items()):
                 if its_connection is connection:
                     self._lose(queue.broker_name)
