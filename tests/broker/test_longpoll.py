@@ -325,7 +325,10 @@ async def test_who_parks_little_finds_a_place_where_others_have_taken_them_all(
 
 
 @virtual_time
-async def test_a_pull_of_another_connection_is_answered_before_the_thousands_of_one(tmp_path) -> None:
+async def test_a_pull_of_another_connection_is_answered_before_the_thousands_of_one(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longpoll, "PARKED_AT_QUEUE_MAX", 1_000)
     async with pulling(tmp_path, VirtualClock()) as rig:
         many, one = await connected(rig), await connected(rig)
         many.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(1_000)])
@@ -338,6 +341,60 @@ async def test_a_pull_of_another_connection_is_answered_before_the_thousands_of_
         assert bodies_of((await one.answers(1))[0]) == [b"x"]
         many.leave()
         one.leave()
+
+
+@virtual_time
+async def test_at_one_queue_a_connection_has_its_few_hundred_and_at_others_more(tmp_path) -> None:
+    many = longpoll.PARKED_AT_QUEUE_MAX
+    async with pulling(tmp_path) as rig:
+        peer, other = await connected(rig), await connected(rig)
+        peer.send(*[pull_of(0, sys_flag=PUSH, opaque=n) for n in range(many + 1)])
+        [answer] = await peer.answers(1)
+        assert (answer.opaque, answer.code) == (many, ResponseCode.SYSTEM_BUSY)
+        assert f"{many} for this queue" in str(answer.remark)
+        peer.send(pull_of(0, sys_flag=PUSH, queue_id=1))
+        other.send(pull_of(0, sys_flag=PUSH))
+        await eventually(lambda: rig.parked.count == many + 2)
+        peer.leave()
+        other.leave()
+
+
+@virtual_time
+async def test_thousands_of_a_connection_that_leaves_are_forgotten_some_a_turn_and_woken_no_more(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longpoll, "_FORGOTTEN_COUNT", 10)
+    async with pulling(tmp_path) as rig:
+        peer, stayer = await connected(rig), await connected(rig)
+        peer.send(*[pull_of(0, sys_flag=PUSH, queue_id=n % 4) for n in range(400)])
+        await eventually(lambda: rig.parked.count == 400)
+        session = next(iter(rig.parked._by_session))
+        rig.parked.left(session)
+        assert rig.parked.count == 0
+        assert sum(map(len, rig.parked._by_queue.values())) == 390
+        stayer.send(pull_of(0, sys_flag=PUSH))
+        await eventually(lambda: rig.parked.count == 1)
+        rig.put(b"x")
+        assert list(rig.parked._woken) != [session]
+        assert bodies_of((await stayer.answers(1))[0]) == [b"x"]
+        await eventually(lambda: traces_of(rig) == 0)
+        peer.leave()
+        stayer.leave()
+
+
+@virtual_time
+async def test_a_pull_that_keeps_a_long_expression_takes_many_places(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longpoll, "PARKED_BY_SESSION_MAX", 10)
+    text = " OR ".join(f"a = {n}" for n in range(50))
+    async with pulling(tmp_path, enablePropertyFilter="true") as rig:
+        peer = await connected(rig)
+        for opaque in range(2):
+            peer.send(pull_of(0, sys_flag=6, opaque=opaque, subscription=text, expression_type="SQL92"))
+        [answer] = await peer.answers(1)
+        assert (answer.opaque, answer.code) == (1, ResponseCode.SYSTEM_BUSY)
+        assert rig.parked.count == 1 + len(text) // 64 > 5
+        peer.leave()
+        await eventually(lambda: traces_of(rig) == 0)
 
 
 @virtual_time

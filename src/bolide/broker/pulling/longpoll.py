@@ -14,16 +14,17 @@ An arrival looks at the pulls of its own queue only, and the check at those that
 memory and hardly any time. A peer that does not take its answers gets no more of them until it does. Of those that are
 woken together each connection has one answered in its turn, so that nobody waits for another's thousands.
 
-So many may wait, over all and of one connection (`budget.py`). When all places are taken, the newest of those who have
-the most are answered as if their time was over (19, upon which a client asks again); who has the most himself is told
-that we are busy (2, upon which it rests for a second), for after a 19 it would ask again without end.
+So many may wait, over all and of one connection (`budget.py`); one that keeps a long expression counts for many. At one
+queue a connection has a few hundred: a client has one for each of its groups, and an arrival looks at all of them. When
+all places are taken, the newest of those who have the most are answered as if their time was over (19, upon which a
+client asks again); who has the most himself is told that we are busy (2, upon which it rests for a second), for after a
+19 it would ask again without end.
 """
 
 import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Hashable
-from itertools import islice
 from typing import TypeVar
 
 from bolide.broker.config import LiveConfig
@@ -40,11 +41,14 @@ from bolide.store.dispatch import Arrival
 CHECK_INTERVAL_S = 5.0
 PARKED_MAX = 100_000
 PARKED_BY_SESSION_MAX = 16_384
+PARKED_AT_QUEUE_MAX = 256  # of one connection
+_EXPRESSION_LENGTH_OF_PLACE = 64  # compiled, it takes some kilobytes
 _HOLD_MAX_S = 60.0  # clients ask for 15 or 20; one that would wait longer asks again
 _TICKS_A_SECOND = 10
 _UNSENT_SIZE_MAX = 1 << 20
 _SLICE_COUNT = 100  # answered before others on the loop have their turn, and the time it may take
 _SLICE_S = 0.002
+_FORGOTTEN_COUNT = 500
 
 
 class ParkedPull:
@@ -53,7 +57,7 @@ class ParkedPull:
     It wants those with one of the tags in `wanted`, or, where `passes` is given, those of whose entries that says so.
     """
 
-    __slots__ = ("due_tick", "group", "key", "offset", "passes", "request", "resume", "wanted")
+    __slots__ = ("due_tick", "group", "key", "offset", "passes", "request", "resume", "wanted", "weight")
 
     def __init__(
         self,
@@ -64,7 +68,9 @@ class ParkedPull:
         resume: Callable[[], Reply],
         group: str = "",
         passes: Callable[[bytes], bool] | None = None,
+        expression: str | None = None,
     ) -> None:
+        self.weight = 1 + len(expression or "") // _EXPRESSION_LENGTH_OF_PLACE if passes else 1
         self.request = request
         self.group = group
         self.key = key
@@ -86,10 +92,11 @@ class ParkedPulls:
         self._settings = settings
         self._clock = clock
         self._by_queue: dict[tuple[str, int], _Group] = {}
-        self._by_session: dict[Session, _Group] = {}
+        self._by_session: dict[Session, dict[tuple[str, int], _Group]] = {}
         self._by_tick: dict[int, _Group] = {}
         self._stirred: _Group = {}  # there was an arrival for them that they did not take
         self._woken: dict[Session, deque[ParkedPull]] = {}
+        self._left: deque[dict[tuple[str, int], _Group]] = deque()  # of connections that are gone
         self._places: Budget[Session] = Budget(PARKED_MAX, PARKED_BY_SESSION_MAX, self._give_way)
 
     @property
@@ -99,16 +106,17 @@ class ParkedPulls:
     def park(self, parked: ParkedPull, suspend_ms: int) -> None:
         """Keep a pull until a message comes or its time is over; refuses who has more than his share of the places."""
         session = parked.request.session
-        if not self._places.take(session):
+        at_queue = self._by_session.get(session, {}).get(parked.key, ())
+        if len(at_queue) >= PARKED_AT_QUEUE_MAX or not self._places.take(session, parked.weight):
             ours = self._places.held_by(session)
             remark = f"{self.count} pulls wait for messages already, {ours} of them on this connection"
-            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{remark}, {len(at_queue)} for this queue")
         if not self._settings.now.polls_long:
             suspend_ms = self._settings.now.short_poll_ms
         hold_s = min(max(suspend_ms / 1000, 0.0), _HOLD_MAX_S)
         parked.due_tick = math.ceil((self._clock.monotonic_s() + hold_s) * _TICKS_A_SECOND)
         self._by_queue.setdefault(parked.key, {})[parked] = None
-        self._by_session.setdefault(session, {})[parked] = None
+        self._by_session.setdefault(session, {}).setdefault(parked.key, {})[parked] = None
         self._by_tick.setdefault(parked.due_tick, {})[parked] = None
 
     def waiting(self, topic: str, queue_id: int) -> int:
@@ -141,8 +149,26 @@ class ParkedPulls:
 
     def left(self, session: Session) -> None:
         """A connection is gone, and its pulls with it."""
-        for parked in list(self._by_session.get(session, ())):
-            self._remove(parked)
+        queues = self._by_session.pop(session, None)
+        if queues is not None:
+            self._places.left(session)
+            self._left.append(queues)
+            if len(self._left) == 1:
+                self._forget_some()
+
+    def _forget_some(self) -> None:
+        """Take those of connections that are gone out of the rest, so many a turn; nobody wakes them meanwhile."""
+        for _ in range(_FORGOTTEN_COUNT):
+            if not self._left:
+                return
+            queues = self._left[0]
+            key, group = next(iter(queues.items()))
+            self._discard(group.popitem()[0])
+            if not group:
+                del queues[key]
+            if not queues:
+                self._left.popleft()
+        asyncio.get_running_loop().call_soon(self._forget_some)
 
     async def check_forever(self) -> None:
         """Look every five seconds for those whose time is over; with short polling, as often as that says."""
@@ -164,13 +190,19 @@ class ParkedPulls:
                 await asyncio.sleep(0)
 
     def _wake(self, parked: ParkedPull) -> None:
+        if parked.request.session not in self._by_session:
+            return  # it is gone
         if parked.request.session.unsent_size > _UNSENT_SIZE_MAX:
             self._stirred[parked] = None  # the check comes back to it
             return
         self._answer_soon(parked)
 
-    def _give_way(self, session: Session, count: int) -> None:
-        for parked in list(islice(reversed(self._by_session[session]), count)):
+    def _give_way(self, session: Session, amount: int) -> None:
+        queues = self._by_session[session]
+        for parked in [parked for key in reversed(queues) for parked in reversed(queues[key])]:
+            if amount <= 0:
+                break
+            amount -= parked.weight
             self._answer_soon(parked)
 
     def _answer_soon(self, parked: ParkedPull) -> None:
@@ -198,11 +230,18 @@ class ParkedPulls:
             asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _remove(self, parked: ParkedPull) -> None:
+        session = parked.request.session
+        queues = self._by_session[session]
+        _discard(queues, parked.key, parked)
+        if not queues:
+            del self._by_session[session]
+        self._places.give_back(session, parked.weight)
+        self._discard(parked)
+
+    def _discard(self, parked: ParkedPull) -> None:
         _discard(self._by_queue, parked.key, parked)
-        _discard(self._by_session, parked.request.session, parked)
         _discard(self._by_tick, parked.due_tick, parked)
         self._stirred.pop(parked, None)
-        self._places.give_back(parked.request.session)
 
 
 def _discard(groups: dict[K, _Group], key: K, parked: ParkedPull) -> None:

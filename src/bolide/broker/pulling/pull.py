@@ -190,7 +190,9 @@ class Pulls:
         place = pull.topic, pull.queue_id
         resume = functools.partial(self._resume, request, pull)
         wanted = allowed.wanted
-        parked = ParkedPull(request, place, pull.offset, wanted.tags, resume, pull.group, wanted.passes)
+        parked = ParkedPull(
+            request, place, pull.offset, wanted.tags, resume, pull.group, wanted.passes, pull.expression
+        )
         self._parked.park(parked, pull.suspend_ms)
 
     def _resume(self, request: Request, pull: Pull) -> Reply:
