@@ -26,6 +26,7 @@ from bolide.store.verify import findings
 from interop.cluster import Broker, java_broker
 from interop.release import SERVER_RELEASES
 from interop.wire import call
+from tests.store.given import query
 
 SEND, PULL, MAX_OFFSET = 310, 11, 30
 NOBODY = "127.0.0.1:1"  # no name server is needed
@@ -175,7 +176,7 @@ def check_ours(root: Path, count: int = COUNT) -> None:
                 tags = properties_of(queue_id + offset * QUEUES)["TAGS"]
                 assert queue.entry(offset)[2] == java_hash(tags)
         for number in range(0, count, 7):
-            found = store.query(TOPIC, f"key-{number}", 10, 0, 1 << 60)
+            found = query(store, TOPIC, f"key-{number}", 10, 0, 1 << 60)
             assert [record.body for record in found] == [body_of(number)]
     assert findings(our_config(root)) == []
 

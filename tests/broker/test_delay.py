@@ -20,6 +20,7 @@ from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.record import Draft
 from bolide.testing import VirtualClock, run
 from tests.broker.sending import Sending, message, sending
+from tests.store.given import query
 
 START_MS = 1_700_000_000_000
 
@@ -159,7 +160,9 @@ def test_what_comes_is_the_message_at_home_and_a_second_record(tmp_path: Path) -
             # Its tags are hashed again: the schedule queue has the time there.
             found = late.sending.store.read(QueueKey("Orders", 3), 0, 10, tag_hashes=frozenset([2598919]))
             assert len(found.views) == 1
-            assert [each.body for each in late.sending.store.query("Orders", "k1", 10, 0, START_MS + 9999)] == [b"body"]
+            assert [each.body for each in query(late.sending.store, "Orders", "k1", 10, 0, START_MS + 9999)] == [
+                b"body"
+            ]
 
     run(scenario())
 

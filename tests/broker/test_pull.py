@@ -225,11 +225,11 @@ async def test_the_checks_come_in_rocketmqs_order_and_each_says_what_it_found(tm
 
 CHANGES: dict[str, tuple[Callable[[Rig], None], int]] = {
     "the broker's permission": (
-        lambda rig: setattr(rig.settings, "config", replace(rig.settings.now, permission=2)),
+        lambda rig: setattr(rig.settings, "now", replace(rig.settings.now, permission=2)),
         ResponseCode.NO_PERMISSION,
     ),
     "pull consumers refused": (
-        lambda rig: setattr(rig.settings, "config", replace(rig.settings.now, refuses_pulls=True)),
+        lambda rig: setattr(rig.settings, "now", replace(rig.settings.now, refuses_pulls=True)),
         ResponseCode.SUCCESS,
     ),
     "the topic's permission": (lambda rig: rig.topics.update(topic_of(perm=2)), ResponseCode.NO_PERMISSION),

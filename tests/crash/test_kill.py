@@ -13,7 +13,7 @@ from bolide.model.queue import QueueKey
 from bolide.store.store import Store
 from bolide.store.verify import findings
 from tests.crash.writer import HOST, crash_config
-from tests.store.given import read_all
+from tests.store.given import query, read_all
 
 KILLS_IN_TEST = 20
 KILLS_IN_SOAK = 200
@@ -53,7 +53,7 @@ def check_lives(root, mode: str, acknowledged: dict[int, int]) -> None:
         life = max(acknowledged)
         if acknowledged[life]:
             name = f"{life}.{acknowledged[life] - 1}"
-            assert len(store.query("T", name, 5, 0, 1 << 60)) == 1
+            assert len(query(store, "T", name, 5, 0, 1 << 60)) == 1
         assert store.queue(QueueKey("T", 0)) is not None or not sum(acknowledged.values())
     assert findings(crash_config(root, mode)) == []
 

@@ -12,7 +12,7 @@ from bolide.errors import StoreError
 from bolide.model.queue import QueueKey
 from bolide.spark.jobs.rebuild import rebuild
 from bolide.store.verify import findings
-from tests.store.given import HeldClock, draft, opened, read_all, small
+from tests.store.given import HeldClock, draft, opened, query, read_all, small
 
 COUNT = 320
 
@@ -45,7 +45,7 @@ def answers(root: Path):
     """What the index says to every key, and to one that all share."""
     with opened(small(root)) as store:
         return {
-            (topic, key): [message.physical_offset for message in store.query(topic, key, 64, 0, 1 << 60)]
+            (topic, key): [message.physical_offset for message in query(store, topic, key, 64, 0, 1 << 60)]
             for topic in ("Orders", "Bills", "主题")
             for key in ("both", *(f"k{i}" for i in range(COUNT)), *(f"U{i:08X}" for i in range(0, COUNT, 7)))
         }

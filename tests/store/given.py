@@ -9,7 +9,7 @@ from bolide.model.queue import QueueKey
 from bolide.protocol.properties import encode_properties
 from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
-from bolide.store.record import Draft, decode
+from bolide.store.record import Draft, decode, store_ms_of
 from bolide.store.store import Store
 
 START_MS = 1_700_000_000_000
@@ -69,6 +69,20 @@ def read_all(store: Store, topic: str = "T", queue_id: int = 0) -> list[StoredMe
 
 def bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     return [record.body for record in read_all(store, topic, queue_id)]
+
+
+def query(store: Store, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
+    """Messages of a topic that have a key (or a unique key), in log order, found as the broker does."""
+    count_max = min(count_max, store.config.query_count_max)
+    places = [place for place in store.search(topic, key, begin_ms, end_ms) if place is not None]
+    found: list[StoredMessage] = []
+    for place in sorted(set(places[: 4 * count_max])):  # other keys may share the hash
+        view = store.record_at(place)
+        if view is not None and begin_ms <= store_ms_of(view) <= end_ms:
+            record = decode(view)
+            keys = (record.properties.get("UNIQ_KEY"), *record.properties.get("KEYS", "").split(" "))
+            found += [record] if record.topic == topic and key in keys else []
+    return found[-count_max:]
 
 
 def crash(store: Store) -> None:

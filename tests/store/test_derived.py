@@ -12,7 +12,7 @@ from bolide.model.queue import QueueKey
 from bolide.store import indexmend
 from bolide.store.roster import FILE_NAME
 from bolide.store.verify import findings
-from tests.store.given import HeldClock, bodies, crash, draft, opened, read_all, small
+from tests.store.given import HeldClock, bodies, crash, draft, opened, query, read_all, small
 
 QUEUES = [("A", 0), ("A", 1), ("B", 0)]
 ROUNDS = 45
@@ -105,7 +105,7 @@ def check_all(store, rounds=ROUNDS):
         assert bodies(store, topic, queue_id) == sent
         assert [record.queue_offset for record in read_all(store, topic, queue_id)] == list(range(rounds))
     for i in range(rounds):
-        found = {message.body for message in store.query("A", f"k{i}", 10, 0, 1 << 60)}
+        found = {message.body for message in query(store, "A", f"k{i}", 10, 0, 1 << 60)}
         assert found >= {b"A0.%d" % i, b"A1.%d" % i}, i
 
 
@@ -281,7 +281,7 @@ def test_a_large_damaged_index_file_is_refused_until_the_next_start_makes_it_aga
     path.write_bytes(overwritten(bytearray(path.read_bytes()), 40, bytes(256)))
     monkeypatch.setattr(indexmend, "_KEYS_MAX", 10)
     with opened(config_of(root), clock) as store, pytest.raises(Refusal, match="restart the broker"):
-        store.query("A", "k0", 10, 0, 1 << 60)
+        query(store, "A", "k0", 10, 0, 1 << 60)
     with opened(config_of(root), clock) as store:
         check_all(store)
 

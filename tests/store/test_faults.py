@@ -16,7 +16,7 @@ from bolide.store.open import open_store
 from bolide.store.store import Store
 from bolide.store.verify import findings
 from bolide.testing.disk import FaultyDisk, path_of
-from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, small
+from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, query, small
 
 
 def send_until_refused(store, sent, make):
@@ -79,7 +79,7 @@ def test_a_full_disk_in_a_derived_file_loses_nothing(tmp_path, where):
         disk.full_for = None
         store.append([draft(b"last", KEYS="last")])
         assert bodies(store) == [*sent, b"last"]
-        assert [record.body for record in store.query("T", "last", 1, 0, 1 << 60)] == [b"last"]
+        assert [record.body for record in query(store, "T", "last", 1, 0, 1 << 60)] == [b"last"]
         assert len(sent) > 1
     assert findings(small(tmp_path)) == []
 
@@ -445,5 +445,5 @@ def test_an_index_that_cannot_be_synced_refuses_no_message_and_is_made_again(tmp
         path.write_bytes(bytes(path.stat().st_size))  # what was not synced never reached the disk
     with opened(config) as store:
         for i in (0, 99, 100, 255, 256, 699):
-            assert [each.body for each in store.query("T", f"k{i}", 8, 0, 1 << 62)] == [b"%d" % i]
+            assert [each.body for each in query(store, "T", f"k{i}", 8, 0, 1 << 62)] == [b"%d" % i]
     assert findings(config) == []

@@ -10,7 +10,7 @@ import pytest
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.store.verify import findings
-from tests.store.given import bodies, crash, draft, opened, small
+from tests.store.given import bodies, crash, draft, opened, query, small
 
 DISK_SIZE = 512 << 10
 SEGMENT_SIZE = 64 << 10
@@ -120,5 +120,5 @@ def test_a_full_disk_for_a_new_queue_and_its_index_refuses_and_resumes(mounted):
         ballast.unlink()
         store.append([draft(b"1", topic="New", KEYS="k1")])
         assert bodies(store, "New") == [b"0", b"1"]
-        assert [found.body for found in store.query("New", "k0", 1, 0, 1 << 60)] == [b"0"]
+        assert [found.body for found in query(store, "New", "k0", 1, 0, 1 << 60)] == [b"0"]
     assert findings(config) == []

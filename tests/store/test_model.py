@@ -12,7 +12,7 @@ from bolide.kernel import java_hash
 from bolide.model.queue import QueueKey
 from bolide.store.record import decode
 from bolide.store.verify import findings
-from tests.store.given import HeldClock, crash, draft, opened, read_all, small
+from tests.store.given import HeldClock, crash, draft, opened, query, read_all, small
 
 topics = st.sampled_from(["A", "B", "%RETRY%" + "g" * 130])
 queue_ids = st.integers(0, 1)
@@ -137,7 +137,7 @@ class StoreMachine(RuleBasedStateMachine):
             found = [
                 r
                 for topic in ("A", "B", "%RETRY%" + "g" * 130)
-                for r in self.store.query(topic, f"k{number}", 9, 0, 1 << 60)
+                for r in query(self.store, topic, f"k{number}", 9, 0, 1 << 60)
             ]
             assert [record.body for record in found] == [newest[2]]
 

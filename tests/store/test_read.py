@@ -179,3 +179,34 @@ def test_bytes_between_two_messages_are_no_message(tmp_path):
         assert store.record_at(first.end) is None
         assert store.record_at(1 << 40) is None
         assert bodies(store) == [b"a", b"b"]
+
+
+def test_a_walk_has_every_message_once_and_goes_over_what_cannot_be_read(tmp_path):
+    with opened(small(tmp_path)) as store:
+        sent = [b"%03d" % number + b"." * 500 for number in range(70)]
+        places = [store.append([draft(body)]).physical_offsets[0] for body in sent]
+        for lost in (0, 9, 10, 69):
+            store.segment_at(places[lost]).write(bytes(8), places[lost] % 16384)
+        walked = list(store.walk(QUEUE, 0, count_max=8))
+        whole = [body for number, body in enumerate(sent) if number not in (0, 9, 10, 69)]
+        assert [decode(view).body for slices in walked for view in slices.views] == whole
+        ends = [slices.next_offset for slices in walked]
+        assert ends == sorted(set(ends))
+        assert ends[-1] == 70
+        stretch = store.walk(QUEUE, 20, 30, count_max=4)
+        assert [decode(view).body for slices in stretch for view in slices.views] == sent[20:30]
+
+
+def test_a_walk_begins_with_what_is_there_and_ends_where_the_queue_ended_or_with_the_queue(tmp_path):
+    with opened(small(tmp_path)) as store:
+        assert list(store.walk(QUEUE, 0)) == []
+        store.append([draft(b"%d" % number) for number in range(40)])
+        found = []
+        for slices in store.walk(QUEUE, 0, count_max=10):
+            found += [decode(view).body for view in slices.views]
+            store.append([draft(b"later")])
+        assert found == [b"%d" % number for number in range(40)]
+        walk = store.walk(QUEUE, 0, count_max=10)
+        assert len(next(walk).views) == 10
+        store.remove_topic("T")
+        assert list(walk) == []

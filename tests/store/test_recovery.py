@@ -14,7 +14,7 @@ from bolide.store.record import decode
 from bolide.store.store import Store
 from bolide.store.verify import findings
 from bolide.testing.disk import ForgetfulDisk
-from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, read_all, small
+from tests.store.given import HOST, START_MS, HeldClock, bodies, crash, draft, opened, query, read_all, small
 
 RECORD_SIZE = 91 + 1 + 1 + len("TAGS.t.KEYS.k.")
 
@@ -319,7 +319,7 @@ def test_a_log_walked_in_stretches_gives_what_one_walk_gives(tmp_path, monkeypat
     with opened(config) as store:
         assert store.recovered.record_count == 120
         assert [bodies(store, queue_id=q) for q in range(queues)] == expected
-        assert [found.body for found in store.query("T", "k77", 1, 0, 1 << 60)] == [b"77" * 27]
+        assert [found.body for found in query(store, "T", "k77", 1, 0, 1 << 60)] == [b"77" * 27]
     assert findings(config) == []
 
 

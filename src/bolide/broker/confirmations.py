@@ -44,7 +44,7 @@ class Confirmations:
 
     def add(self, session: Session, answers: bytes, count: int) -> None:
         """Have the answers to `count` sends written once everything appended so far is durable."""
-        flushed = self._store.log_flush.wait(self._store.commitlog.end)
+        flushed = self._store.when_durable(self._store.log_end)
         waiting = _Waiting(session, answers, count, self._clock.monotonic_s(), flushed)
         session.hold(count)
         self._waiting.append(waiting)

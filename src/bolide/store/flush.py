@@ -109,7 +109,7 @@ class LogFlush:
 
     async def is_done(self, end: int | None, limit_s: float) -> bool:
         """The same with a limit; false if the log is not durable up to end by then. None is the end as it is now."""
-        end = self._log.end if end is None else end
+        end = self._progress.appended if end is None else end
         waiter = self.wait(end)
         # A timer of our own: asyncio.timeout costs as much as an append.
         timer = None if waiter.done() else asyncio.get_running_loop().call_later(limit_s, _give_up, waiter)

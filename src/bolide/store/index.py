@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -115,12 +114,11 @@ class IndexFile:
             segment.reserve(segment.reserved, min(end + _RESERVE_STEP, segment.size))
         return kernel.put_keys(segment.map, keys, self.slot_count, self.entry_count_max)
 
-    def find(self, hashed: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets under a hash, newest first."""
-        return list(islice((each for each in self.walk(hashed, begin_ms, end_ms) if each is not None), count_max))
-
     def walk(self, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """The same one by one; None after many entries that were none of them. Raises OddIndex where it cannot be."""
+        """Physical offsets under a hash, newest first.
+
+        None stands for many entries that were none of them. Raises OddIndex where it cannot be.
+        """
         view, header = self._segment.view, self.header()
         entries_at = INDEX_HEADER_SIZE + self.slot_count * 4
         slot = hashed % self.slot_count
@@ -297,13 +295,11 @@ class Index:
             self.full_ms = full.header().end_ms
             self.on_full(full.path.name, full.encoded_header())
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets of messages that may have the key, newest first."""
-        found = (each for each in self.walk(topic, key, begin_ms, end_ms) if each is not None)
-        return list(islice(found, count_max))
-
     def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """The same one by one. None stands for a while without a find, in which others may have their turn."""
+        """Physical offsets of messages that may have the key, newest first.
+
+        None stands for a while without a find, in which others may have their turn.
+        """
         hashed = kernel.key_hash(topic, key)
         for file in reversed(self.files.copy()):
             if file not in self.files:

@@ -4,12 +4,16 @@ RocketMQ judges a segment by the time it was last written (the file's mtime), fr
 that is not due: a log with a hole cannot be recovered. The segment being written always stays.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 
 from bolide.store.config import StoreConfig
+from bolide.store.disk import Disk
+from bolide.store.segment import segment_name
+from bolide.store.segments import Segments
 
 HOUR_MS = 3_600_000
 
@@ -21,6 +25,23 @@ class SegmentAge:
     base: int
     size: int
     written_ms: int
+
+
+def segment_ages(segments: Segments, safe: int) -> list[SegmentAge]:
+    """The segments of a log up to the one that reaches beyond what is durable and dispatched."""
+    ages = []
+    for base in segments.bases:
+        written_ms = os.stat(segments.home(base) / segment_name(base)).st_mtime_ns // 1_000_000
+        ages.append(SegmentAge(base, segments.segment_size, written_ms))
+        if base + segments.segment_size > safe:
+            break
+    return ages
+
+
+def used_percent(disk: Disk, config: StoreConfig) -> int:
+    """How full the fuller of the two partitions is; of several for the log, the emptiest counts."""
+    of_log = min(disk.used_percent(directory) for directory in config.log_directories)
+    return max(of_log, disk.used_percent(config.root))
 
 
 class DiskState(Enum):

@@ -5,13 +5,14 @@ queues in the same turn. What must wait does so outside: `durable` for the disk,
 Synchronous callers (tools, tests, Spark) use the same object without a loop and call `flush` themselves.
 
 Left by an error, the store keeps its abort file, so that the next start recovers in full.
+
+Nobody outside reaches through to the rooms: what is asked of the log, the queues or the index has a name here.
 """
 
 import asyncio
 import logging
-import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -23,7 +24,6 @@ from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.kernel.layout import ENTRY_SIZE, Run
 from bolide.model.host import Host
-from bolide.model.message import StoredMessage
 from bolide.model.names import path_problem, shown
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
@@ -39,9 +39,9 @@ from bolide.store.flush import LogFlush, begin_queue_flush
 from bolide.store.mishaps import Mishaps
 from bolide.store.progress import Progress
 from bolide.store.read import PULL_SIZE_MAX, Reader, Sieve, Slices
-from bolide.store.record import Appended, Draft, decode, store_ms_of, with_room_for_seal
+from bolide.store.record import Appended, Draft, store_ms_of, with_room_for_seal
 from bolide.store.recovery import Recovered, Recovery
-from bolide.store.retention import DiskState, SegmentAge, disk_state, to_delete
+from bolide.store.retention import DiskState, disk_state, segment_ages, to_delete, used_percent
 from bolide.store.segments import allow_many_files
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,17 @@ class Store:
         self._slow_until_s = 0.0
         self._last_store_ms = 0
         self.took_s = 0.0  # how long the last write to the log took
+        # Asked with every pull, so by the rooms' own functions; each says there what it does.
+        self.find_queue = self.dispatch.queues.get
+        self.stretch = self.reader.stretch
+        self.note_passed = self.reader.note_passed
+        self.is_far = self.reader.is_far
+        self.any_passes = self.reader.any_passes
+        self.store_ms = self.reader.store_ms
+        self.view = self.commitlog.view
+        self.segment_at = self.commitlog.segments.find
+        self.is_worth_another_look = self.commitlog.is_worth_another_look
+        self.search = self.dispatch.index.walk
         self.recovered: Recovered
         self.progress: Progress
         self.log_flush: LogFlush
@@ -302,6 +313,10 @@ class Store:
         self._advance()
         self.log_flush.serve()
 
+    def when_durable(self, end: int) -> asyncio.Future[None]:
+        """A future that is done when the log is durable up to end; it fails if that can no longer be."""
+        return self.log_flush.wait(end)
+
     async def durable(self, end: int | None = None, timeout_s: float | None = None) -> bool:
         """Wait until the log is durable up to end, or as it is now; false if that takes too long (all is stored)."""
         return await self.log_flush.is_done(end, timeout_s or self.config.sync_flush_timeout_ms / 1000)
@@ -315,6 +330,35 @@ class Store:
         self.begin_queue_flush(0)()
 
     # Reading
+
+    @property
+    def log_start(self) -> int:
+        """The first physical offset that is here."""
+        return self.commitlog.start
+
+    @property
+    def log_end(self) -> int:
+        """Where the newest record ends."""
+        return self.progress.appended
+
+    @property
+    def durable_end(self) -> int:
+        """Up to where the log outlives a power cut."""
+        return self.progress.flushed
+
+    @property
+    def visible_end(self) -> int:
+        """Up to where readers may see the log."""
+        return self.progress.visible
+
+    @property
+    def queue_keys(self) -> list[QueueKey]:
+        return [QueueKey(*key) for key in self.dispatch.queues]
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that have a queue."""
+        return {topic for topic, _ in self.dispatch.queues}
 
     def queue(self, key: QueueKey) -> ConsumeQueue | None:
         return self.dispatch.queues.get((key.topic, key.queue_id))
@@ -332,6 +376,20 @@ class Store:
         """Messages of a queue from an offset on, as views of the log."""
         queue = self.dispatch.queues.get((key.topic, key.queue_id))
         return self.reader.read(queue, offset, count_max, tag_hashes, size_max, sieve, is_over)
+
+    def walk(self, key: QueueKey, offset: int, end: int | None = None, count_max: int = 32) -> Iterator[Slices]:
+        """What a queue has from an offset on, some messages at a time, up to an end or to where it ends now.
+
+        What cannot be read is passed over: each slice goes on behind the one before, unless the queue is gone.
+        """
+        offset = max(offset, self.min_offset(key))
+        end = self.max_offset(key) if end is None else end
+        while offset < end:
+            slices = self.read(key, offset, min(count_max, end - offset))
+            if slices.next_offset <= offset:
+                return
+            yield slices
+            offset = slices.next_offset
 
     def min_offset(self, key: QueueKey) -> int:
         """The first queue offset that can be read; 0 for a queue that is not here."""
@@ -358,6 +416,22 @@ class Store:
         """Bytes of log that are not in queues and index yet, so that no reader finds them."""
         return self.progress.appended - self.progress.dispatched
 
+    @property
+    def dispatched_ms(self) -> int:
+        """When the newest record was stored that is in its queue."""
+        return self.dispatch.store_ms
+
+    @property
+    def indexed_to(self) -> tuple[int, int]:
+        """When the newest message in the index was stored, and where it lies; zeros without one."""
+        files = self.dispatch.index.files
+        return (files[-1].header().end_ms, files[-1].header().end_physical) if files else (0, 0)
+
+    @property
+    def pooled_size(self) -> int:
+        """Bytes that the transient pool has gathered and not written."""
+        return self.commitlog.gathered_size
+
     def offset_at(self, key: QueueKey, time_ms: int, is_upper: bool = False) -> int:
         """The queue offset for a store time; 0 for a queue that is not here."""
         queue = self.queue(key)
@@ -375,21 +449,6 @@ class Store:
         columns, _, _ = kernel.scan_records(record, 0, size, physical_offset, False)
         return record if len(columns[0]) else None
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """Messages of a topic that have a key (or a unique key), in log order."""
-        count_max = min(count_max, self.config.query_count_max)
-        found: list[StoredMessage] = []
-        # Other keys may share the hash, so more are asked for than are wanted.
-        for physical_offset in sorted(set(self.dispatch.index.query(topic, key, 4 * count_max, begin_ms, end_ms))):
-            view = self.record_at(physical_offset)
-            if view is None or not begin_ms <= store_ms_of(view) <= end_ms:
-                continue
-            record = decode(view)
-            keys = (record.properties.get("UNIQ_KEY"), *record.properties.get("KEYS", "").split(" "))
-            if record.topic == topic and key in keys:
-                found.append(record)
-        return found[-count_max:]
-
     def listen(self, on_arrival: Callable[[Arrival], None] | None) -> None:
         """Have a function told of every arrival, in the turn in which it may be read."""
         self.dispatch.on_arrival = on_arrival
@@ -402,14 +461,17 @@ class Store:
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
 
+    def drop_expired(self) -> None:
+        """Delete queue and index files that point below the log."""
+        self.dispatch.raise_min(self.commitlog.start)
+
     def ask_for_cleaning(self) -> None:
         """An administrator's wish: the next 20 runs delete what has expired, whatever the hour."""
         self._asked_cleanings = 20
 
     def look_at_disk(self) -> DiskState:
         """See how full the disk is; one that is too full takes no messages until there is room again."""
-        of_log = min(self.disk.used_percent(directory) for directory in self.config.log_directories)
-        used = max(of_log, self.disk.used_percent(self.config.root))
+        used = used_percent(self.disk, self.config)
         state = disk_state(used, self.config)
         if state is DiskState.FULL and not self.is_disk_full:
             log.error(
@@ -431,26 +493,15 @@ class Store:
         is_asked, self._asked_cleanings = self._asked_cleanings > 0, max(self._asked_cleanings - 1, 0)
         now_ms = self._clock.now_ms()
         local_hour = datetime.fromtimestamp(now_ms / 1000).astimezone().hour
-        gone = [age.base for age in to_delete(self._ages(), now_ms, local_hour, state, self.config, is_asked)]
+        ages = segment_ages(self.commitlog.segments, min(self.progress.flushed, self.progress.dispatched))
+        gone = [age.base for age in to_delete(ages, now_ms, local_hour, state, self.config, is_asked)]
         for base in gone:
             log.info("segment deleted base=%d disk=%s", base, state.value)
             self.commitlog.remove_first()
         if gone:
-            self.dispatch.raise_min(self.commitlog.start)
+            self.drop_expired()
             remove_expired(self.disk, self.config.root / "consumequeue_ext", self.earliest_ms())
         return gone
-
-    def _ages(self) -> list[SegmentAge]:
-        """The segments that are durable and dispatched, and the one being written."""
-        segments = self.commitlog.segments
-        safe = min(self.progress.flushed, self.progress.dispatched)
-        ages = []
-        for base in segments.bases:
-            written_ms = os.stat(segments.home(base) / f"{base:020d}").st_mtime_ns // 1_000_000
-            ages.append(SegmentAge(base, segments.segment_size, written_ms))
-            if base + segments.segment_size > safe:
-                break
-        return ages
 
     # Ending
 

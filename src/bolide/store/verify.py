@@ -230,7 +230,6 @@ class Verification:
         missing = set(self._keys)
         try:
             for file in index.files:
-                header = file.header()
                 for number, (hashed, physical_offset, _, previous) in enumerate(file.entries(), 1):
                     key = struct.pack(">iq", hashed, physical_offset)
                     missing.discard(key)
@@ -240,7 +239,7 @@ class Verification:
                     # RocketMQ 5.5 files tags too, under keys of their own: a record there is enough.
                     if key not in self._keys and not self._has_record(physical_offset):
                         yield Finding(str(file.path), position, f"entry {number}: no record at {physical_offset}")
-                    elif physical_offset not in file.find(hashed, header.next_entry, 0, 1 << 62):
+                    elif physical_offset not in file.walk(hashed, 0, 1 << 62):
                         yield Finding(str(file.path), position, f"entry {number} cannot be reached from its slot")
         finally:
             index.close()

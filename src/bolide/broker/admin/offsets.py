@@ -70,7 +70,7 @@ class GroupOffsets:
         if queue is None or queue.min_offset > 0 or queue.next_offset == 0:
             return False
         physical_offset, _, _ = queue.entry(0)
-        return physical_offset >= self._store.commitlog.start and not self._store.reader.is_far(physical_offset)
+        return physical_offset >= self._store.log_start and not self._store.is_far(physical_offset)
 
     def update(self, request: Request) -> Command:
         """15: how far a group has come in a queue."""

@@ -165,7 +165,7 @@ class Progress:
         queue = self._store.queue(QueueKey(topic, queue_id))
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return -1
-        return self._store.reader.store_ms(queue, offset)
+        return self._store.store_ms(queue, offset)
 
     async def _give_way(self) -> None:
         self._queue_count += 1

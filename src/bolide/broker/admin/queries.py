@@ -70,11 +70,9 @@ class Queries:
         count_max = UNIQUE_KEY_COUNT_MAX if asked.is_unique_key else asked.message_count_max
         with place_of(request.session) as place:
             records = await self._search(asked, min(count_max, self._store.config.query_count_max), place)
-        files = self._store.dispatch.index.files
-        newest = files[-1].header() if files else None
+        indexed_ms, place_of_newest = self._store.indexed_to
         fields = QueryMessageAnswer(
-            indexed_ms=newest.end_ms if newest else 0,
-            indexed_physical_offset=PhysicalOffset(newest.end_physical if newest else 0),
+            indexed_ms=indexed_ms, indexed_physical_offset=PhysicalOffset(place_of_newest)
         ).encode()
         if not records:
             remark = f"no message of {asked.topic!r} with the key {asked.key!r} was stored in that time"
@@ -87,7 +85,7 @@ class Queries:
         deadline_s = self._clock.monotonic_s() + QUERY_LIMIT_S
         found: dict[int, memoryview] = {}
         size = 0
-        walk = self._store.dispatch.index.walk(asked.topic, asked.key, asked.begin_ms, asked.end_ms)
+        walk = self._store.search(asked.topic, asked.key, asked.begin_ms, asked.end_ms)
         for number, physical_offset in enumerate(walk, 1):
             if len(found) >= count_max:
                 break
@@ -136,22 +134,17 @@ class Queries:
     def max_offset(self, request: Request) -> Command:
         """30: the offset the next message of a queue will get."""
         asked = GetMaxOffsetRequest.decode(request.command.fields)
-        queue = self._store.queue(QueueKey(asked.topic, asked.queue_id))
-        return _offset(request, 0 if queue is None else queue.next_offset)
+        return _offset(request, self._store.max_offset(QueueKey(asked.topic, asked.queue_id)))
 
     def min_offset(self, request: Request) -> Command:
         """31: the oldest offset a queue still has."""
         asked = GetMinOffsetRequest.decode(request.command.fields)
-        queue = self._store.queue(QueueKey(asked.topic, asked.queue_id))
-        return _offset(request, 0 if queue is None else queue.min_offset)
+        return _offset(request, self._store.min_offset(QueueKey(asked.topic, asked.queue_id)))
 
     def earliest(self, request: Request) -> Command:
         """32: when the oldest message of a queue was stored; -1 for a queue without any."""
         asked = GetEarliestStoreTimeRequest.decode(request.command.fields)
-        queue = self._store.queue(QueueKey(asked.topic, asked.queue_id))
-        stored_ms = -1
-        if queue is not None and queue.min_offset < queue.next_offset:
-            stored_ms = self._store.reader.store_ms(queue, queue.min_offset)
+        stored_ms = self._store.earliest_ms(QueueKey(asked.topic, asked.queue_id))
         fields = GetEarliestStoreTimeAnswer(timestamp_ms=stored_ms).encode()
         return request.command.answer(ResponseCode.SUCCESS, fields=fields)
 

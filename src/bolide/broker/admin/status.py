@@ -29,7 +29,6 @@ from bolide.remoting.changes import read_changes
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.settings import write_properties
-from bolide.store.record import store_ms_of
 from bolide.store.store import Store
 
 _POOLS = ("send", "pull", "litePull", "query", "ack")  # whose queues RocketMQ shows
@@ -118,24 +117,22 @@ class Status:
         }
 
     def _log_state(self) -> dict[str, str]:
-        store, progress = self._store, self._store.progress
+        store = self._store
         directory = store.config.log_directory
         disk = shutil.disk_usage(directory)
         ratio = f"{disk.used / disk.total:.2f}"
-        first = store.record_at(store.commitlog.start)
-        gathered = store.commitlog.gathered_size if store.config.pool_enabled else 0
-        free_buffers = store.config.pool_buffers_max - -(-gathered // store.config.segment_size)
+        free_buffers = store.config.pool_buffers_max - -(-store.pooled_size // store.config.segment_size)
         return {
-            "commitLogMinOffset": str(store.commitlog.start),
-            "commitLogMaxOffset": str(store.commitlog.end),
-            "earliestMessageTimeStamp": str(-1 if first is None else store_ms_of(first)),
+            "commitLogMinOffset": str(store.log_start),
+            "commitLogMaxOffset": str(store.log_end),
+            "earliestMessageTimeStamp": str(store.earliest_ms()),
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{directory}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size_text(disk.total)}, Free : {_size_text(disk.free)}.",
-            "dispatchBehindBytes": str(progress.appended - progress.dispatched),
+            "dispatchBehindBytes": str(store.dispatch_behind),
             "dispatchMaxBuffer": "0",
-            "remainHowManyDataToFlush": _size_text(progress.appended - progress.flushed),
+            "remainHowManyDataToFlush": _size_text(store.log_end - store.durable_end),
             "remainTransientStoreBufferNumbs": str(free_buffers if store.config.pool_enabled else (1 << 31) - 1),
             "pageCacheLockTimeMills": "0",
         }
@@ -201,13 +198,12 @@ class Status:
 
     def clean_queues(self, request: Request) -> Command:
         """306: let go of queue and index files that point at nothing any more."""
-        self._store.dispatch.raise_min(self._store.commitlog.start)
+        self._store.drop_expired()
         return request.command.answer(ResponseCode.SUCCESS)
 
     def clean_topics(self, request: Request) -> Command:
         """316: delete the queues of topics that are not in the table."""
-        kept = {topic for topic, _ in self._store.dispatch.queues}
-        for topic in sorted(kept - self._topics.table.keys()):
+        for topic in sorted(self._store.topics - self._topics.table.keys()):
             if not is_system_topic(topic):
                 self._store.remove_topic(topic)
                 log.info("queues of an unused topic deleted topic=%s", topic)
@@ -220,7 +216,7 @@ class Status:
 
     def replication(self, request: Request) -> Command:
         """907: a master without slaves."""
-        state = ReplicationState(is_master=True, master_commit_log_max_offset=self._store.commitlog.end)
+        state = ReplicationState(is_master=True, master_commit_log_max_offset=self._store.log_end)
         return request.command.answer(ResponseCode.SUCCESS, body=state.encode())
 
     def hear_min_id(self, request: Request) -> Command:

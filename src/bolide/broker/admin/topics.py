@@ -175,7 +175,7 @@ class TopicCalls:
         if queue is None:
             return QueueSpan()
         last_offset = queue.next_offset - 1
-        last_ms = self._store.reader.store_ms(queue, last_offset) if last_offset >= queue.min_offset else 0
+        last_ms = self._store.store_ms(queue, last_offset) if last_offset >= queue.min_offset else 0
         return QueueSpan(
             last_update_timestamp=max(0, last_ms), max_offset=queue.next_offset, min_offset=queue.min_offset
         )

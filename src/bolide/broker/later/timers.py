@@ -182,7 +182,7 @@ class Timers:
         entries = queue.read(
             check.queue_offset, min(again_count, BATCH_COUNT_MAX) if again_count > 0 else BATCH_COUNT_MAX
         )
-        segment = self._store.commitlog.segments.find(int.from_bytes(entries[:8], "big")) if entries else None
+        segment = self._store.segment_at(int.from_bytes(entries[:8], "big")) if entries else None
         if not entries or segment is None:
             log.error("timed messages are gone from the log queue_offset=%d", check.queue_offset)
             self._filed(1)
@@ -191,7 +191,7 @@ class Timers:
         wheel = (files.wheel.map, self._step_ms, self.write_ms, files.roll_steps)
         lay = partial(kernel.lay_units, segment.view, segment.base, entries, *wheel, files.log.end, room)
         units, changes, due, seen, counts, unreadable = lay()
-        if self._store.commitlog.is_worth_another_look(entries, unreadable):
+        if self._store.is_worth_another_look(entries, unreadable):
             units, changes, due, seen, counts, unreadable = lay()
         if self._is_wheel_odd():
             return True
@@ -362,7 +362,7 @@ class Timers:
                     await self.save()
             if self._clock.monotonic_s() - cleaned_s >= _CLEAN_EVERY_S:
                 cleaned_s = self._clock.monotonic_s()
-                self.files.log.remove_below(self._store.commitlog.start)
+                self.files.log.remove_below(self._store.log_start)
 
     async def save(self) -> None:
         """Write how far it has come, once that is durable; a failure is tried again with the next."""

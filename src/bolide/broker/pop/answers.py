@@ -17,7 +17,7 @@ from bolide.store.store import Store
 
 def when_durable(store: Store, request: Request, end: int, reply: Reply) -> Reply:
     """The reply, or None when it has to wait for the disk; it is sent then as soon as the log is durable up to end."""
-    if not store.config.is_sync or end <= store.progress.flushed:
+    if not store.config.is_sync or end <= store.durable_end:
         return reply
     session = request.session
 
@@ -31,7 +31,7 @@ def when_durable(store: Store, request: Request, end: int, reply: Reply) -> Repl
         session.answer(request, serve)
 
     session.hold(1)
-    store.log_flush.wait(end).add_done_callback(answer)
+    store.when_durable(end).add_done_callback(answer)
     return None
 
 

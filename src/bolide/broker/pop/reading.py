@@ -90,7 +90,7 @@ class LaneReader:
         return self._store.read(key, offset, count_max, sieve=wanted.sieve, is_over=is_over)
 
     def _queue(self, lane: Lane) -> ConsumeQueue | None:
-        return self._store.dispatch.queues.get((lane.topic, lane.queue_id))
+        return self._store.find_queue((lane.topic, lane.queue_id))
 
     def _first(self, lane: Lane, init_mode: int) -> int:
         queue = self._queue(lane)
@@ -105,4 +105,4 @@ class LaneReader:
         entries = queue.read(0, 1) if queue.min_offset <= 0 else None
         if entries is None or len(entries) < ENTRY_SIZE:
             return False
-        return self._store.commitlog.end - int.from_bytes(entries[:8], "big") <= self._near_size
+        return self._store.log_end - int.from_bytes(entries[:8], "big") <= self._near_size

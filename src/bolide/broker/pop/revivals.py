@@ -349,18 +349,14 @@ class Revivals:
     async def load(self) -> None:
         """Read back what is out. Offsets of groups follow what was popped since their file was written."""
         saved_ms = self._offsets.written_ms
-        for key in [key for key in self._store.dispatch.queues if key[0] == self._log.topic]:
-            queue_id = key[1]
-            self._queue_count = max(self._queue_count, queue_id + 1)
-            queue = self._store.dispatch.queues[key]
-            settled = self._offsets.get(REVIVE_GROUP, self._log.topic, queue_id)
-            offset = max(queue.min_offset, 0 if settled is None else settled + 1)
-            while offset < queue.next_offset:
-                slices = self._store.read(QueueKey(*key), offset, _READ_COUNT)
+        for key in [key for key in self._store.queue_keys if key.topic == self._log.topic]:
+            self._queue_count = max(self._queue_count, key.queue_id + 1)
+            settled = self._offsets.get(REVIVE_GROUP, key.topic, key.queue_id)
+            lane = Lane("", key.topic, key.queue_id)
+            for slices in self._store.walk(key, 0 if settled is None else settled + 1, count_max=_READ_COUNT):
                 for view in slices.views:
-                    with self._store.mishaps.passing_over(_TASK, partial(_name_of, Lane("", *key), offset)):
+                    with self._store.mishaps.passing_over(_TASK, partial(_name_of, lane, slices.next_offset)):
                         self._take_in(decode(view), saved_ms)
-                offset = max(slices.next_offset, offset + 1)
                 await asyncio.sleep(0)
         if self.out_count:
             log.info("popped messages are out checkpoints=%d", self.out_count)

@@ -255,7 +255,7 @@ class PullAccess:
         sieve = predicate
         if self._settings.now.filters_retries and pull.topic.startswith(RETRY_PREFIX):
             sieve = RetrySieve(self._filters, pull.group)
-        return MessageFilter(None, sieve, functools.partial(self._store.reader.any_passes, sieve=sieve))
+        return MessageFilter(None, sieve, functools.partial(self._store.any_passes, sieve=sieve))
 
     def _check_sieves(self, expression_type: str | None) -> None:
         if not self._settings.now.has_property_filter:

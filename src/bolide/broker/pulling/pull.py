@@ -240,7 +240,7 @@ class Pulls:
 
         In bulk, for who reads whole topics, it has as many as fit the size; the rest is the same.
         """
-        queue = self._store.dispatch.queues.get((pull.topic, pull.queue_id))
+        queue = self._store.find_queue((pull.topic, pull.queue_id))
         if queue is None or not queue.min_offset <= pull.offset < queue.next_offset:
             return None
         if allowed.is_special or self._offsets.has_reset(pull.group, pull.topic, pull.queue_id):
@@ -248,7 +248,7 @@ class Pulls:
         count_max, size_max = pull.limits
         if bulk_size_max is not None:
             count_max = min(pull.count_max, _BULK_COUNT_MAX)
-        stretch = self._store.reader.stretch(queue, pull.offset, count_max, allowed.wanted.tags is not None)
+        stretch = self._store.stretch(queue, pull.offset, count_max, allowed.wanted.tags is not None)
         if stretch is not None and bulk_size_max is not None:
             stretch = stretch.in_bulk(count_max, bulk_size_max, min(bulk_size_max, _BULK_FAR_SIZE_MAX))
         if stretch is None or stretch.first_size >= LARGE_SIZE:
@@ -279,7 +279,7 @@ class Pulls:
             return None  # a page could not be read, and zeros stand for it
         frame, count, size, scanned = answer
         if scanned > count and allowed.wanted.tags is None:
-            self._store.reader.note_passed(queue, pull.offset, stretch.entries[: scanned * ENTRY_SIZE])
+            self._store.note_passed(queue, pull.offset, stretch.entries[: scanned * ENTRY_SIZE])
         self._stats.got(pull.group, pull.topic, count, size)
         self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, pull.offset + scanned)
         return frame
@@ -324,7 +324,7 @@ class Pulls:
         config = self._settings.now
         if not config.reads_from_slave:
             return 0
-        is_slow = bool(found.views) and self._store.reader.is_far(physical_offset_of(found.views[-1]))
+        is_slow = bool(found.views) and self._store.is_far(physical_offset_of(found.views[-1]))
         if config.broker_id and not is_slow:
             return 0
         return group.which_broker_when_consume_slowly if is_slow else group.broker_id

@@ -178,7 +178,7 @@ class StagedBatches:
             appended = self._store.append([self._note(wanted.encode())])
             begun = self._begun[wanted.query] = _Begun(wanted, appended.physical_offsets[0])
             await self._carry_out(begun)
-        if self._store.config.is_sync and not await self._store.durable(self._store.commitlog.end):
+        if self._store.config.is_sync and not await self._store.durable(self._store.log_end):
             raise Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, "published, but not on the disk in time; ask again")
 
     async def _check(self, wanted: Publish) -> None:
@@ -268,13 +268,13 @@ class StagedBatches:
     def _mark_done(self, query: str, batch: int) -> None:
         self._marks[query] = batch
         offset = self._table.offset if self._begun else self._store.max_offset(_MARKS)
-        self._fresh.append(_Fresh(self._store.commitlog.end, offset, query, batch, self._clock.now_ms()))
+        self._fresh.append(_Fresh(self._store.log_end, offset, query, batch, self._clock.now_ms()))
         self._keep_durable()
 
     def _keep_durable(self) -> None:
         """Put into the table what cannot be lost any more."""
         table, has_changed = self._table, False
-        while self._fresh and self._fresh[0].log_end <= self._store.progress.flushed:
+        while self._fresh and self._fresh[0].log_end <= self._store.durable_end:
             fresh = self._fresh.popleft()
             table.marks.pop(fresh.query, None)
             table.marks[fresh.query] = fresh.batch, fresh.at_ms  # the last one in the map is the newest
@@ -299,14 +299,9 @@ class StagedBatches:
         """Learn what was published, and carry out what was begun; nothing is served before that."""
         self._table = read_whole(self._path, lambda text: msgspec.json.decode(text, type=Table), Table())
         self._marks = {query: batch for query, (batch, _) in self._table.marks.items()}
-        offset, end = max(self._store.min_offset(_MARKS), self._table.offset), self._store.max_offset(_MARKS)
-        while offset < end:
-            slices = self._store.read(_MARKS, offset, _READ_COUNT)
+        for slices in self._store.walk(_MARKS, self._table.offset, count_max=_READ_COUNT):
             for view in slices.views:
                 self._take_in(view)
-            if slices.next_offset <= offset:
-                break
-            offset = slices.next_offset
             await asyncio.sleep(0)
         if self._store.config.role == "SLAVE":
             return
@@ -332,7 +327,7 @@ class StagedBatches:
             self._begun.pop(read.query, None)
             self._marks[read.query] = read.done
             self._fresh.append(
-                _Fresh(self._store.commitlog.end, note.queue_offset + 1, read.query, read.done, note.stored_at)
+                _Fresh(self._store.log_end, note.queue_offset + 1, read.query, read.done, note.stored_at)
             )
 
     def _appended_names(self, begun: _Begun) -> Iterator[bytes]:
@@ -340,7 +335,7 @@ class StagedBatches:
         publish = begun.publish
         stages = [self._stage(*place) for place in publish.stages or ()]
         targets = {key for stage in stages if stage is not None and (key := target_of(stage)) is not None}
-        waiting = {QueueKey(topic, queue_id) for topic, queue_id in self._store.dispatch.queues if topic in _WAITING}
+        waiting = {key for key in self._store.queue_keys if key.topic in _WAITING}
         for key in targets | waiting:
             yield from self._names_behind(key, begun.noted_at, f"{publish.query}/{publish.batch}/".encode())
 
@@ -352,7 +347,7 @@ class StagedBatches:
             at, size, _ = queue.entry(offset)
             if at < physical_offset:
                 return
-            record = self._store.commitlog.view(at, size)
+            record = self._store.view(at, size)
             name = None if record is None else identity_of(bytes(record))
             if name is not None and name.startswith(prefix):
                 yield name

@@ -35,7 +35,7 @@ def remove_deleted_topics(store: Store, topics: Topics, before: frozenset[str] |
     """Remove queues that were made by opening the store and belong to no topic."""
     if before is None:
         return
-    found = {topic for topic, _ in store.dispatch.queues}
+    found = store.topics
     for topic in sorted(found - before - topics.table.keys()):
         if not topic.startswith(_OWN_PREFIX) and not topics.is_system(topic):
             store.remove_topic(topic)

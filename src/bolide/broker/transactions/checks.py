@@ -172,9 +172,9 @@ class Checks:
 
     def _check_some(self, offset: int, began_ms: int) -> tuple[int, bool]:
         """Go on from an undecided message; returns where to, and whether what lies there is too young."""
-        slices = self._store.read(HALVES, offset, _READ_COUNT)
-        if not slices.views:  # what lay there is gone from the log
-            return max(offset, slices.next_offset), slices.next_offset <= offset
+        slices = next(self._store.walk(HALVES, offset, count_max=_READ_COUNT), None)
+        if slices is None:
+            return offset, True
         here = range(offset, slices.next_offset)
         for view in slices.views:
             if not self._ended.is_due(int.from_bytes(view[20:28], "big")):
@@ -182,7 +182,7 @@ class Checks:
             with self._store.mishaps.passing_over(_TASK, partial("a half message behind {}".format, offset)):
                 half = decode(view)
                 # Believed, it would settle others, or keep all behind it waiting.
-                if half.queue_offset not in here or half.stored_at > self._store.dispatch.store_ms:
+                if half.queue_offset not in here or half.stored_at > self._store.dispatched_ms:
                     raise CorruptRecord(f"it says it is at {half.queue_offset}, stored at {half.stored_at} ms")
                 if self._is_too_young(half, began_ms):
                     return half.queue_offset, True
@@ -272,8 +272,8 @@ class Checks:
     async def _put_questions(self) -> None:
         """Send what is to be asked once an answer finds its copy, which a synchronous flush hides until it is done."""
         questions, self._questions = self._questions, []
-        end = self._store.progress.appended
-        if questions and self._store.progress.visible < end:
+        end = self._store.log_end
+        if questions and self._store.visible_end < end:
             await self._store.durable(end, _SLOW_DISK_LIMIT_S)
         for session, command in questions:
             session.send(command)

@@ -130,7 +130,7 @@ class Outcomes:
         return command.answer(ResponseCode.SUCCESS)
 
     async def _durable(self, answer: Command) -> Command:
-        await self._store.durable(self._store.commitlog.end)
+        await self._store.durable(self._store.log_end)
         return answer
 
     def finish(self) -> None:
@@ -150,11 +150,11 @@ class Outcomes:
         """Those that need no thought, as many as one write takes: how many were looked at, and which are left."""
         store, ended = self._store, self._ended
         physical_offset, offset, *_ = due[0]  # the others lie near it, as a rule
-        segment, queue = store.commitlog.segments.find(physical_offset), store.queue(HALVES)
+        segment, queue = store.segment_at(physical_offset), store.queue(HALVES)
         if segment is None or queue is None:
             return 1, due[:1]
         near = queue.near(offset)
-        places = (segment.view, segment.base, store.progress.visible, *near, ended.marks, ended.base)
+        places = (segment.view, segment.base, store.visible_end, *near, ended.marks, ended.base)
         lay = partial(kernel.lay_ends, due, *places, _BATCH_SIZE_MAX, store.store_host)
         try:
             (seen, decided, tallies, left), _ = store.append_laid(lambda *at: self._targets_checked(lay(*at)))

@@ -80,12 +80,8 @@ class Transactions:
 
     async def _slices(self, key: QueueKey, offset: int, end: int) -> AsyncIterator[list[memoryview]]:
         """The records of a stretch of a queue, some at a time, with a turn for others after each."""
-        while offset < end:
-            slices = self._store.read(key, offset, min(_READ_COUNT, end - offset))
+        for slices in self._store.walk(key, offset, end, _READ_COUNT):
             yield slices.views
-            if slices.next_offset <= offset:
-                break
-            offset = slices.next_offset
             await asyncio.sleep(0)
 
     def _passing_over(self, key: QueueKey) -> AbstractContextManager[None]:
