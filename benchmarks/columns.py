@@ -23,7 +23,8 @@ CHOICES = {
 
 def main(argv: Sequence[str] | None = None) -> Answer:
     options = read_arguments(QUESTION, argv, body=100, count=500_000, columns=tuple(CHOICES), check=1)
-    from bolide.spark.columns import COLUMNS, Columns
+    from bolide.spark.columns import Columns
+    from bolide.spark.schema import COLUMNS
 
     log = records(options.count, options.body)
     columns = Columns(CHOICES[options.columns] or COLUMNS, "broker-a")

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
 
+from bolide.model.queue import MessageQueue
 from bolide.spark.source.filters import pruning_of
-from bolide.spark.source.offsets import Queue
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_MS = 1_767_268_800_000
@@ -24,8 +24,8 @@ def test_topics_queues_and_tags_are_intersected() -> None:
             EqualTo(("properties", "x"), "y"),
         ]
     )
-    assert [queue_id for queue_id in range(5) if found.has(Queue("b", "n", queue_id))] == [2, 3]
-    assert not found.has(Queue("a", "n", 2))
+    assert [queue_id for queue_id in range(5) if found.has(MessageQueue("b", "n", queue_id))] == [2, 3]
+    assert not found.has(MessageQueue("a", "n", 2))
     assert (found.tags, found.offsets) == (frozenset("xy"), (0, 10))
 
 

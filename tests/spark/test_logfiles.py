@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bolide.errors import ConfigError, CorruptRecord, StoreError
 from bolide.protocol.compression import Compression, compress, with_compression
-from bolide.spark.columns import STORE_COLUMNS, Columns, Wanted
+from bolide.spark.columns import Columns, Wanted
+from bolide.spark.schema import STORE_COLUMNS
 from bolide.spark.store.log_files import FAILFAST, PERMISSIVE, TAIL, log_directories, log_files, plan, read_range
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 

@@ -5,11 +5,14 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bolide.model.queue import MessageQueue
 from bolide.spark.source import offsets
-from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.offsets import Range
 from bolide.spark.source.planner import plan
 
-QUEUES = st.builds(Queue, st.sampled_from(["orders", "a", "ü"]), st.sampled_from(["broker-a", "b"]), st.integers(0, 12))
+QUEUES = st.builds(
+    MessageQueue, st.sampled_from(["orders", "a", "ü"]), st.sampled_from(["broker-a", "b"]), st.integers(0, 12)
+)
 OFFSETS = st.dictionaries(QUEUES, st.integers(0, 10_000), max_size=12)
 
 
@@ -46,9 +49,9 @@ def test_a_limit_is_kept_used_up_and_shared(start, latest, rows_max) -> None:
 
 @given(st.lists(st.integers(0, 3_000_000), max_size=12), st.integers(0, 40))
 def test_a_plan_covers_every_row_once_and_has_the_tasks_that_were_asked_for(counts, partitions_min) -> None:
-    wanted = [Range(Queue("t", "b", number), 5, 5 + count) for number, count in enumerate(counts)]
+    wanted = [Range(MessageQueue("t", "b", number), 5, 5 + count) for number, count in enumerate(counts)]
     tasks = plan(wanted, partitions_min)
-    covered: dict[Queue, list[tuple[int, int]]] = {}
+    covered: dict[MessageQueue, list[tuple[int, int]]] = {}
     for task in tasks:
         assert task
         for each in task:

@@ -3,9 +3,9 @@
 import pytest
 
 from bolide.errors import ConfigError
-from bolide.spark import columns, schema
+from bolide.model.queue import MessageQueue
 from bolide.spark.options import SQL, TAG, sink_options, source_options
-from bolide.spark.source.offsets import EARLIEST, Queue
+from bolide.spark.source.offsets import EARLIEST
 
 NAMESRV = {"nameServer": "a:9876;b:9876"}
 
@@ -60,7 +60,7 @@ def test_offsets_are_read_in_both_forms() -> None:
     for text in ('{"t": {"b": {"0": 7, "1": -2}}}', '{"v": 1, "topics": {"t": {"b": {"0": 7, "1": -2}}}}'):
         position = source_options({**NAMESRV, "subscribe": "t", "startingOffsets": text}).starting
         assert position is not None
-        assert position.offsets == {Queue("t", "b", 0): 7, Queue("t", "b", 1): EARLIEST}
+        assert position.offsets == {MessageQueue("t", "b", 0): 7, MessageQueue("t", "b", 1): EARLIEST}
 
 
 def test_a_sink_names_its_guarantee_and_its_broker_only_where_that_counts() -> None:
@@ -77,7 +77,3 @@ def test_a_sink_names_its_guarantee_and_its_broker_only_where_that_counts() -> N
 def test_secrets_are_not_shown() -> None:
     options = source_options({**NAMESRV, "subscribe": "t", "accessKey": "key", "secretKey": "verysecret"})
     assert "verysecret" not in repr(options)
-
-
-def test_the_columns_of_a_topic_are_those_that_records_are_spread_into() -> None:
-    assert {name: columns.TYPES[name][1] for name in columns.COLUMNS} == schema.COLUMNS

@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 import bolide
 from bolide.clock import SystemClock
+from bolide.model.queue import MessageQueue
 from bolide.protocol.records import decode_records
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SourceOptions, Subscription, source_options
-from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.offsets import Range
 from bolide.spark.source.pulls import LostMessages, RangePulls, records_before
 from bolide.testing import cluster
 
 COUNT = 2500
-QUEUE = Queue("Pulls", "broker-0", 0)
+QUEUE = MessageQueue("Pulls", "broker-0", 0)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bolide.spark.columns import COLUMNS, STORE_COLUMNS, Columns, ddl
+from bolide.spark.columns import Columns
+from bolide.spark.schema import COLUMNS, STORE_COLUMNS, ddl
 from bolide.spark.store.source import PruningStoreReader, StoreOptions
 from tests.store.given import START_MS, HeldClock, draft, opened, read_all, small
 
@@ -109,7 +110,7 @@ def test_few_columns_are_asked_for_by_schema_or_option_and_sql_works(spark, stor
     [
         ({"subscribes": "T"}, "did you mean subscribe?"),
         ({"mode": "brave"}, "may be tail, failfast, permissive"),
-        ({"columns": "tag"}, "no such column"),
+        ({"columns": "tag"}, "did you mean tags?"),
         ({"rangeSize": "1G"}, "must be a whole number"),
     ],
 )

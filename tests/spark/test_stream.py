@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 import bolide
+from bolide.model.queue import MessageQueue
 from bolide.spark.options import source_options
 from bolide.spark.source import offsets
-from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.offsets import Range
 from bolide.spark.source.reader import Task
 from bolide.spark.source.stream import StreamReader
 from bolide.testing import cluster
@@ -107,7 +108,7 @@ def test_new_queues_and_brokers_are_read_from_their_first_message(rocket) -> Non
         for queue_id in range(3):
             producer.send("StreamGrows", b"x", queue=bolide.MessageQueue("StreamGrows", "broker-0", queue_id))
     end = reader.latestOffset(pinned, reader.getDefaultReadLimit())
-    assert offsets.read(end) == {Queue("StreamGrows", "broker-0", queue_id): 1 for queue_id in range(3)}
+    assert offsets.read(end) == {MessageQueue("StreamGrows", "broker-0", queue_id): 1 for queue_id in range(3)}
     ranges = ranges_of(reader, pinned, end)
     assert [(each.queue.queue_id, each.first, each.end) for each in ranges] == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
     reader.stop()
@@ -174,7 +175,7 @@ def test_a_new_broker_is_read_from_its_first_message_and_one_that_is_away_holds_
         with bolide.Producer("stream-pg", own.namesrv) as producer:
             producer.send("Grows", b"y", queue=bolide.MessageQueue("Grows", "broker-0", 0))
         later = reader.latestOffset(end, reader.getDefaultReadLimit())
-        assert offsets.read(later) == {Queue("Grows", "broker-0", 0): 2, Queue("Grows", "second", 0): 1}
+        assert offsets.read(later) == {MessageQueue("Grows", "broker-0", 0): 2, MessageQueue("Grows", "second", 0): 1}
         reader.stop()
 
 

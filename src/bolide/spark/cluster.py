@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.errors import ClientError, ConnectError, NoAnswer
-from bolide.model.queue import QueueOffset
+from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from bolide.protocol.bodies import Clusters, TopicList, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -25,7 +25,6 @@ from bolide.protocol.headers.consume import (
 from bolide.protocol.headers.routes import GetRouteRequest
 from bolide.spark.connection import Answer, Connection
 from bolide.spark.options import ClusterOptions, Subscription
-from bolide.spark.source.offsets import Queue
 
 T = TypeVar("T")
 
@@ -144,13 +143,13 @@ class Cluster:
         matches = re.compile(pattern).fullmatch
         return sorted(name for name in names if matches(name) and (pattern[:1] == "%" or not _is_ours_alone(name)))
 
-    def queues(self, subscription: Subscription) -> list[Queue]:
+    def queues(self, subscription: Subscription) -> list[MessageQueue]:
         """The readable queues of a subscription now, sorted. A topic that was named and is not there is an error."""
         if subscription.pattern is not None:
             topics: Iterable[str] = self.topics(subscription.pattern)
         else:
             topics = subscription.assigned.topics if subscription.assigned is not None else subscription.topics
-        found: list[Queue] = []
+        found: list[MessageQueue] = []
         for topic in topics:
             route = self.route(topic)
             if route is None and subscription.pattern is None:
@@ -159,7 +158,7 @@ class Cluster:
                     ResponseCode.TOPIC_NOT_EXIST,
                 )
             if route is not None:
-                found += [Queue(topic, queue.broker_name, queue.queue_id) for queue in route.subscribe]
+                found += [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.subscribe]
         if subscription.assigned is not None:
             found = [queue for queue in found if subscription.assigned.has(queue)]
         return sorted(found)
@@ -167,13 +166,16 @@ class Cluster:
     # The brokers
 
     def ask_queues(
-        self, queues: Iterable[Queue], command: Callable[[Queue], Command], read: Callable[[Queue, Answer], T]
-    ) -> dict[Queue, T]:
+        self,
+        queues: Iterable[MessageQueue],
+        command: Callable[[MessageQueue], Command],
+        read: Callable[[MessageQueue, Answer], T],
+    ) -> dict[MessageQueue, T]:
         """One question for each queue, all of a broker's at once; a lost connection is tried once more."""
-        by_broker: dict[str, list[Queue]] = {}
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        found: dict[Queue, T] = {}
+        found: dict[MessageQueue, T] = {}
         for broker_name, its_queues in by_broker.items():
             try:
                 answers = self._exchange(broker_name, its_queues, command)
@@ -183,21 +185,23 @@ class Cluster:
             found |= {queue: read(queue, answer) for queue, answer in zip(its_queues, answers, strict=True)}
         return found
 
-    def _exchange(self, broker_name: str, queues: list[Queue], command: Callable[[Queue], Command]) -> list[Answer]:
+    def _exchange(
+        self, broker_name: str, queues: list[MessageQueue], command: Callable[[MessageQueue], Command]
+    ) -> list[Answer]:
         connection = self.of_broker(broker_name, queues[0].topic)
         return connection.ask_all([command(queue) for queue in queues])
 
-    def min_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         return self.ask_queues(queues, _min_offset, _offset)
 
-    def max_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         return self.ask_queues(queues, _max_offset, _offset)
 
-    def offsets_near(self, queues: Iterable[Queue], time_ms: int) -> dict[Queue, int]:
+    def offsets_near(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         """About where each queue was at a time: 4.9 gives the nearest message, 5.x the first one not before."""
         return self.ask_queues(queues, lambda queue: _search(queue, time_ms), _offset)
 
-    def tell_progress(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def tell_progress(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Show a group's operators how far it is; nothing relies on it."""
         self.ask_queues(offsets, lambda queue: _progress(group, queue, offsets[queue]), lambda queue, answer: None)
 
@@ -213,26 +217,26 @@ def _is_ours_alone(topic: str) -> bool:
     return is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
-def _offset(queue: Queue, answer: Answer) -> int:
+def _offset(queue: MessageQueue, answer: Answer) -> int:
     return int(demand(answer, f"an offset of queue {queue.queue_id} of {queue.topic}").fields["offset"])
 
 
-def _min_offset(queue: Queue) -> Command:
+def _min_offset(queue: MessageQueue) -> Command:
     fields = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id).encode()
     return Command(RequestCode.GET_MIN_OFFSET, fields=fields)
 
 
-def _max_offset(queue: Queue) -> Command:
+def _max_offset(queue: MessageQueue) -> Command:
     fields = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id).encode()
     return Command(RequestCode.GET_MAX_OFFSET, fields=fields)
 
 
-def _search(queue: Queue, time_ms: int) -> Command:
+def _search(queue: MessageQueue, time_ms: int) -> Command:
     fields = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=time_ms).encode()
     return Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=fields)
 
 
-def _progress(group: str, queue: Queue, offset: int) -> Command:
+def _progress(group: str, queue: MessageQueue, offset: int) -> Command:
     fields = UpdateConsumerOffsetRequest(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=QueueOffset(offset)
     ).encode()

@@ -8,69 +8,28 @@ compares.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from bolide import kernel
-from bolide.errors import ConfigError, CorruptRecord
+from bolide.errors import CorruptRecord
 from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, UNCHECKED, UNPLACED, Buffer, Column
 from bolide.protocol.compression import BODY_SIZE_MAX, compression_of, decompress
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from bolide.spark.schema import TYPES
 
 ROW_COUNT_MAX = 20_000
 SIZE_MAX = 16 << 20
 _EVER = 1 << 62
 
-_TIME = pa.timestamp("us", tz="UTC")
-_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
-# name → Arrow's type, and the name by which Spark writes it
-TYPES: dict[str, tuple[pa.DataType, str]] = {
-    "topic": (pa.string(), "string"),
-    "broker_name": (pa.string(), "string"),
-    "queue_id": (pa.int32(), "int"),
-    "queue_offset": (pa.int64(), "bigint"),
-    "physical_offset": (pa.int64(), "bigint"),
-    "msg_id": (pa.string(), "string"),
-    "keys": (pa.string(), "string"),
-    "tags": (pa.string(), "string"),
-    "properties": (_MAP, "map<string,string>"),
-    "born_ts": (_TIME, "timestamp"),
-    "store_ts": (_TIME, "timestamp"),
-    "flag": (pa.int32(), "int"),
-    "sys_flag": (pa.int32(), "int"),
-    "reconsume_times": (pa.int32(), "int"),
-    "body": (pa.binary(), "binary"),
-    "body_size": (pa.int32(), "int"),
+_ARROW = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "binary": pa.binary(),
+    "map<string,string>": pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True)),
 }
-COLUMNS = tuple(name for name in TYPES if name != "body_size")
-STORE_COLUMNS = tuple(TYPES)
 _IN_KERNEL = {"born_ts": "born_us", "store_ts": "store_us"}
-
-
-def ddl(names: Sequence[str]) -> str:
-    """The schema in Spark's own words."""
-    return ", ".join(f"{name} {TYPES[name][1]}" for name in names)
-
-
-def checked_names(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """The names in their order; ConfigError for one that is no column."""
-    for name in names:
-        if name not in known:
-            raise ConfigError("columns", name, f"no such column; there are {', '.join(known)}")
-    return tuple(names)
-
-
-def names_of(schema: "StructType", known: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a user's schema, which may leave out some of ours and change none."""
-    for field in schema.fields:
-        checked_names([field.name], known)
-        kind, found = TYPES[field.name][1], field.dataType.simpleString()
-        if found != kind:
-            raise ConfigError("schema", f"{field.name} {found}", f"the column is {kind}; cast it after load()")
-    return tuple(schema.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +59,8 @@ class Columns:
     """Spreads records into the named columns."""
 
     def __init__(self, names: Sequence[str], broker_name: str | None = None) -> None:
-        self.names = checked_names(names, STORE_COLUMNS)
-        self.schema = pa.schema([pa.field(name, TYPES[name][0]) for name in names])
+        self.names = tuple(names)
+        self.schema = pa.schema([pa.field(name, _ARROW[TYPES[name]]) for name in names])
         self._broker_name = broker_name
         self._asked = tuple(_IN_KERNEL.get(name, name) for name in names if name != "broker_name")
         if "body" in names and "sys_flag" not in names:
@@ -153,7 +112,7 @@ class Columns:
             if name == "broker_name":
                 arrays.append(pa.repeat(pa.scalar(self._broker_name, pa.string()), count))
             else:
-                array = _array(TYPES[name][0], found[_IN_KERNEL.get(name, name)], count)
+                array = _array(_ARROW[TYPES[name]], found[_IN_KERNEL.get(name, name)], count)
                 arrays.append(_unpacked(array, found["sys_flag"], packed) if name == "body" and packed else array)
         if not arrays:  # nothing but the count is wanted
             return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))

@@ -130,12 +130,11 @@ class SinkOptions:
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of `spark.read` and `spark.readStream`."""
-    given = _Given(options, _SHARED | _SOURCE)
+    given = GivenOptions(options, _SHARED | _SOURCE)
     offsets_max = given.number("maxOffsetsPerTrigger", 1)
     bytes_max = given.number("maxBytesPerTrigger", 1)
     if offsets_max is not None and bytes_max is not None:
         raise given.contradiction("maxOffsetsPerTrigger", "maxBytesPerTrigger", "a micro-batch has one limit")
-    columns = given.text("columns")
     return SourceOptions(
         cluster=_cluster(given),
         subscription=_subscription(given),
@@ -145,7 +144,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         bytes_per_trigger_max=bytes_max,
         partitions_min=given.number("minPartitions", 1) or 0,
         fails_on_loss=given.switch("failOnDataLoss", True),
-        columns=None if columns is None else tuple(name.strip() for name in columns.split(",") if name.strip()),
+        columns=None if given.text("columns") is None else given.words("columns"),
         has_properties=given.switch("includeProperties", True),
         group=given.text("group"),
         pull_timeout_s=(given.number("pullTimeoutMs", 1) or 60_000) / 1000,
@@ -157,7 +156,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of `df.write` and `df.writeStream`."""
-    given = _Given(options, _SHARED | _SINK)
+    given = GivenOptions(options, _SHARED | _SINK)
     guarantee = (given.text("deliveryGuarantee") or AT_LEAST_ONCE).lower()
     if guarantee not in (AT_LEAST_ONCE, EXACTLY_ONCE):
         raise ConfigError("deliveryGuarantee", guarantee, f"must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}")
@@ -175,7 +174,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-class _Given:
+class GivenOptions:
     """The options by their right names."""
 
     def __init__(self, options: Mapping[str, str], known: Mapping[str, tuple[str, ...]]) -> None:
@@ -209,6 +208,10 @@ class _Given:
             raise ConfigError(name, text, "must be true or false")
         return text == "true"
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """The parts of a list between commas."""
+        return tuple(word.strip() for word in (self.text(name) or "").split(",") if word.strip())
+
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
         text = self.text(name)
         if text is None:
@@ -233,7 +236,7 @@ def _unknown(key: str, value: str, names: Mapping[str, str]) -> ConfigError:
     return ConfigError(key, value, f"is no option here; {advice}")
 
 
-def _cluster(given: _Given) -> ClusterOptions:
+def _cluster(given: GivenOptions) -> ClusterOptions:
     try:
         namesrv = parse_namesrv(given.text("bolide.bootstrap.servers"))
     except ClientError:
@@ -259,20 +262,19 @@ def _cluster(given: _Given) -> ClusterOptions:
     return ClusterOptions(namesrv=namesrv, credentials=credentials, connect=connect, request_timeout_s=timeout_s)
 
 
-def _subscription(given: _Given) -> Subscription:
+def _subscription(given: GivenOptions) -> Subscription:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if given.text(name) is not None]
     if not chosen:
         raise ConfigError("subscribe", None, "one of subscribe, subscribePattern and assign is needed")
     if len(chosen) > 1:
         raise given.contradiction(chosen[0], chosen[1], "one of them decides what is read")
-    topics = tuple(dict.fromkeys(name.strip() for name in (given.text("subscribe") or "").split(",") if name.strip()))
     pattern: str | None = given.parsed("subscribePattern", _checked_pattern)
     expression = given.text("subExpression") or "*"
     kind = (given.text("expressionType") or _kind_of(expression)).upper()
     if kind not in (TAG, SQL):
         raise ConfigError("expressionType", kind, f"must be {TAG} or {SQL}")
     return Subscription(
-        topics=topics,
+        topics=tuple(dict.fromkeys(given.words("subscribe"))),
         pattern=pattern,
         assigned=given.parsed("assign", parse_assignment),
         expression=expression,
@@ -294,7 +296,7 @@ def _kind_of(expression: str) -> str:
     return SQL if is_sql else TAG
 
 
-def _position(given: _Given, offsets: str, timestamp: str) -> Position | None:
+def _position(given: GivenOptions, offsets: str, timestamp: str) -> Position | None:
     if given.text(offsets) is not None and given.text(timestamp) is not None:
         raise given.contradiction(offsets, timestamp, "one of them decides where it is")
     at_ms = given.number(timestamp, 0)

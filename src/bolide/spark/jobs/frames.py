@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bolide.errors import ConfigError
-from bolide.spark.columns import TYPES
 from bolide.spark.jobs.manifest import demand_lake
+from bolide.spark.schema import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def _frame(spark: "SparkSession", where: Where, names: list[str]) -> "DataFrame"
     if where.lake is not None:
         demand_lake(where.lake)
         # The schema is given, or Spark would take a topic called 42 for a number.
-        schema = ", ".join(f"{name} {TYPES[name][1]}" for name in read)
+        schema = ddl(read)
         frame = spark.read.schema(schema).parquet(str(where.lake))
     else:
         options = {"subscribePattern": ".+", **where.cluster, "columns": ",".join(read)}

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bolide.spark.columns import TYPES
+from bolide.spark.schema import COLUMNS
 
 # topic and date are in the path, and readers get them from there
-FILE_COLUMNS = tuple(name for name in TYPES if name not in ("topic", "body_size"))
+FILE_COLUMNS = tuple(name for name in COLUMNS if name != "topic")
 READ_COLUMNS = ("topic", *FILE_COLUMNS)
 # Few values in many rows are worth a dictionary; trying it on the others costs a fifth of the time.
 _REPEATED = ["broker_name", "queue_id", "tags", "flag", "sys_flag", "reconsume_times", "properties.key_value.key"]

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bolide.errors import ConfigError
+from bolide.model.queue import MessageQueue
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, is_system_topic
 from bolide.spark.cluster import Cluster
 from bolide.spark.columns import Columns, Wanted
@@ -145,11 +146,11 @@ class Topics:
 class SinceReader(BatchReader):
     """Begins in each queue where an earlier run ended; queues that are away, or not chosen now, are left alone."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, before: Mapping[offsets.Queue, int]) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, before: Mapping[MessageQueue, int]) -> None:
         super().__init__(options, schema)
         self._before = before
 
-    def _ranges(self, cluster: Cluster, queues: list[offsets.Queue]) -> list[offsets.Range]:
+    def _ranges(self, cluster: Cluster, queues: list[MessageQueue]) -> list[offsets.Range]:
         if known := {queue: self._before[queue] for queue in queues if queue in self._before}:
             self._options = replace(self._options, starting=offsets.Position(offsets=known))
         return super()._ranges(cluster, queues)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from bolide.spark.source.offsets import Queue
+from bolide.model.queue import MessageQueue
 
 _ORDERED = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
@@ -30,7 +30,7 @@ class Pruning:
     until_ms: int | None = None
     is_empty: bool = False
 
-    def has(self, queue: Queue) -> bool:
+    def has(self, queue: MessageQueue) -> bool:
         low, high = self.queue_ids
         return (
             (self.topics is None or queue.topic in self.topics)

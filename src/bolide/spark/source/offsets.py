@@ -13,26 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from bolide.model.queue import MessageQueue
+
 EARLIEST, LATEST = -2, -1
 _FORM = 1
 
 
-class Queue(NamedTuple):
-    """One queue anywhere in the cluster; sorts as the documents do."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
-Offsets = Mapping[Queue, int]
+Offsets = Mapping[MessageQueue, int]
 Document = dict[str, Any]
 
 
 class Range(NamedTuple):
     """What is read of one queue: [first, end)."""
 
-    queue: Queue
+    queue: MessageQueue
     first: int
     end: int
 
@@ -47,7 +41,7 @@ class Position:
 
     word: int | None = None
     time_ms: int | None = None
-    offsets: Mapping[Queue, int] = field(default_factory=dict)
+    offsets: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
 class Assignment(NamedTuple):
@@ -59,8 +53,8 @@ class Assignment(NamedTuple):
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({topic for topic, _, _ in self.queues}))
 
-    def has(self, queue: Queue) -> bool:
-        topic, broker_name, queue_id = queue
+    def has(self, queue: MessageQueue) -> bool:
+        topic, broker_name, queue_id = queue.topic, queue.broker_name, queue.queue_id
         return (topic, broker_name, queue_id) in self.queues or (topic, None, queue_id) in self.queues
 
 
@@ -72,14 +66,14 @@ def write(offsets: Offsets, start: Offsets | None = None) -> Document:
     return document
 
 
-def read(document: Mapping[str, Any]) -> dict[Queue, int]:
+def read(document: Mapping[str, Any]) -> dict[MessageQueue, int]:
     """The positions of a document."""
     if document.get("v") != _FORM or not isinstance(document.get("topics"), dict):
         raise ValueError(f"an offset of another form than {_FORM}: {json.dumps(document)[:200]}")
     return _leaves(document["topics"])
 
 
-def start_of(document: Mapping[str, Any]) -> dict[Queue, int] | None:
+def start_of(document: Mapping[str, Any]) -> dict[MessageQueue, int] | None:
     """Where the query began, if the document says it."""
     tree = document.get("from")
     return None if tree is None else _leaves(tree)
@@ -87,23 +81,22 @@ def start_of(document: Mapping[str, Any]) -> dict[Queue, int] | None:
 
 def _tree(offsets: Offsets) -> Document:
     tree: Document = {}
-    for topic, broker_name, queue_id in sorted(offsets):
-        place = Queue(topic, broker_name, queue_id)
-        tree.setdefault(topic, {}).setdefault(broker_name, {})[str(queue_id)] = int(offsets[place])
+    for queue in sorted(offsets):
+        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = int(offsets[queue])
     return tree
 
 
-def _leaves(tree: object) -> dict[Queue, int]:
+def _leaves(tree: object) -> dict[MessageQueue, int]:
     shape = 'expected {"topic": {"broker": {"0": 23}}}'
     if not isinstance(tree, dict):
         raise ValueError(f"{shape}, found {json.dumps(tree)[:80]}")
-    found: dict[Queue, int] = {}
+    found: dict[MessageQueue, int] = {}
     for topic, brokers in tree.items():
         for broker_name, queues in _members(brokers, shape):
             for number, offset in _members(queues, shape):
                 if not str(number).isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
                     raise ValueError(f"{shape}, found {number!r}: {offset!r} under {topic}")
-                found[Queue(topic, broker_name, int(number))] = offset
+                found[MessageQueue(topic, broker_name, int(number))] = offset
     return found
 
 
@@ -147,13 +140,13 @@ def _json(text: str, otherwise: str) -> object:
         raise ValueError(f"{otherwise}: {problem}") from None
 
 
-def advanced(start: Offsets, latest: Offsets, target: Offsets | None = None) -> dict[Queue, int]:
+def advanced(start: Offsets, latest: Offsets, target: Offsets | None = None) -> dict[MessageQueue, int]:
     """How far a query may go: never back, never beyond the target, and no queue is forgotten while it is away."""
     limit = latest if target is None else {queue: min(end, latest.get(queue, end)) for queue, end in target.items()}
     return {queue: max(start.get(queue, 0), limit.get(queue, 0)) for queue in sorted({*start, *limit})}
 
 
-def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[Queue, int]:
+def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[MessageQueue, int]:
     """At most rows_max rows from start on, shared by how much each queue has; every queue moves on in the end."""
     counts = {queue: max(end[queue] - start.get(queue, 0), 0) for queue in end}
     total = sum(counts.values())

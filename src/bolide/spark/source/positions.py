@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from bolide.errors import ClientError
+from bolide.model.queue import MessageQueue
 from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Answer
 from bolide.spark.options import Subscription
-from bolide.spark.source.offsets import EARLIEST, LATEST, Position, Queue
+from bolide.spark.source.offsets import EARLIEST, LATEST, Position
 from bolide.spark.source.pulls import LostMessages, pull_command
 from bolide.store.record import store_ms_of
 
@@ -15,13 +16,13 @@ _LOOKED_AT = 32
 
 def resolve(
     cluster: Cluster,
-    queues: Iterable[Queue],
+    queues: Iterable[MessageQueue],
     position: Position,
     otherwise: int,
     *,
     fails_on_loss: bool,
     group: str | None = None,
-) -> dict[Queue, int]:
+) -> dict[MessageQueue, int]:
     """The offset of each queue; a queue that a list of offsets leaves out is taken by `otherwise`, a word."""
     queues = list(queues)
     low, high = cluster.min_offsets(queues), cluster.max_offsets(queues)
@@ -33,7 +34,7 @@ def resolve(
     strangers = sorted(set(position.offsets) - set(queues))
     if strangers:
         raise ClientError(f"offsets were given for {_name(strangers[0])}, which is not read here; check the names")
-    found: dict[Queue, int] = {}
+    found: dict[MessageQueue, int] = {}
     for queue in queues:
         offset = position.offsets.get(queue, otherwise)
         if offset in ends:
@@ -51,12 +52,12 @@ def resolve(
 
 def offsets_at(
     cluster: Cluster,
-    queues: list[Queue],
+    queues: list[MessageQueue],
     time_ms: int,
-    low: Mapping[Queue, int],
-    high: Mapping[Queue, int],
+    low: Mapping[MessageQueue, int],
+    high: Mapping[MessageQueue, int],
     group: str | None = None,
-) -> dict[Queue, int]:
+) -> dict[MessageQueue, int]:
     """The first offset of each queue that was stored at a time or later; its end if there is none.
 
     A broker of 4.9 answers with the nearest message, before or after, so its answer is only where to look.
@@ -95,5 +96,5 @@ def _first_from(answer: Answer, time_ms: int) -> tuple[int | None, bool]:
     return int(answer.fields["nextBeginOffset"]), False
 
 
-def _name(queue: Queue) -> str:
+def _name(queue: MessageQueue) -> str:
     return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"

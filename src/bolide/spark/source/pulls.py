@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from bolide.clock import Clock
 from bolide.errors import ClientError, NoAnswer
 from bolide.kernel.layout import Buffer
-from bolide.model.queue import QueueOffset
+from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import BULK_FIELD, PullMessageRequest
 from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Answer, Connection
 from bolide.spark.options import TOOLS_GROUP, Subscription
-from bolide.spark.source.offsets import Queue, Range
+from bolide.spark.source.offsets import Range
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +48,16 @@ class LostMessages(ClientError):
     """Offsets that were to be read are gone from the broker."""
 
 
-def pull_command(queue: Queue, offset: int, count: int, subscription: Subscription, group: str | None) -> Command:
+def pull_command(
+    queue: MessageQueue, offset: int, count: int, subscription: Subscription, group: str | None
+) -> Command:
     """A pull that brings its filter along, so that nobody need have subscribed before; and may be answered in bulk."""
     fields = _pull(queue, offset, count, subscription, group, SUBSCRIPTION_FLAG, 0)
     fields[BULK_FIELD] = str(BULK_SIZE)
     return Command(RequestCode.PULL_MESSAGE, fields=fields)
 
 
-def watch_command(queue: Queue, offset: int, group: str | None, wait_ms: int) -> Command:
+def watch_command(queue: MessageQueue, offset: int, group: str | None, wait_ms: int) -> Command:
     """A pull that is answered when a message comes to the end of a queue."""
     flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG
     fields = _pull(queue, offset, 1, Subscription(), group, flags, wait_ms)
@@ -63,7 +65,13 @@ def watch_command(queue: Queue, offset: int, group: str | None, wait_ms: int) ->
 
 
 def _pull(
-    queue: Queue, offset: int, count: int, subscription: Subscription, group: str | None, flags: int, wait_ms: int
+    queue: MessageQueue,
+    offset: int,
+    count: int,
+    subscription: Subscription,
+    group: str | None,
+    flags: int,
+    wait_ms: int,
 ) -> dict[str, str]:
     return PullMessageRequest(
         consumer_group=group or TOOLS_GROUP,
@@ -84,7 +92,7 @@ def _pull(
 class _Piece:
     """A pull of [first, end) and the number of its request; 0 while it was not sent."""
 
-    queue: Queue
+    queue: MessageQueue
     first: int
     end: int
     opaque: int = 0
@@ -115,7 +123,7 @@ class RangePulls:
         self._answer_size = BULK_SIZE
         self._is_bulk = False
 
-    def read(self, ranges: Sequence[Range]) -> Iterator[tuple[Queue, Buffer]]:
+    def read(self, ranges: Sequence[Range]) -> Iterator[tuple[MessageQueue, Buffer]]:
         """The records of the ranges in their order, as they came: some whole records of one queue at a time."""
         left = deque(_Piece(each.queue, each.first, each.end) for each in ranges if each.row_count > 0)
         flying: deque[_Piece] = deque()
@@ -206,10 +214,10 @@ class RangePulls:
         return (next_offset if next_offset > piece.first else piece.end), b""
 
     def _lose(self, piece: _Piece, next_offset: int, remark: str | None) -> None:
-        topic, broker_name, queue_id = piece.queue
+        queue = piece.queue
         what = (
-            f"queue {queue_id} of {topic} on {broker_name} no longer has offsets {piece.first} to {piece.end - 1}: "
-            f"it goes on at {next_offset} ({remark})"
+            f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} no longer has offsets {piece.first} to "
+            f"{piece.end - 1}: it goes on at {next_offset} ({remark})"
         )
         if self._fails_on_loss:
             raise LostMessages(f"{what}. With failOnDataLoss=false the query goes on without them")

@@ -15,10 +15,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from bolide.clock import SystemClock
 from bolide.kernel.layout import Buffer
+from bolide.model.queue import MessageQueue
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SourceOptions, Subscription
 from bolide.spark.source.filters import Pruning, is_kept_by_plan, pruning_of
-from bolide.spark.source.offsets import EARLIEST, LATEST, Position, Queue, Range, ranges
+from bolide.spark.source.offsets import EARLIEST, LATEST, Position, Range, ranges
 from bolide.spark.source.planner import plan
 from bolide.spark.source.positions import offsets_at, resolve
 from bolide.spark.source.pulls import RangePulls
@@ -70,7 +71,7 @@ def read_task(options: SourceOptions, schema: "StructType", task: Task) -> Itera
             yield pa.RecordBatch.from_arrays(found.columns, schema=arrow)  # a user's schema may say NOT NULL
 
 
-def _gathered(answers: Iterator[tuple[Queue, Buffer]]) -> Iterator[tuple[str, Buffer]]:
+def _gathered(answers: Iterator[tuple[MessageQueue, Buffer]]) -> Iterator[tuple[str, Buffer]]:
     """Answers of one broker joined until they are worth a batch."""
     held: list[Buffer] = []
     name, size = "", 0
@@ -110,7 +111,7 @@ class BatchReader(DataSourceReader):
             # Without a partition Spark would make one up, and read it.
             return [Task(task, subscription, dict(cluster.addresses)) for task in tasks or [[]]]
 
-    def _ranges(self, cluster: Cluster, queues: list[Queue]) -> list[Range]:
+    def _ranges(self, cluster: Cluster, queues: list[MessageQueue]) -> list[Range]:
         options, pruning = self._options, self._pruning
         if not queues:
             return []

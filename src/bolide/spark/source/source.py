@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from bolide.spark.options import sink_options, source_options
-from bolide.spark.schema import checked, ddl
+from bolide.spark.schema import COLUMNS, checked, checked_names, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -35,17 +35,19 @@ class BolideSource(DataSource):
 
     def schema(self) -> str:
         options = source_options(self._given)
-        return ddl(options.columns, options.has_properties)
+        if options.columns is not None:
+            return ddl(checked_names(options.columns, COLUMNS))
+        return ddl([name for name in COLUMNS if options.has_properties or name != "properties"])
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from bolide.spark.source.reader import batch_reader
 
-        return batch_reader(source_options(self._given), checked(schema))
+        return batch_reader(source_options(self._given), checked(schema, COLUMNS))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 (Spark's name)
         from bolide.spark.source.stream import StreamReader
 
-        return StreamReader(source_options(self._given), checked(schema))
+        return StreamReader(source_options(self._given), checked(schema, COLUMNS))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from bolide.spark.sink.writer import BatchWriter

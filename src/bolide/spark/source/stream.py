@@ -24,10 +24,11 @@ from pyspark.sql.streaming.datasource import (
 
 from bolide.clock import SystemClock
 from bolide.errors import ClientError, NoAnswer
+from bolide.model.queue import MessageQueue
 from bolide.spark.cluster import Cluster
 from bolide.spark.options import SourceOptions, Subscription
 from bolide.spark.source import offsets
-from bolide.spark.source.offsets import LATEST, Document, Position, Queue
+from bolide.spark.source.offsets import LATEST, Document, Position
 from bolide.spark.source.planner import plan
 from bolide.spark.source.positions import resolve
 from bolide.spark.source.pulls import LostMessages, pull_command
@@ -110,11 +111,11 @@ class _Life:
         self._clock = SystemClock()
         self._cluster = Cluster(options.cluster)
         self._watch = Watch(options.cluster, options.group, self._clock)
-        self._queues: list[Queue] = []
+        self._queues: list[MessageQueue] = []
         self._looked_s: float | None = None
-        self._initial: dict[Queue, int] | None = None
-        self._target: dict[Queue, int] | None = None
-        self._known_ends: dict[Queue, int] = {}
+        self._initial: dict[MessageQueue, int] | None = None
+        self._target: dict[MessageQueue, int] | None = None
+        self._known_ends: dict[MessageQueue, int] = {}
         self._away: set[str] = set()
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ class _Life:
             return offsets.write(end, begin)  # into Spark's log with it: see `offsets`
         return start if end == begin else offsets.write(end)
 
-    def _end_of(self, begin: dict[Queue, int], limit: ReadLimit) -> dict[Queue, int]:
+    def _end_of(self, begin: dict[MessageQueue, int], limit: ReadLimit) -> dict[MessageQueue, int]:
         ends = self._ends(begin)
         end = offsets.advanced(begin, ends, self._target)
         fresh = [queue for queue in end if queue not in begin]
@@ -156,17 +157,17 @@ class _Life:
             return offsets.limited(whole, end, max(1, limit.max_bytes // self._size_of_a_row(whole, end)))
         return end
 
-    def _first_offsets(self, queues: list[Queue]) -> dict[Queue, int]:
+    def _first_offsets(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """Queues that came to be after the query began are read from their first message on."""
         return self._cluster.min_offsets(queues) if queues else {}
 
-    def _ends(self, begin: Mapping[Queue, int]) -> dict[Queue, int]:
+    def _ends(self, begin: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """The end of every queue that can be asked."""
         self._look_for_queues()
-        by_broker: dict[str, list[Queue]] = {}
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in sorted({*self._queues, *begin}):
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        ends: dict[Queue, int] = {}
+        ends: dict[MessageQueue, int] = {}
         for broker_name, queues in by_broker.items():
             try:
                 ends |= self._cluster.max_offsets(queues)
@@ -181,7 +182,7 @@ class _Life:
         self._known_ends |= ends
         return ends
 
-    def _check_for_loss(self, begin: Mapping[Queue, int], ends: Mapping[Queue, int]) -> None:
+    def _check_for_loss(self, begin: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> None:
         behind = [queue for queue in ends if ends[queue] < begin.get(queue, 0)]
         if behind and self._options.fails_on_loss:
             queue = behind[0]
@@ -204,7 +205,7 @@ class _Life:
             log.warning("queues not looked up, the known ones stay: %s", problem)
         self._looked_s = now_s
 
-    def _size_of_a_row(self, begin: Mapping[Queue, int], end: Mapping[Queue, int]) -> int:
+    def _size_of_a_row(self, begin: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> int:
         """About how large a record is: the mean of the first few of each queue that has some."""
         queues = [queue for queue in end if end[queue] > begin[queue]]
         try:

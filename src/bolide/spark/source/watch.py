@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 from bolide.clock import Clock
 from bolide.errors import NoAnswer
+from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
 from bolide.spark.cluster import Cluster
 from bolide.spark.connection import Connection
 from bolide.spark.options import ClusterOptions
-from bolide.spark.source.offsets import Queue
 from bolide.spark.source.pulls import watch_command
 
 _NOTHING = ResponseCode.PULL_NOT_FOUND
@@ -27,13 +27,13 @@ class Watch:
         self._cluster = Cluster(options)
         self._group = group
         self._clock = clock
-        self._parked: dict[Queue, tuple[Connection, int, int]] = {}  # connection, number, offset
+        self._parked: dict[MessageQueue, tuple[Connection, int, int]] = {}  # connection, number, offset
 
     def close(self) -> None:
         self._cluster.close()
         self._parked.clear()
 
-    def wait(self, ends: Mapping[Queue, int], addresses: Mapping[str, str], timeout_s: float) -> bool:
+    def wait(self, ends: Mapping[MessageQueue, int], addresses: Mapping[str, str], timeout_s: float) -> bool:
         """Wait until a message comes to the end of one of the queues; false when none did in time."""
         self._cluster.addresses.update(addresses)
         until_s = self._clock.monotonic_s() + timeout_s
@@ -50,8 +50,8 @@ class Watch:
             if any(taken):
                 return True
 
-    def _park(self, ends: Mapping[Queue, int]) -> None:
-        missing: dict[str, list[Queue]] = {}
+    def _park(self, ends: Mapping[MessageQueue, int]) -> None:
+        missing: dict[str, list[MessageQueue]] = {}
         for queue, offset in ends.items():
             parked = self._parked.get(queue)
             if parked is None or parked[2] != offset:

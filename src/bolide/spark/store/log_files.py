@@ -10,7 +10,6 @@ or refused ("failfast"). Damage with whole records behind it is no such thing an
 whatever is whole.
 """
 
-import json
 import logging
 import mmap
 import os
@@ -68,13 +67,6 @@ def log_directories(paths: Sequence[str]) -> list[Path]:
             raise ConfigError("path", path, "is not a directory of this machine")
         found.append(root / "commitlog" if (root / "commitlog").is_dir() else root)
     return found
-
-
-def split_paths(options: dict[str, str]) -> list[str]:
-    """What `.load(path)`, `.load([path, …])` and the option `path` with commas name."""
-    if options.get("paths"):
-        return [str(path) for path in json.loads(options["paths"])]
-    return [path.strip() for path in options.get("path", "").split(",") if path.strip()]
 
 
 def log_files(directories: Sequence[Path], mode: str = TAIL) -> list[LogFile]:

@@ -4,7 +4,7 @@ The store may be live, stopped or a copy, ours or Apache's. Topics, tags and tim
 while the records are read, so that other rows never reach the JVM; whole segments are left out by their times.
 """
 
-import difflib
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from bolide.errors import ConfigError
-from bolide.spark.columns import EVERYTHING, STORE_COLUMNS, Columns, Wanted, checked_names, ddl, names_of
+from bolide.spark.columns import EVERYTHING, Columns, Wanted
+from bolide.spark.options import GivenOptions
+from bolide.spark.schema import STORE_COLUMNS, checked, checked_names, ddl
 from bolide.spark.source.filters import pruning_of
 from bolide.spark.store.log_files import (
     MODES,
@@ -24,24 +26,26 @@ from bolide.spark.store.log_files import (
     log_files,
     plan,
     read_range,
-    split_paths,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_OPTIONS = (
-    "path",
-    "paths",
-    "subscribe",
-    "columns",
-    "mode",
-    "checkCrc",
-    "rangeSize",
-    "brokerName",
-    "startingTimestamp",
-    "endingTimestamp",
+_OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(
+    (
+        "path",
+        "paths",
+        "subscribe",
+        "columns",
+        "mode",
+        "checkCrc",
+        "rangeSize",
+        "brokerName",
+        "startingTimestamp",
+        "endingTimestamp",
+    ),
+    (),
 )
 # That worker runs only where filters may be pushed; a reader that overrides pushFilters elsewhere fails the query.
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -60,52 +64,27 @@ class StoreOptions:
     broker_name: str | None = None
 
 
-def store_options(given: Mapping[str, str]) -> StoreOptions:
-    """The options of a query, checked; names are read without regard to case, as Spark has them."""
-    known = {name.lower(): name for name in _OPTIONS}
-    for name in given:
-        if name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(_OPTIONS)}"
-            raise ConfigError(name, given[name], f"no such option; {hint}")
-    options = {known[name.lower()]: value for name, value in given.items()}
-    mode = options.get("mode", TAIL).lower()
+def store_options(options: Mapping[str, str]) -> StoreOptions:
+    """The options of a query, checked."""
+    given = GivenOptions(options, _OPTIONS)
+    mode = (given.text("mode") or TAIL).lower()
     if mode not in MODES:
         raise ConfigError("mode", mode, f"may be {', '.join(MODES)}")
-    topics = _words(options.get("subscribe", ""))
+    topics, columns = given.words("subscribe"), given.words("columns")
+    from_ms, until_ms = given.number("startingTimestamp", 0), given.number("endingTimestamp", 0)
     return StoreOptions(
-        paths=tuple(split_paths(options)),
-        columns=checked_names(_words(options.get("columns", "")), STORE_COLUMNS) or STORE_COLUMNS,
+        paths=tuple(map(str, given.parsed("paths", json.loads) or given.words("path"))),
+        columns=checked_names(columns, STORE_COLUMNS) if columns else STORE_COLUMNS,
         wanted=Wanted(
             topics=frozenset(topic.encode() for topic in topics) if topics else None,
-            from_ms=_number(options, "startingTimestamp", EVERYTHING.from_ms),
-            until_ms=_number(options, "endingTimestamp", EVERYTHING.until_ms),
+            from_ms=EVERYTHING.from_ms if from_ms is None else from_ms,
+            until_ms=EVERYTHING.until_ms if until_ms is None else until_ms,
         ),
         mode=mode,
-        is_checked=_truth(options, "checkCrc"),
-        range_size=_number(options, "rangeSize", 0) or None,
-        broker_name=options.get("brokerName"),
+        is_checked=given.switch("checkCrc", True),
+        range_size=given.number("rangeSize", 1),
+        broker_name=given.text("brokerName"),
     )
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
-    text = options.get(name)
-    if text is None:
-        return otherwise
-    if not text.strip().lstrip("-").isdecimal():
-        raise ConfigError(name, text, "must be a whole number")
-    return int(text)
-
-
-def _truth(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name, "true").lower()
-    if text not in ("true", "false"):
-        raise ConfigError(name, text, "must be true or false")
-    return text == "true"
 
 
 class StoreSource(DataSource):
@@ -123,7 +102,7 @@ class StoreSource(DataSource):
         return ddl(store_options(self._given).columns)
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        options = replace(store_options(self._given), columns=names_of(schema, STORE_COLUMNS))
+        options = replace(store_options(self._given), columns=tuple(checked(schema, STORE_COLUMNS).names))
         return PruningStoreReader(options) if _PUSHING in sys.modules else StoreReader(options)
 
 
