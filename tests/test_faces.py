@@ -1,8 +1,8 @@
 """The two faces of the package: the same names, found by those who look, and each says what it is."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any, get_type_hints
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 
@@ -56,6 +56,17 @@ def test_what_one_face_can_be_told_the_other_can_be_told_too(name: str) -> None:
     methods += [key for key, value in inspect.getmembers(blocking, inspect.isfunction) if key[0] != "_"]
     told = {method: keywords(getattr(blocking, method)) for method in methods}
     assert told == {method: keywords(getattr(asynchronous, method)) for method in methods}
+
+
+@pytest.mark.parametrize("name", ["Producer", "TransactionProducer", "Consumer", "PullConsumer", "Admin"])
+def test_what_help_shows_of_a_blocking_method_is_what_it_returns(name: str) -> None:
+    """Its own result, and never something to await."""
+    methods = inspect.getmembers(getattr(bolide, name), inspect.isfunction)
+    returned = {key: inspect.signature(value).return_annotation for key, value in methods if key[0] != "_"}
+    assert inspect.Signature.empty not in returned.values()
+    waited = {key for key, kind in returned.items() if get_origin(kind) in (AsyncIterator, Awaitable, Coroutine)}
+    assert waited == set()
+    assert not any(inspect.iscoroutinefunction(value) for key, value in methods if key[0] != "_")
 
 
 def test_an_option_that_nobody_knows_is_refused_and_not_lost() -> None:

@@ -8,14 +8,14 @@ verdicts cross the threads many at a time, so iterating costs a switch for hundr
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import Unpack
 
 from bolide.client.blocking.direct import Attempt, DirectSends
-from bolide.client.blocking.loop import Blocking
+from bolide.client.blocking.loop import Blocking, forward, forward_plain
 from bolide.client.blocking.submissions import Submissions
 from bolide.client.consuming import consumer as asynchronous_consumer
 from bolide.client.consuming.hand import Hand
@@ -23,7 +23,7 @@ from bolide.client.consuming.loops import Loop
 from bolide.client.consuming.received import Received, Verdict
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.consuming.subscriptions import Topics
-from bolide.client.options import ConsumerOptions, MessageOptions, ProducerOptions, RequestOptions, SubmitOptions, When
+from bolide.client.options import ConsumerOptions, ProducerOptions, SubmitOptions, When
 from bolide.client.sending import producer as asynchronous_producer
 from bolide.client.sending.delays import timed
 from bolide.client.sending.receipt import Receipt
@@ -110,42 +110,15 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         """
         return self._submissions.add(self._core.submit(topic, body, **options))
 
-    def recall(self, handle: str, timeout_s: float | None = None) -> str:
-        """Take a timed message back by the `recall_handle` of its receipt; returns its id."""
-        return self._background.run(self._core.recall(handle, timeout_s))
-
     def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
         self._background.run(self._submissions.flush())
 
-    def send_oneway(self, topic: str | Message, body: bytes = b"", **options: Unpack[MessageOptions]) -> None:
-        """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses.
-
-        Takes what `MessageOptions` names.
-        """
-        self._background.run(self._core.send_oneway(topic, body, **options))
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        shard: str | None = None,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
-    ) -> list[Receipt]:
-        """Send messages of one topic in one request: stored together, in one queue, in their order."""
-        return self._background.run(self._core.send_batch(messages, shard=shard, queue=queue, timeout_s=timeout_s))
-
-    def request(self, topic: str | Message, body: bytes = b"", **options: Unpack[RequestOptions]) -> Message:
-        """Send a request and wait for the reply to it; `timeout_s` covers both. Takes what `RequestOptions` names.
-
-        Raises ReplyTimeout when no reply came in time; its `is_sent` says whether the request had been stored.
-        """
-        return self._background.run(self._core.request(topic, body, **options))
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that take messages, in the order every client counts them."""
-        return self._background.run(self._core.queues(topic))
+    send_oneway = forward(asynchronous_producer.Producer.send_oneway)
+    send_batch = forward(asynchronous_producer.Producer.send_batch)
+    request = forward(asynchronous_producer.Producer.request)
+    recall = forward(asynchronous_producer.Producer.recall)
+    queues = forward(asynchronous_producer.Producer.queues)
 
 
 class Consumer(Blocking[asynchronous_consumer.Consumer]):
@@ -283,26 +256,9 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
         """The queues that are ours now."""
         return self._core.queues
 
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Give nothing of these queues, or of all, until `resume`."""
-        self._background.run(self._steer(self._core.pause, queues))
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on where it was paused."""
-        self._background.run(self._steer(self._core.resume, queues))
-
-    async def _steer(
-        self, change: Callable[[Iterable[MessageQueue] | None], None], queues: Iterable[MessageQueue] | None
-    ) -> None:
-        change(queues)
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on elsewhere in an owned queue."""
-
-        async def move() -> None:
-            self._core.seek(queue, offset)
-
-        self._background.run(move())
+    pause = forward_plain(asynchronous_consumer.Consumer.pause)
+    resume = forward_plain(asynchronous_consumer.Consumer.resume)
+    seek = forward_plain(asynchronous_consumer.Consumer.seek)
 
 
 class _Messages(Loop):

@@ -5,17 +5,21 @@ whoever uses it says in which process he began, and hears a clear sentence inste
 """
 
 import asyncio
+import inspect
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from functools import update_wrapper
+from types import GenericAlias, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, get_args
 
 from bolide.client import this_process
 from bolide.errors import ClientError
 
 T = TypeVar("T")
+P = ParamSpec("P")
+_PAGE_COUNT = 64
 _lock = threading.Lock()
 _loops: dict[int, "BackgroundLoop"] = {}
 
@@ -92,6 +96,65 @@ class Blocking(Generic[C]):
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# Methods of a blocking class that do what their namesake of the core does: its parameters, types and docstring.
+
+
+def forward(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """One that waits for what the core's coroutine returns."""
+
+    def call(self: Blocking[Any], /, *given: P.args, **options: P.kwargs) -> T:
+        return self._background.run(method(self._core, *given, **options))
+
+    return update_wrapper(call, method)
+
+
+def forward_plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """One whose namesake is an ordinary function; that one must be called in the loop too."""
+
+    def call(self: Blocking[Any], /, *given: P.args, **options: P.kwargs) -> T:
+        async def in_loop() -> T:
+            return method(self._core, *given, **options)
+
+        return self._background.run(in_loop())
+
+    return update_wrapper(call, method)
+
+
+def forward_pages(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    """One that iterates; a few items cross at a time, so that not each of them costs a switch between threads."""
+
+    def call(self: Blocking[Any], /, *given: P.args, **options: P.kwargs) -> Iterator[T]:
+        found = method(self._core, *given, **options)
+        try:
+            while page := self._background.run(_page(found)):
+                yield from page
+        finally:
+            self._background.run(_closed(found))
+
+    update_wrapper(call, method)
+    shown = inspect.signature(method)
+    items = GenericAlias(Iterator, get_args(shown.return_annotation))
+    call.__signature__ = shown.replace(return_annotation=items)  # type: ignore[attr-defined]
+    return call
+
+
+async def _page(found: AsyncIterator[T]) -> list[T]:
+    """The next few; an empty list at the end."""
+    page: list[T] = []
+    async for item in found:
+        page.append(item)
+        if len(page) == _PAGE_COUNT:
+            break
+    return page
+
+
+async def _closed(found: AsyncIterator[T]) -> None:
+    if isinstance(found, AsyncGenerator):
+        await found.aclose()
 
 
 def background_loop() -> BackgroundLoop:
