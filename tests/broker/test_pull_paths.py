@@ -9,6 +9,7 @@ import pytest
 from bolide.broker.pulling.pull import Pulls
 from bolide.errors import Refusal
 from bolide.kernel import cut_frames
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.protocol.bodies import GroupConfig
 from bolide.protocol.command import Command, read_commands
 from bolide.remoting.owner import Request
@@ -68,6 +69,26 @@ async def test_both_ways_give_the_same_bytes_for_any_pull(tmp_path, seed) -> Non
             assert bool(left) == (not frames)
         assert min(answered.values()) > 50  # the dice fell on both sides
         peer.leave()
+
+
+@pytest.mark.parametrize("wrong", ["of another topic", "of another offset", "empty"])
+@virtual_time
+async def test_an_old_entry_that_is_not_its_messages_is_put_right_before_a_pull_is_taken(tmp_path, wrong) -> None:
+    ours = [b"ours %03d" % number for number in range(30)]
+    async with pulling(tmp_path) as rig:
+        for body in ours:
+            rig.put(body)
+            rig.put(b"theirs" + body[6:], topic="U")
+    mine, others = (next(tmp_path.rglob(f"consumequeue/{topic}/0/*")) for topic in (TOPIC, "U"))
+    entries, theirs = bytearray(mine.read_bytes()), others.read_bytes()
+    middle = slice(10 * ENTRY_SIZE, 20 * ENTRY_SIZE)  # what a start compares is at the ends
+    bad = {"of another topic": theirs[middle], "of another offset": entries[20:220]}
+    entries[middle] = bad.get(wrong, bytes(200))
+    mine.write_bytes(entries)
+    async with pulling(tmp_path) as rig:
+        frames, left = taken(rig.pulls, pull_of(0, sys_flag=4))
+        assert not left
+        assert bodies_of(read_commands(frames, cut_frames(frames, len(frames), 1 << 24)[0])[0]) == ours
 
 
 @virtual_time

@@ -128,6 +128,7 @@ def store() -> dict[str, list[Case]]:
     index = struct.pack(">qqqqii", 50_000, 56_000, 1000, 1004, 1, 2) + bytes(8 * 4 + 10 * 20)
     keys = b"".join(struct.pack(">iqq", hashed, 1000 + i, STORED_MS + 1500 * i) for i, hashed in enumerate((3, 11, 5)))
     pulled = limits | {"entries": entries, "log": log, "base": BASE, "offset": 17, "codec": 0, "opaque": 7}
+    queue: Case = {"topic": b"Orders", "queue": 1}
     first = b"".join(ENTRY.pack(at, 40, 97) for at in (0, 40, 80))  # of the first segment, which begins at 0
     programs = [
         "a > 4 AND b IN ('x', 'y')",
@@ -144,7 +145,7 @@ def store() -> dict[str, list[Case]]:
         "store_host": HOST,
         "most": 1 << 20,
     }
-    fitting: Case = {"topic": b"Orders", "queue": 1, "offset": 17, "base": BASE, "has_tags": 1}
+    fitting: Case = queue | {"offset": 17, "base": BASE, "has_tags": 1}
     tagged = walk_records(log, 0, len(log), BASE, 1, ())[0][0][3]
     spread: Case = {
         "wanted": 1023,
@@ -173,9 +174,9 @@ def store() -> dict[str, list[Case]]:
         "select_entries": [limits | {"entries": entries, "has_tags": 1, "tag": 5}],
         "put_keys": [{"index": index, "keys": keys, "slots": 8, "room": 10}],
         "answer_pull": [
-            pulled | {"has_tags": 0, "tag": 5},
-            pulled | {"entries": first, "base": 0, "has_tags": 0},
-            pulled | {"codec": 1, "has_tags": 1, "tag": 5},
+            pulled | queue | {"has_tags": 0, "tag": 5},
+            pulled | queue | {"entries": first, "base": 0, "has_tags": 0},
+            pulled | queue | {"codec": 1, "has_tags": 1, "tag": 97},
         ],
         "match_entries": [
             pulled | {"expression": text.encode(), "program": compile_sql(text).program, "is_raw": i % 2, "ask": 1}

@@ -310,10 +310,13 @@ def count_entries(given: Given) -> None:
     alike("count_entries", given.data("entries"), given.number("limit", 0, (1 << 63) - 1))
 
 
+def _queue(given: Given) -> tuple[bytes, int]:
+    return given.text("topic").encode("utf-8", "replace"), given.number("queue", -(1 << 31), (1 << 31) - 1)
+
+
 @target
 def fitting_entries(given: Given) -> None:
-    queue = given.text("topic").encode("utf-8", "replace"), given.number("queue", -(1 << 31), (1 << 31) - 1)
-    place = given.number("base", 0, (1 << 63) - 1), *queue, given.number("offset", -(1 << 63), (1 << 63) - 1)
+    place = given.number("base", 0, (1 << 63) - 1), *_queue(given), given.number("offset", -(1 << 63), (1 << 63) - 1)
     alike("fitting_entries", given.data("entries"), given.data("log"), *place, bool(given.number("has_tags", 0, 1)))
 
 
@@ -360,6 +363,7 @@ def answer_pull(given: Given) -> None:
         given.number("opaque", -(1 << 31), (1 << 31) - 1),
         479,
         0,
+        *_queue(given),
         offset,
         0,
         offset + 9,

@@ -195,17 +195,93 @@ entry = struct.Struct(">qiq")
 BASE = 1 << 30
 
 
+TOPIC, QUEUE_ID = b"Tidings", 3
+
+
+def record_of(offset: int, place: int, body: bytes = b"body", **changes: Any) -> bytes:
+    """A record as it lies in the log, of the queue that is pulled unless a change says otherwise."""
+    topic, hosts = changes.get("topic", TOPIC), changes.get("hosts", 0)
+    told = len(topic).to_bytes(changes.get("width", 1), "big") + topic + b"\0\4TAGS"
+    size = 88 + 12 * hosts.bit_count() + len(body) + len(told)
+    head = (size, 0xDAA320A7 if changes.get("width", 1) == 1 else 0xDAA320AB, 0, changes.get("queue_id", QUEUE_ID), 0)
+    fixed = struct.pack(
+        ">iIIiiqqiq", *head, changes.get("own_offset", offset), changes.get("own_place", place), hosts << 4, 7
+    )
+    between = bytes(36 + 12 * hosts.bit_count()) + struct.pack(">i", changes.get("body_size", len(body)))
+    return fixed + between + body + told
+
+
+def stored(records: list[bytes]) -> tuple[bytes, bytes]:
+    """A log of them from BASE on, and the entries of their queue."""
+    log, entries = b"", b""
+    for record in records:
+        entries += entry.pack(BASE + len(log), len(record), 5)
+        log += record
+    return log, entries
+
+
 @st.composite
-def queues(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Some log from BASE on, and entries that point into it, before it, or nowhere."""
-    log = draw(st.binary(min_size=60, max_size=400))
-    entries = []
-    for _ in range(draw(st.integers(0, 12))):
-        at = draw(st.one_of(st.integers(0, len(log)), st.sampled_from([-5, 1000, 2**63 - 1 - BASE, 2**63 - 30 - BASE])))
-        size = draw(st.one_of(st.integers(1, 40), st.sampled_from([0, -1, 0x7FFF_FFFF])))
+def queues(draw: st.DrawFn, offset: int) -> tuple[bytes, bytes]:
+    """Some records from BASE on, and entries that point to them, before them, or nowhere; some bytes are wrong."""
+    log, entries = bytearray(), bytearray()
+    for number in range(draw(st.integers(0, 8))):
+        kind = draw(st.integers(0, 12))
+        if kind == 0:
+            entries += entry.pack(0, 0x7FFF_FFFF, 0)
+            continue
+        changes = {"hosts": draw(st.integers(0, 3)), "width": draw(st.sampled_from([1, 2]))}
+        record = record_of(offset + number, BASE + len(log), draw(st.binary(max_size=20)), **changes)
+        at = draw(st.sampled_from([-5, 1000, 2**63 - 1 - BASE, 2**63 - 30 - BASE])) if kind == 1 else len(log)
+        size = draw(st.sampled_from([0, -1, 0x7FFF_FFFF, 1, 40])) if kind == 2 else len(record)
         tag = draw(st.sampled_from([0, 1, -1, 5, (1 << 32) + 1, -(1 << 40), 2112]))
-        entries.append(entry.pack(BASE + at, size, tag))
-    return log, b"".join(entries)
+        entries += entry.pack(BASE + at, size, tag)
+        log += record
+    for at, bit in draw(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 7)), max_size=1)):
+        if at < len(log):
+            log[at] ^= 1 << bit
+    return bytes(log), bytes(entries)
+
+
+def pull(pulls: Any, log: bytes, entries: bytes, offset: int = 40) -> Any:
+    limits = (1 << 30, 100)
+    place = (0, 7, 479, 0, TOPIC, QUEUE_ID, offset, 0, 99)
+    return pulls.answer_pull(*place, entries, None, BASE, 0, 32, 1 << 20, limits, limits, log, BASE)
+
+
+@pytest.mark.parametrize("hosts", range(4))
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_record_of_the_queue_is_handed_out_whatever_its_form(pulls: Any, hosts: int, width: int) -> None:
+    records = [record_of(40, BASE, hosts=hosts, width=width)]
+    records.append(record_of(41, BASE + len(records[0]), hosts=hosts, width=width))
+    frame, count, size, scanned = pull(pulls, *stored(records))
+    assert (count, size, scanned) == (2, len(records[0]) * 2, 2)
+    assert frame.endswith(records[0] + records[1])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": b"Tidingz"},
+        {"topic": b"Tiding"},
+        {"queue_id": 4},
+        {"own_offset": 42},
+        {"own_place": BASE},
+        {"body_size": -1},
+        {"body_size": 5},
+        {"body_size": 1 << 30},
+    ],
+)
+def test_a_record_of_another_queue_or_place_is_left_to_who_can_say_so(pulls: Any, changes: dict[str, Any]) -> None:
+    first = record_of(40, BASE)
+    assert pull(pulls, *stored([first, record_of(41, BASE + len(first), **changes)])) is None
+
+
+def test_what_stands_for_nothing_is_passed_over_and_what_is_merely_empty_is_not(pulls: Any) -> None:
+    log, entries = stored([record_of(42, BASE)])
+    blank = entry.pack(0, 0x7FFF_FFFF, 0)
+    assert pull(pulls, log, blank * 2 + entries)[1:] == (1, len(log), 3)
+    for odd in (bytes(20), entry.pack(0, 0x7FFF_FFFF, 1), entry.pack(BASE, 0, 0), entry.pack(BASE - 1, 90, 0)):
+        assert pull(pulls, log, blank + odd + entries) is None
 
 
 @pytest.mark.parametrize("place", [2**63 - 1, 2**63 - 20, 2**63 - BASE, 2**62, BASE + 91, BASE + 100, BASE - 1, 0])
@@ -213,32 +289,32 @@ def queues(draw: st.DrawFn) -> tuple[bytes, bytes]:
 def test_an_entry_that_points_outside_the_log_is_left_to_who_can_say_so(pulls: Any, place: int, base: int) -> None:
     entries = entry.pack(base, 10, 0) + entry.pack(place, 20, 0)
     limits = (1 << 30, 100)
-    arguments = (0, 7, 479, 0, 5, 0, 99, entries, None, 0, 0, 32, 1 << 20, limits, limits, bytes(100), base)
+    arguments = (0, 7, 479, 0, b"T", 0, 5, 0, 99, entries, None, 0, 0, 32, 1 << 20, limits, limits, bytes(100), base)
     assert pulls.answer_pull(*arguments) is None
 
 
-limits = st.tuples(st.integers(0, 200), st.integers(0, 6))
+limits = st.tuples(st.integers(0, 600), st.integers(0, 6))
 
 
 @settings(deadline=None, max_examples=400)
 @given(
-    queue=queues(),
+    data=st.data(),
     wanted=st.none() | st.frozensets(st.sampled_from([0, 1, -1, 5, 2112])),
     codec=st.sampled_from([0, 1]),
     opaque=st.integers(-(2**31), 2**31 - 1),
-    floor=st.integers(-10, 100),
+    floor=st.sampled_from([-10, -5, 0, 1, 100]),
     near_from=st.integers(0, 400),
     count_max=st.integers(-1, 8),
-    size_max=st.integers(0, 300),
+    size_max=st.integers(0, 900),
     near=limits,
     far=limits,
     offset=st.integers(0, 2**62),
 )
 def test_both_answer_with_the_same_bytes(
-    twin: Any, queue, wanted, codec, opaque, floor, near_from, count_max, size_max, near, far, offset
+    twin: Any, data, wanted, codec, opaque, floor, near_from, count_max, size_max, near, far, offset
 ) -> None:
-    log, entries = queue
-    place = (codec, opaque, 479, 1, offset, -1, offset + 99)
+    log, entries = data.draw(queues(offset))
+    place = (codec, opaque, 479, 1, TOPIC, QUEUE_ID, offset, -1, offset + 99)
     choice = (wanted, BASE + floor, BASE + near_from, count_max, size_max, near, far)
     meant = answer_pull(*place, entries, *choice, log, BASE)
     assert twin.answer_pull(*place, memoryview(entries), *choice, memoryview(log), BASE) == meant

@@ -7,9 +7,9 @@ header whose first `code` is another's is left at once: most frames of a broker 
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
@@ -25,6 +25,10 @@ include "entries.pxi"
 cdef enum:
     MAGIC_V1 = 0xDAA320A7  # of a record
     MAGIC_V2 = 0xDAA320AB
+    RECORD_SIZE_MIN = 91
+    BODY_AT = 88  # of a record, if the hosts in it are IPv4
+    IPV6_BORN = 0x10
+    IPV6_STORE = 0x20
     PULL_REQUEST = 11
     LITE_PULL_REQUEST = 361
     HEAD_SIZE_MAX = 512
@@ -278,20 +282,51 @@ cdef Py_ssize_t put_json(char* at, int32_t opaque, int32_t version, int64_t sugg
     )
 
 
-cdef inline bint begins_at(const uint8_t* record, const uint8_t* entry) noexcept nogil:
-    """Whether the record that an entry names begins there and says that this is its place."""
-    cdef uint32_t magic
-    if <int32_t>get32(entry + 8) < 48:
+cdef struct Queue:
+    Span topic
+    int32_t queue_id
+    int64_t offset  # of the first entry
+
+
+cdef inline bint is_of(const Queue* queue, int64_t number, const uint8_t* record, const uint8_t* entry) noexcept nogil:
+    """Whether the record that an entry names begins there, at its own place, and is the queue's at this offset."""
+    cdef int64_t size = <int32_t>get32(entry + 8), body_size, topic, properties
+    cdef uint32_t magic, sys_flag
+    cdef int64_t body = BODY_AT
+    if size < RECORD_SIZE_MIN or <int32_t>get32(record) != size or get64(record + 28) != get64(entry):
+        return False
+    if <int32_t>get32(record + 12) != queue.queue_id or get64(record + 20) != <uint64_t>queue.offset + <uint64_t>number:
         return False
     magic = get32(record + 4)
-    return get32(record) == get32(entry + 8) and get64(record + 28) == get64(entry) and (magic == MAGIC_V1 or magic == MAGIC_V2)
+    sys_flag = get32(record + 36)
+    if sys_flag & (IPV6_BORN | IPV6_STORE):
+        body += (12 if sys_flag & IPV6_BORN else 0) + (12 if sys_flag & IPV6_STORE else 0)
+        if body > size:
+            return False
+    body_size = <int32_t>get32(record + body - 4)
+    topic = body + body_size + (2 if magic == MAGIC_V2 else 1)
+    properties = topic + queue.topic.size + 2
+    if body_size < 0 or properties > size or properties + <int16_t>get16(record + properties - 2) != size:
+        return False
+    if magic == MAGIC_V1:
+        if <int8_t>record[topic - 1] != queue.topic.size:
+            return False
+    elif magic != MAGIC_V2 or <int16_t>get16(record + topic - 2) != queue.topic.size:
+        return False
+    return memcmp(record + topic, queue.topic.at, queue.topic.size) == 0
 
 
-cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t offset, int64_t min_offset, int64_t max_offset):
+cdef inline bint is_blank(const uint8_t* entry) noexcept nogil:
+    """Whether an entry stands for nothing, and says so."""
+    return get64(entry) == 0 and get32(entry + 8) == PRE_BLANK_SIZE and get64(entry + 12) == 0
+
+
+cdef object lay_answer(const Choice* choice, const Queue* queue, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t min_offset, int64_t max_offset):
     cdef char head[HEAD_SIZE_MAX]
     cdef Py_ssize_t head_size, scanned = 0, i
     cdef int64_t count = 0, size = 0
     cdef const uint8_t* entry
+    cdef const uint8_t* record
     cdef char* target
     cdef bytes frame
     while scanned < entry_count:
@@ -299,19 +334,20 @@ cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t 
         if count and is_full(&choice.limits, <int64_t>get64(entry), <int32_t>get32(entry + 8), count, size):
             break
         scanned += 1
-        if is_chosen(choice, entry):
-            if not lies_in(<int64_t>get64(entry), <int32_t>get32(entry + 8), log_base, log_size):
+        if not is_there(&choice.limits, <int64_t>get64(entry), <int32_t>get32(entry + 8)):
+            if not is_blank(entry):
                 return None
-            if not begins_at(log + (<int64_t>get64(entry) - log_base), entry):
+        elif is_wanted(<int64_t>get64(entry + 12), choice.wanted, choice.wanted_count):
+            if not lies_in(<int64_t>get64(entry), <int32_t>get32(entry + 8), log_base, log_size):
                 return None
             count += 1
             size += <int32_t>get32(entry + 8)
     if count == 0:
         return None
     if codec == BINARY_CODEC:
-        head_size = put_binary(head, opaque, <int16_t>version, suggested_id, offset + scanned, min_offset, max_offset)
+        head_size = put_binary(head, opaque, <int16_t>version, suggested_id, queue.offset + scanned, min_offset, max_offset)
     else:
-        head_size = put_json(head, opaque, version, suggested_id, offset + scanned, min_offset, max_offset)
+        head_size = put_json(head, opaque, version, suggested_id, queue.offset + scanned, min_offset, max_offset)
     if 4 + head_size + size > INT32_MAX:
         raise ValueError(f"a body of {size} bytes does not fit a frame")
     frame = PyBytes_FromStringAndSize(NULL, 8 + head_size + size)
@@ -323,14 +359,20 @@ cdef object lay_answer(const Choice* choice, const uint8_t* entries, Py_ssize_t 
     for i in range(scanned):
         entry = entries + i * ENTRY
         if is_chosen(choice, entry):
-            memcpy(target, log + (<int64_t>get64(entry) - log_base), get32(entry + 8))
+            record = log + (<int64_t>get64(entry) - log_base)
+            if not is_of(queue, i, record, entry):
+                return None
+            memcpy(target, record, get32(entry + 8))
             target += get32(entry + 8)
     return frame, count, size, scanned
 
 
-def answer_pull(codec, opaque, version, suggested_id, offset, min_offset, max_offset, entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base):
+def answer_pull(codec, opaque, version, suggested_id, topic, queue_id, offset, min_offset, max_offset, entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base):
     cdef Choice choice
+    cdef Queue queue
     cdef Py_buffer entries_view, log_view
+    queue.topic.at, queue.topic.size = <const uint8_t*>PyBytes_AS_STRING(<bytes?>topic), PyBytes_GET_SIZE(topic)
+    queue.queue_id, queue.offset = queue_id, offset
     read_limits(&choice.limits, log_min, near_from, count_max, size_max, near_limits, far_limits)
     choice.wanted = hashes_of(tag_hashes, &choice.wanted_count)
     try:
@@ -339,9 +381,9 @@ def answer_pull(codec, opaque, version, suggested_id, offset, min_offset, max_of
             PyObject_GetBuffer(log, &log_view, PyBUF_SIMPLE)
             try:
                 return lay_answer(
-                    &choice, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
+                    &choice, &queue, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
                     <const uint8_t*>log_view.buf, log_base, log_view.len,
-                    codec, opaque, version, suggested_id, offset, min_offset, max_offset,
+                    codec, opaque, version, suggested_id, min_offset, max_offset,
                 )
             finally:
                 PyBuffer_Release(&log_view)

@@ -8,19 +8,19 @@ head and copies the records behind it. What is rare is left to others, by None.
 import re
 
 from bolide.kernel.layout import (
-    MAGIC_V1,
-    MAGIC_V2,
+    ENTRY,
+    ENTRY_SIZE,
+    PRE_BLANK,
     PULL_REQUESTS,
     PYTHON,
-    RECORD_HEAD,
-    RECORD_PLACE,
     RESPONSE_FLAG,
+    UNCHECKED,
     Buffer,
     Header,
     PullRequest,
 )
 from bolide.kernel.plain import read_headers, read_odd_header, write_frames
-from bolide.kernel.plain_records import select_entries
+from bolide.kernel.plain_records import read_record, select_entries
 
 _FOUND = "FOUND"
 
@@ -77,6 +77,8 @@ def answer_pull(
     opaque: int,
     version: int,
     suggested_id: int,
+    topic: bytes,
+    queue_id: int,
     offset: int,
     min_offset: int,
     max_offset: int,
@@ -94,19 +96,23 @@ def answer_pull(
     """The frame that answers a pull with what `select_entries` chooses from the entries at `offset`.
 
     Returns it with how many records and bytes of them it has, and how many entries were seen. None when nothing was
-    chosen, or something that is not in `log`, whose first byte has the physical offset log_base, or is no record there.
+    chosen, or something that is not in `log`, whose first byte has the physical offset log_base, or is no record of
+    this queue at its offset there; and where an entry that points nowhere does not say that it stands for nothing.
     """
-    chosen, scanned = select_entries(
-        entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits
-    )
+    limits = (log_min, near_from, count_max, size_max, near_limits, far_limits)
+    chosen, scanned = select_entries(entries, tag_hashes, *limits)
     if not chosen:
         return None
     records: list[Buffer] = []
-    for i in range(0, len(chosen), 2):
-        at, size = chosen[i] - log_base, chosen[i + 1]
-        if at < 0 or at + size > len(log) or not _begins_at(log, at, size, chosen[i]):
+    for number in range(scanned):
+        entry = bytes(entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE])
+        if select_entries(entry, tag_hashes, *limits)[0]:
+            place, size, _ = ENTRY.unpack(entry)
+            if not _is_of(topic, queue_id, offset + number, log, place - log_base, size, log_base):
+                return None
+            records.append(log[place - log_base : place - log_base + size])
+        elif entry != PRE_BLANK and not select_entries(entry, None, *limits)[0]:
             return None
-        records.append(log[at : at + size])
     fields = {
         "suggestWhichBrokerId": str(suggested_id),
         "nextBeginOffset": str(offset + scanned),
@@ -118,9 +124,11 @@ def answer_pull(
     return frame, len(records), len(body), scanned
 
 
-def _begins_at(log: Buffer, position: int, size: int, physical_offset: int) -> bool:
-    """Whether a record of that size begins there and says that this is its place; no more of it is looked at."""
-    if size < RECORD_HEAD.size:
+def _is_of(topic: bytes, queue_id: int, offset: int, log: Buffer, at: int, size: int, log_base: int) -> bool:
+    """Whether a record of that size begins there, at its own place, and is the queue's at its offset."""
+    if at < 0 or at + size > len(log):
         return False
-    told, magic, place = RECORD_PLACE.unpack_from(log, position)
-    return bool(told == size and place == physical_offset and magic in (MAGIC_V1, MAGIC_V2))
+    row = read_record(log, at, at + size, log_base, UNCHECKED)
+    if not isinstance(row, tuple) or (row[1], row[2], row[4]) != (size, queue_id, offset):
+        return False
+    return bytes(log[row[14] : row[14] + row[15]]) == topic

@@ -36,11 +36,13 @@ class ConsumeQueue:
         "_checked",
         "_first",
         "_last_entry",
+        "_recent",
         "_tail",
         "_unmapped_puts",
         "checked_below",
         "dirty_from",
         "min_offset",
+        "name",
         "next_offset",
         "queue_id",
         "segments",
@@ -49,6 +51,7 @@ class ConsumeQueue:
 
     def __init__(self, pool: SegmentPool, directory: Path, file_size: int, topic: str, queue_id: int) -> None:
         self.topic = topic
+        self.name = topic.encode("utf-8", "replace")  # as records have it
         self.queue_id = queue_id
         self.segments = Segments(pool, directory / topic / str(queue_id), file_size)
         self.next_offset = 0
@@ -56,6 +59,7 @@ class ConsumeQueue:
         self._last_entry = PRE_BLANK
         self.dirty_from: int | None = None  # first byte that is not durable
         self._tail: Segment | None = None
+        self._recent: Segment | None = None  # where the last reader was that was not there
         self._unmapped_puts = 0
         self.checked_below = 0  # entries before this offset are looked at before they are read, block by block
         self._checked: set[int] = set()
@@ -389,12 +393,13 @@ class ConsumeQueue:
         at = queue_offset * ENTRY_SIZE
         segment = self._tail  # where most readers are
         if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
-            segment = self.segments.find(at)
-            if segment is None:
-                return None
+            segment = self._recent
+            if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
+                segment = self._recent = self.segments.find(at)
+                if segment is None:
+                    return None
         position = at - segment.base
-        count = min(count_max, self.next_offset - queue_offset)
-        return segment.view[position : min(position + count * ENTRY_SIZE, segment.size)]
+        return segment.view[position : position + min(count_max, self.next_offset - queue_offset) * ENTRY_SIZE]
 
     def near(self, queue_offset: int) -> tuple[memoryview, int]:
         """All entries of the file that has this one, and the queue offset of the first; none where that is not here."""

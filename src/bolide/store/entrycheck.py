@@ -3,7 +3,8 @@
 A bad page in the middle of a queue file is not seen at a start, and reading every entry then would take minutes. So a
 queue asks here before it hands out a block of old entries for the first time: each must be what its record makes of it,
 place, size and tag, and the record must be of this queue and offset. Entries of this life are not asked about: they
-come from records that were just laid out.
+come from records that were just laid out. Nor does a pull ask that takes all messages as they come: it compares each
+with its entry while it copies it, and comes here only where one does not fit.
 
 What does not fit is made again from the log between the nearest entries that do. Where that has no record for an
 offset, the entry becomes blank, and readers go on behind it. Whoever reads waits meanwhile; with thousands of busy
@@ -61,8 +62,7 @@ class EntryCheck:
             return 0
         records = segment.view[: self._log.end - segment.base]
         has_tags = queue.topic != SCHEDULE_TOPIC
-        name = queue.topic.encode("utf-8", "replace")
-        return kernel.fitting_entries(entries, records, segment.base, name, queue.queue_id, first, has_tags)
+        return kernel.fitting_entries(entries, records, segment.base, queue.name, queue.queue_id, first, has_tags)
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: bytes) -> bool:
         place, size, tag = ENTRY.unpack(entry)

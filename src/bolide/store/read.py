@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from bolide import kernel
 from bolide.errors import CorruptRecord
-from bolide.kernel.layout import ENTRY_SIZE, MAGIC_V1, MAGIC_V2, PRE_BLANK, RECORD_PLACE
+from bolide.kernel.layout import ENTRY, ENTRY_SIZE, MAGIC_V1, MAGIC_V2, PRE_BLANK, RECORD_PLACE
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
@@ -86,10 +86,8 @@ class Stretch(NamedTuple):
     far_limits: tuple[int, int]
     log: memoryview
     log_base: int
-
-    @property
-    def first_size(self) -> int:
-        return int.from_bytes(self.entries[8:12], "big")
+    first_size: int
+    fault_count: int  # when it was looked for: if there are more afterwards, zeros may stand for what could not be read
 
     def in_bulk(self, count_max: int, near_size_max: int, far_size_max: int) -> "Stretch":
         """The same with other limits, and no further than the segment goes: what lies in the next is for the next."""
@@ -124,6 +122,7 @@ class Reader:
         self._near_limits = (config.near_size_max, config.near_count_max)
         self._far_limits = (config.far_size_max, config.far_count_max)
         self._recent: Segment | None = None  # of the log, where the last reader was
+        self._entries_min = max(config.scan_size_max // ENTRY_SIZE, _ENTRIES_MIN)
         self._extension_directory = config.root / "consumequeue_ext"
         self._has_extensions = self._extension_directory.is_dir()  # we never make one
 
@@ -146,7 +145,7 @@ class Reader:
         if refused is not None:
             return refused
         assert queue is not None
-        scan_max = max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN)
+        scan_max = max(self._entries_min, count_max)
         entries = queue.read(offset, scan_max if is_over is None else _SIEVED_MAX)
         if entries is None:
             return _answer(queue, PullStatus.OFFSET_FOUND_NULL, [], self._next_file(queue, offset))
@@ -172,23 +171,30 @@ class Reader:
             self._mishaps.note(_TASK, what, CorruptRecord("its record was damaged; see `bolide store verify`"))
 
     def stretch(self, queue: ConsumeQueue, offset: int, count_max: int, is_filtered: bool) -> Stretch | None:
-        """What a read at an offset of the queue would look at; None where `read` has to think about it."""
+        """What a read at an offset of the queue would look at; None where `read` has to think about it.
+
+        Who chooses by tags reads entries alone, so those must have been compared with their records. Who takes them all
+        compares each as he copies it.
+        """
         if is_filtered and self._has_extensions:
             return None
-        entries = queue.read(offset, max(self._config.scan_size_max // ENTRY_SIZE, count_max, _ENTRIES_MIN))
+        fault_count = kernel.fault_count()
+        if count_max < self._entries_min:
+            count_max = self._entries_min
+        is_watched = is_filtered or fault_count
+        entries = queue.read(offset, count_max) if is_watched else queue.raw(offset, count_max)
         if entries is None:
             return None
-        log = self._log
-        at = int.from_bytes(entries[:8], "big")
-        segment = self._recent
+        log, segment = self._log, self._recent
+        at, first_size, _ = ENTRY.unpack_from(entries)
         if segment is None or not segment.is_open or not 0 <= at - segment.base < segment.size:
             segment = self._recent = log.segments.find(at)
             if segment is None:
                 return None
-        if kernel.fault_count() and segment.is_patched:
+        if fault_count and segment.is_patched:
             return None
-        near_from = log.end - self._near_size
-        return Stretch(entries, log.start, near_from, self._near_limits, self._far_limits, segment.view, segment.base)
+        near_from, near, far = log.end - self._near_size, self._near_limits, self._far_limits
+        return Stretch(entries, log.start, near_from, near, far, segment.view, segment.base, first_size, fault_count)
 
     def is_far(self, physical_offset: int) -> bool:
         """Whether a record lies so far behind the end of the log that it will have to be read from the disk."""

@@ -58,8 +58,7 @@ class Pull(NamedTuple):
     @property
     def limits(self) -> tuple[int, int]:
         """How many messages and how many bytes of them it may get at most."""
-        size_max = min(self.size_max, _SIZE_MAX) if self.size_max > 0 else _SIZE_MAX
-        return min(self.count_max, _COUNT_MAX), size_max
+        return min(self.count_max, _COUNT_MAX), self.size_max if 0 < self.size_max < _SIZE_MAX else _SIZE_MAX
 
 
 class Allowed(NamedTuple):

@@ -253,12 +253,13 @@ class Pulls:
             stretch = stretch.in_bulk(count_max, bulk_size_max, min(bulk_size_max, _BULK_FAR_SIZE_MAX))
         if stretch is None or stretch.first_size >= LARGE_SIZE:
             return None
-        fault_count = kernel.fault_count()
         answer = kernel.answer_pull(
             codec,
             opaque,
             VERSION,
             0,
+            queue.name,
+            pull.queue_id,
             pull.offset,
             queue.min_offset,
             queue.next_offset,
@@ -275,7 +276,7 @@ class Pulls:
         )
         if answer is None or len(answer[0]) > self._settings.now.listen.frame_size_max:
             return None
-        if kernel.fault_count() != fault_count:
+        if kernel.fault_count() != stretch.fault_count:
             return None  # a page could not be read, and zeros stand for it
         frame, count, size, scanned = answer
         if scanned > count and allowed.wanted.tags is None:
