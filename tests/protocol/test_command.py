@@ -154,6 +154,8 @@ def test_pop_codes_that_the_binary_codec_cuts_are_made_whole_again(code: int, on
         (frame_of(b'{"code":1,"extFields":[1]}'), "no command"),
         (frame_of(b""), "not JSON"),
         (frame_of(b"{'code':1,'x':[" + b"1," * 9000 + b"1]}"), "not strict JSON, the limit is 16384"),
+        (frame_of(b"{'code':1,'x':[" + b"1," * 1100 + b"1]}"), "not strict JSON, the limit is 1024"),
+        (frame_of(b"{'code':1,'x':'" + b"\\x41" * 1100 + b"'}"), "not strict JSON, the limit is 1024"),
         (frame_of(b"\x00" * 20, codec=1), "do not add up"),
         (frame_of(b"\x00" * 13 + b"\x7f\xff\xff\xff" + b"\x00" * 4, codec=1), "do not add up"),
     ],

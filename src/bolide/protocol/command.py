@@ -17,8 +17,11 @@ FRAME_SIZE_MAX = 16 * 1024 * 1024  # with the four length bytes; Java's default 
 VERSION = 479  # the ordinal of 5.3.3; clients ask it before they use SQL filters, compressed registrations and more
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
-# The mild reader is some hundred times slower than the kernel; a stranger must not have it read megabytes.
+# The mild reader is some hundred times slower than the kernel; a stranger must not have it read megabytes, nor
+# thousands of members. The headers of clients have some twenty.
 MILD_HEADER_SIZE_MAX = 16 * 1024
+MILD_HEADER_PARTS_MAX = 1_024
+_PART_MARKS = b",:[{\\"
 PYTHON = LANGUAGES.index("PYTHON")
 
 __all__ = ["BINARY_CODEC", "FRAME_SIZE_MAX", "JSON_CODEC", "ONEWAY_FLAG", "PYTHON", "RESPONSE_FLAG", "VERSION"]
@@ -123,6 +126,9 @@ def _read_mildly(stream: Buffer, start: int, end: int) -> Header:
         raise ProtocolError(
             f"a header of {len(text)} bytes that is not strict JSON, the limit is {MILD_HEADER_SIZE_MAX}"
         )
+    parts = len(text) - len(text.translate(None, _PART_MARKS))
+    if parts > MILD_HEADER_PARTS_MAX:
+        raise ProtocolError(f"a header of {parts} parts that is not strict JSON, the limit is {MILD_HEADER_PARTS_MAX}")
     try:
         header = kernel.header_from_json(fastjson.header_document(fastjson.loads(text)), header_end)
     except ValueError as problem:
