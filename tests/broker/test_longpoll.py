@@ -2,10 +2,12 @@
 
 import asyncio
 import sys
+from typing import Any
 
 import pytest
 
-from bolide.broker.pulling import longpoll
+from bolide import kernel
+from bolide.broker.pulling import longpoll, pull
 from bolide.protocol.codes import ResponseCode
 from bolide.testing import VirtualClock
 from tests.broker.pullers import (
@@ -357,6 +359,23 @@ async def test_at_one_queue_a_connection_has_its_few_hundred_and_at_others_more(
         await eventually(lambda: rig.parked.count == many + 2)
         peer.leave()
         other.leave()
+
+
+@virtual_time
+async def test_pulls_of_one_read_that_are_refused_are_not_all_looked_at_at_once(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longpoll, "PARKED_AT_QUEUE_MAX", 1)
+    monkeypatch.setattr(pull, "_EMPTY_AT_ONCE_MAX", 5)
+    async with pulling(tmp_path) as rig:
+        peer = await connected(rig)
+        stream = b"".join(pull_of(0, sys_flag=PUSH).encode() for _ in range(50))
+        bounds = kernel.cut_frames(stream, len(stream), 1 << 24)[0]
+        looks: list[Any] = []
+        monkeypatch.setattr(rig.pulls, "_take", lambda *given: looks.append(given))
+        assert rig.pulls.take(rig.sessions[0], memoryview(stream), bounds) == (b"", bounds)
+        assert len(looks) == 5
+        peer.leave()
 
 
 @virtual_time

@@ -235,7 +235,7 @@ async def test_pulls_that_come_together_are_searched_for_one_a_turn_and_each_ans
 @virtual_time
 async def test_if_very_many_wait_each_has_less_time(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sieving, "WAIT_S", 3 * sieving.TURN_S)
-    monkeypatch.setattr(pull, "_PARKED_AT_ONCE_MAX", 100)  # all of them wait from the first on
+    monkeypatch.setattr(pull, "_EMPTY_AT_ONCE_MAX", 100)  # all of them wait from the first on
     monkeypatch.setattr(serving, "TURN_S", 1_000.0)
     monkeypatch.setattr(waiting, "_AT_ONCE_COUNT", 100)
     monkeypatch.setattr(waiting, "_AT_ONCE_SIZE", 1 << 20)

@@ -41,7 +41,7 @@ from bolide.store.read import PullStatus, Slices
 from bolide.store.store import Store
 
 _TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
-_PARKED_AT_ONCE_MAX = 32  # of one read; more take their turns
+_EMPTY_AT_ONCE_MAX = 32  # of one read that wait or are refused; more take their turns
 
 # A pull in bulk: what it may ask for at most, and how much of it from the disk, for the loop waits meanwhile.
 BULK_SIZE_MAX = 4 << 20
@@ -112,11 +112,11 @@ class Pulls:
             return b"", bounds
         frames: list[bytes] = []
         left: list[int] = []
-        size = parked_count = 0
+        size = empty_count = 0
         for i, read in enumerate(requests):
-            is_left = read is None or size > _TAKEN_SIZE_MAX or parked_count >= _PARKED_AT_ONCE_MAX
+            is_left = read is None or size > _TAKEN_SIZE_MAX or empty_count >= _EMPTY_AT_ONCE_MAX
             frame = None if read is None or is_left else self._take(session, *read)
-            parked_count += frame == b""
+            empty_count += not (frame or is_left)
             if frame is None:
                 left += bounds[2 * i : 2 * i + 2]
             else:
