@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bolide.testing import Cluster, cluster
-from tests.cli.test_namesrv import wait_for
+from tests.cli.processes import wait_for
 from tests.tidy.source import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -13,7 +13,7 @@ from typer.main import get_command
 from bolide.cli.app import app
 from bolide.cli.main import SERVERS
 from bolide.testing import cluster
-from tests.cli.test_namesrv import LIMIT_S, environment
+from tests.cli.processes import LIMIT_S, environment
 from tests.tidy.source import ROOT
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -10,7 +10,7 @@ import bolide
 from bolide import aio
 from bolide.errors import ClientError
 from bolide.testing import Cluster, cluster
-from tests.cli.test_namesrv import wait_for
+from tests.cli.processes import wait_for
 from tests.client.scenes import OLDEST, collecting, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually
 

@@ -35,7 +35,7 @@ from bolide.remoting.handlers import Handlers
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.store import Store
-from tests.broker.tables import Tables, tables
+from tests.broker.open_tables import Tables, tables
 from tests.store.given import HOST, draft, small
 
 TIMEOUT_S = 20

@@ -36,8 +36,8 @@ from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session
 from bolide.store.store import Store
+from tests.broker.open_tables import Tables, tables
 from tests.broker.pullers import GROUP, SMALL, TOPIC, topic_of
-from tests.broker.tables import Tables, tables
 from tests.remoting.ends import Peer
 from tests.store.given import draft
 

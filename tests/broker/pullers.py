@@ -40,7 +40,7 @@ from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session
 from bolide.store.store import Store
-from tests.broker.tables import tables
+from tests.broker.open_tables import tables
 from tests.remoting.ends import Peer
 from tests.store.given import draft
 

@@ -12,10 +12,10 @@ from bolide.model.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER
 from bolide.store.mishaps import Mishaps
 from bolide.testing import VirtualClock, run
 from tests.broker.damage import flip, flip_each, place_of, readable
+from tests.broker.delaying import delaying
+from tests.broker.open_tables import tables
 from tests.broker.poppers import REVIVE_TOPIC, Popper, popping
 from tests.broker.pullers import GROUP, TOPIC
-from tests.broker.tables import tables
-from tests.broker.test_delay import delaying
 from tests.broker.timing import timing
 from tests.broker.transacting import Producer, transacting
 from tests.remoting.loops import virtual_time

@@ -26,7 +26,7 @@ from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Request, Session
 from bolide.testing.link import open_link
 from bolide.testing.loop import VirtualClock
-from tests.broker.tables import Tables, tables
+from tests.broker.open_tables import Tables, tables
 from tests.namesrv.peers import Running, route_of, running
 from tests.remoting.loops import both_loops, eventually, virtual_time
 

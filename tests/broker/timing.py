@@ -19,7 +19,7 @@ from bolide.protocol.properties import join_properties
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.session import Request
 from bolide.testing import VirtualClock
-from tests.broker.sending import Peer, Sending, message, sending
+from tests.broker.senders import Peer, Sending, message, sending
 
 START_MS = 1_700_000_000_000
 STEP_S = 1.0

@@ -24,7 +24,7 @@ from bolide.protocol.records import decode_record
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.session import Request
 from bolide.testing import VirtualClock
-from tests.broker.sending import Sending, message, sending
+from tests.broker.senders import Sending, message, sending
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 GROUP = "transfers"

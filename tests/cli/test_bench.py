@@ -7,7 +7,7 @@ import pytest
 from bolide.cli.bench import Tally, percentiles
 from bolide.testing import Cluster, cluster
 from bolide.testing.nodes import free_port
-from tests.cli.test_messages import run, told
+from tests.cli.processes import run, told
 
 
 @pytest.fixture(scope="module")

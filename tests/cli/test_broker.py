@@ -12,8 +12,7 @@ from bolide.protocol.bodies.routes import TopicRoute
 from bolide.protocol.command import Command
 from bolide.settings import read_properties
 from bolide.testing import Cluster, cluster
-from tests.cli.test_namesrv import wait_for
-from tests.cli.test_up import bolide, own_address
+from tests.cli.processes import bolide, own_address, wait_for
 from tests.e2e.up import LIMIT_S, SMALL, Up, ask, bodies, running, send
 
 LOCAL = ("--host", "127.0.0.1", "--port", "0", *SMALL)

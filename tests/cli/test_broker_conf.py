@@ -6,7 +6,7 @@ from pathlib import Path
 from bolide.broker.config import BrokerConfig, read_config, shown
 from bolide.cli.start import read_file
 from bolide.settings import read_properties
-from tests.cli.test_up import bolide
+from tests.cli.processes import bolide
 from tests.tidy.source import ROOT
 
 FILE = ROOT / "docs" / "broker.conf"

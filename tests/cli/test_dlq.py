@@ -3,26 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import bolide
-from bolide.cli.app import app
 from bolide.testing import Cluster, cluster
-from tests.cli import test_messages
-
-
-def run(namesrv: str, *words: str) -> Result:
-    """Typed in this process: a new one for each line would take longer than all they do."""
-    return CliRunner().invoke(app, [*words], env={"NAMESRV_ADDR": namesrv, "COLUMNS": "200"})
-
-
-def told(namesrv: str, *words: str) -> list[Any]:
-    done = run(namesrv, *words, "--output", "json")
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+from tests.cli import processes
+from tests.cli.inside import run, told
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +29,7 @@ def rocket() -> Iterator[Cluster]:
 
 @pytest.mark.feature("F248")
 def test_the_groups_with_dead_letters_are_listed_and_each_letter_is_shown_with_its_cause(rocket: Cluster) -> None:
-    (rows,) = test_messages.told(rocket.namesrv, "dlq", "list")
+    (rows,) = processes.told(rocket.namesrv, "dlq", "list")
     assert [(row["group"], row["dead_letters"]) for row in rows] == [("payments", 3)]
     (letters,) = told(rocket.namesrv, "dlq", "show", "payments")
     assert sorted(letter["reason"] for letter in letters) == [f"no account for {n}" for n in (10, 20, 30)]

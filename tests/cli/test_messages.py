@@ -4,49 +4,21 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import bolide
 from bolide.testing import Cluster, cluster
 from bolide.testing.nodes import free_port
-from tests.cli.test_namesrv import wait_for
-
-LIMIT_S = 60
-COMMAND = [sys.executable, "-m", "bolide.cli.main"]
+from tests.cli.processes import COMMAND, LIMIT_S, client_environment, run, told, wait_for
 
 
 @pytest.fixture(scope="module")
 def rocket() -> Iterator[Cluster]:
     with cluster() as running:
         yield running
-
-
-def environment(namesrv: str) -> dict[str, str]:
-    return {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
-
-
-def run(namesrv: str, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words],
-        capture_output=True,
-        text=True,
-        input=given,
-        timeout=LIMIT_S,
-        check=False,
-        env=environment(namesrv),
-    )
-
-
-def told(namesrv: str, *words: str, given: str | None = None) -> list[Any]:
-    """What a command answers as JSON: one value, or one for each line."""
-    done = run(namesrv, *words, "--output", "json", given=given)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_what_is_sent_is_consumed_with_all_that_belongs_to_it(rocket: Cluster) -> None:
@@ -111,7 +83,12 @@ def test_a_reader_who_has_seen_enough_ends_a_command_without_a_word(rocket: Clus
     words = [*COMMAND, "consume", "Read", "--group", "headless", "--from-beginning"]
     try:
         done = subprocess.run(
-            words, stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_S, check=False, env=environment(rocket.namesrv)
+            words,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            timeout=LIMIT_S,
+            check=False,
+            env=client_environment(rocket.namesrv),
         )
     finally:
         os.close(writer)
@@ -123,7 +100,7 @@ def test_tail_shows_what_is_sent_from_now_on(rocket: Cluster) -> None:
     command = [*COMMAND, "tail", "Tailed", "--max-messages", "2", "--output", "json"]
     with (
         bolide.Producer("pg", rocket.namesrv) as producer,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(rocket.namesrv)) as tail,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=client_environment(rocket.namesrv)) as tail,
     ):
         producer.send("Tailed", b"before")
         number = 0
@@ -150,7 +127,7 @@ def test_run_calls_the_handlers_of_a_module_until_it_is_stopped(rocket: Cluster,
         producer.send("Calls", b"ring")
     command = [*COMMAND, "run", "service"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment(rocket.namesrv)
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=client_environment(rocket.namesrv)
     ) as service:
         assert service.stdout is not None
         assert service.stdout.readline() == "ring\n"
@@ -169,7 +146,7 @@ def test_run_without_a_name_server_is_one_sentence(tmp_path: Path) -> None:
         timeout=LIMIT_S,
         check=False,
         cwd=tmp_path,
-        env=environment(f"127.0.0.1:{free_port()}"),
+        env=client_environment(f"127.0.0.1:{free_port()}"),
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

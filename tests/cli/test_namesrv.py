@@ -2,12 +2,10 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,9 @@ import pytest
 from bolide import __version__, kernel
 from bolide.protocol.command import Command, read_commands
 from bolide.settings import read_properties
+from tests.cli.processes import LIMIT_S, bolide, environment, wait_for
 from tests.namesrv.brokers import TOPICS
 from tests.namesrv.peers import registration_body
-
-LIMIT_S = 20
-POLL_INTERVAL_S = 0.01
 
 
 class Process:
@@ -71,17 +67,6 @@ def ask_on(connection: socket.socket, command: Command) -> Command:
     return read_commands(stream, [4, len(stream)])[0]
 
 
-def environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-def wait_for(condition: object, limit_s: float = LIMIT_S) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline_s, "it did not happen"
-        time.sleep(POLL_INTERVAL_S)
-
-
 @contextlib.contextmanager
 def namesrv(home: Path, *arguments: str) -> Iterator[Process]:
     process = Process(home, *arguments)
@@ -91,17 +76,6 @@ def namesrv(home: Path, *arguments: str) -> Iterator[Process]:
         if process.process.poll() is None:
             process.process.kill()
             process.process.communicate()
-
-
-def bolide(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bolide.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        env=environment(home),
-    )
 
 
 LOCAL = ("--host", "127.0.0.1", "--port", "0")

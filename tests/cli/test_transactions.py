@@ -8,8 +8,8 @@ import pytest
 
 import bolide
 from bolide.testing import Cluster, cluster
-from tests.cli.test_dlq import run
-from tests.cli.test_namesrv import wait_for
+from tests.cli.inside import run
+from tests.cli.processes import wait_for
 
 SLOW = {"transactionOpBatchInterval": 50}
 QUICK = {"transactionCheckInterval": 50, "transactionTimeOut": 20, "transactionCheckMax": 2}

@@ -2,57 +2,24 @@
 
 import contextlib
 import gc
-import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bolide import kernel
 from bolide.cli.start import ReadyFile
-from bolide.protocol.bodies.routes import Clusters, TopicRoute
+from bolide.protocol.bodies.routes import Clusters
 from bolide.protocol.command import Command
 from bolide.settings import read_properties
 from bolide.store.disk import Disk
+from tests.cli.processes import bolide, own_address, route
 from tests.e2e.up import ANY_DISK, FREE_PORTS, LIMIT_S, SMALL, ask, ask_on, begin, bodies, running, send
 
 FIRST_MESSAGE_LIMIT_S = 1.0
 IDLE_SIZE_MAX = 100 << 20
-
-
-def route(namesrv: str, topic: str) -> list[str]:
-    """The addresses of all brokers that have a topic."""
-    answer = ask(namesrv, Command(105, fields={"topic": topic}))
-    assert answer.code == 0, answer.remark
-    return [
-        address for broker in TopicRoute.decode(answer.body).broker_datas for address in broker.broker_addrs.values()
-    ]
-
-
-def bolide(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bolide.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        cwd=home,
-        env={**os.environ, "HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-
-
-def own_address() -> str | None:
-    """An address of this machine that is not loopback, where it has one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # a datagram socket only looks up the way
-        except OSError:
-            return None
-        host: str = probe.getsockname()[0]
-    return None if host.startswith("127.") else host
 
 
 def test_sql_recalls_and_the_trace_topic_are_on_unless_they_are_set_off(tmp_path: Path) -> None:

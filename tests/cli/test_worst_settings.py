@@ -10,7 +10,7 @@ from bolide.namesrv import config as namesrv
 from bolide.protocol.command import Command
 from bolide.settings import Bound, Range, bounds_of, dump, read_properties, write_properties
 from bolide.store.config import StoreConfig
-from tests.cli.test_up import bolide, route
+from tests.cli.processes import bolide, route
 from tests.e2e.up import FREE_PORTS, SMALL, Up, ask, bodies, running, send
 
 BOUNDS: dict[str, Bound | None] = {**bounds_of(BrokerConfig), **bounds_of(StoreConfig)}

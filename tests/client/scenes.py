@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvloop
 
 from bolide import aio
+from bolide.admin.admin import Admin
+from bolide.client import routes
+from bolide.model.queue import MessageQueue
 from bolide.testing import AsyncCluster, VirtualClock, cluster
 from bolide.testing.loop import VirtualLoop
 from tests.remoting.loops import REAL_LIMIT_S, Test, run_on
@@ -93,3 +97,33 @@ async def collecting(
         found = Collector(consumer, act)
         tasks.create_task(found.run(), name=f"gather.{group}")
         yield found
+
+
+async def committed(namesrv: str, group: str) -> int:
+    async with Admin(namesrv, clock=client_clock()) as admin:
+        return sum(row.consumer_offset for row in await admin.group_progress(group) if row.queue.topic == "T")
+
+
+def owners(*members: Collector, topic: str = "T") -> Counter[MessageQueue]:
+    return Counter(queue for member in members for queue in member.consumer.queues if queue.topic == topic)
+
+
+def is_shared(count: int, *members: Collector) -> bool:
+    """Every queue has exactly one owner, and nobody has two more than another."""
+    found = owners(*members)
+    shares = [len([queue for queue in member.consumer.queues if queue.topic == "T"]) for member in members]
+    return len(found) == count and set(found.values()) == {1} and max(shares) - min(shares) <= 1
+
+
+def reach_through(monkeypatch: pytest.MonkeyPatch, address: str, link_address: str) -> None:
+    """Have every client of this process take the link instead of the broker's own address."""
+
+    def route_of(topic: str, answer: object) -> object:
+        route = routes.route_of(topic, answer)  # type: ignore[arg-type]
+        moved = {
+            name: {number: link_address if at == address else at for number, at in places.items()}
+            for name, places in route.addresses.items()
+        }
+        return type(route)(route.topic, route.publish, route.subscribe, moved)
+
+    monkeypatch.setattr("bolide.client.instance.route_of", route_of)

@@ -6,11 +6,10 @@ from collections import Counter
 import pytest
 
 from bolide import aio
-from bolide.client import routes
 from bolide.client.consuming.handlers import Handler, listening
 from bolide.errors import BolideError
 from bolide.testing import open_link
-from tests.client.scenes import OLDEST, client_clock, collecting, numbers, on_uvloop, send_all, stage
+from tests.client.scenes import OLDEST, client_clock, collecting, numbers, on_uvloop, reach_through, send_all, stage
 from tests.remoting.loops import POLL_INTERVAL_S, both_loops, eventually, virtual_time
 
 
@@ -82,7 +81,7 @@ async def test_a_broker_behind_a_link_that_breaks_again_and_again_gets_and_gives
 ) -> None:
     expected = numbers(0, 200)
     async with stage(queue_count=2) as rocket, open_link(rocket.brokers[0].address) as link:
-        _reach_through(monkeypatch, rocket.brokers[0].address, link.address)
+        reach_through(monkeypatch, rocket.brokers[0].address, link.address)
         async with (
             aio.Producer("pg", rocket.namesrv) as producer,
             collecting("g", "T", rocket.namesrv) as member,
@@ -97,24 +96,10 @@ async def test_a_broker_behind_a_link_that_breaks_again_and_again_gets_and_gives
             assert sum(count - 1 for count in member.counts.values()) <= doubted + 2 * 3 * 32
 
 
-def _reach_through(monkeypatch: pytest.MonkeyPatch, address: str, link_address: str) -> None:
-    """Have every client of this process take the link instead of the broker's own address."""
-
-    def route_of(topic: str, answer: object) -> object:
-        route = routes.route_of(topic, answer)  # type: ignore[arg-type]
-        moved = {
-            name: {number: link_address if at == address else at for number, at in places.items()}
-            for name, places in route.addresses.items()
-        }
-        return type(route)(route.topic, route.publish, route.subscribe, moved)
-
-    monkeypatch.setattr("bolide.client.instance.route_of", route_of)
-
-
 @virtual_time
 async def test_a_link_that_is_silent_for_ten_seconds_costs_time_and_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(queue_count=2) as rocket, open_link(rocket.brokers[0].address) as link:
-        _reach_through(monkeypatch, rocket.brokers[0].address, link.address)
+        reach_through(monkeypatch, rocket.brokers[0].address, link.address)
         clock = client_clock()
         async with (
             aio.Producer("pg", rocket.namesrv, clock=clock) as producer,
@@ -198,7 +183,7 @@ async def test_a_member_that_hangs_loses_its_queues_when_the_broker_has_not_hear
     async with stage(queue_count=4) as rocket, open_link(rocket.brokers[0].address) as link:
         clock = client_clock()
         with monkeypatch.context() as patch:
-            _reach_through(patch, rocket.brokers[0].address, link.address)
+            reach_through(patch, rocket.brokers[0].address, link.address)
             hanging = aio.Consumer("g", "T", rocket.namesrv, start_from=OLDEST, clock=clock)
             await hanging.start()
             monkeypatch.setattr(hanging.subscriber.instance.namesrv, "route", _nothing_new)

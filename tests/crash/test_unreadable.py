@@ -22,7 +22,7 @@ from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 from bolide.store.store import Store
 from bolide.testing import Cluster, cluster, run
-from tests.broker.test_delay import delaying
+from tests.broker.delaying import delaying
 from tests.broker.timing import Timed, pass_s, timing
 from tests.broker.transacting import transacting
 from tests.store.given import bodies, draft, opened, small

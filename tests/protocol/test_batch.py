@@ -15,7 +15,7 @@ from bolide.protocol import sysflags
 from bolide.protocol.batch import BATCH_SIZE_MAX, BatchItem, encode_batch, split_batch, unwrap
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.properties import encode_properties
-from tests.protocol.test_records import HELLO
+from tests.protocol.record_samples import HELLO
 
 HI = Message("T1", b"hi", properties={"KEYS": "k1", "WAIT": "true", "TAGS": "TagA"})
 HI_BYTES = bytes.fromhex(

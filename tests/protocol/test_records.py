@@ -24,19 +24,8 @@ from bolide.protocol.records import (
     encode_record,
     inflate,
 )
+from tests.protocol.record_samples import HELLO
 
-HELLO = StoredMessage(
-    topic="T1",
-    body=b"hello",
-    queue_id=2,
-    queue_offset=QueueOffset(7),
-    physical_offset=PhysicalOffset(4096),
-    born_at=1_700_000_000_000,
-    born_host=Host("10.0.0.9", 5000),
-    stored_at=1_700_000_000_001,
-    store_host=Host("10.0.0.1", 10911),
-    properties={"KEYS": "k1", "TAGS": "TagA"},
-)
 HELLO_BYTES = bytes.fromhex(
     "00000074DAA320A73610A686000000020000000000000000000000070000000000001000000000000000018BCFE56800"
     "0A000009000013880000018BCFE568010A00000100002A9F0000000000000000000000000000000568656C6C6F025431"

@@ -7,7 +7,7 @@ import pytest
 
 from bolide.store.inspect import StoreView
 from bolide.store.store import Store
-from interop.test_store import COUNT, TOPIC, body_of, check_ours, our_config
+from tests.golden.written import COUNT, TOPIC, body_of, check_ours, our_config
 from tests.store.given import HOST, HeldClock, draft
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.tar.gz"))

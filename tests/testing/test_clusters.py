@@ -20,7 +20,7 @@ from bolide.remoting.server import Server
 from bolide.testing import AsyncCluster, Cluster, NotStarted, VirtualClock, cluster, clusters
 from bolide.testing.clusters import _serve_namesrv
 from bolide.testing.nodes import free_port
-from tests.cli.test_namesrv import wait_for
+from tests.cli.processes import wait_for
 from tests.e2e.up import ask, bodies, send
 from tests.remoting.loops import both_loops, virtual_time
 
