@@ -607,3 +607,26 @@ class HoldingAll(Table):
         self.count += len(commands)
         self.held += [(session, command.answer(0).encode()) for command in commands]
         return b"", []
+
+
+@both_loops
+async def test_that_a_peer_has_hung_up_is_seen_while_it_is_not_read() -> None:
+    sessions: list[Session] = []
+
+    def hold(request: Request) -> Reply:
+        sessions.append(request.session)
+        request.session.hold(1 << 30)
+        return None
+
+    async with served(Table(hold)) as server:
+        peer = await Peer.connect(server.port)
+        peer.send(request_of(1))
+        await eventually(lambda: bool(sessions))
+        [session] = sessions
+        assert not session.is_reading
+        assert not session.has_hung_up
+        peer.leave()
+        await eventually(lambda: session.has_hung_up)
+        assert session.is_open  # nobody has read that far
+        session.release(1 << 30)
+        await eventually(lambda: not session.is_open)

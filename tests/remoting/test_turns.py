@@ -21,6 +21,7 @@ from tests.remoting.loops import both_loops, eventually, virtual_time
 class Guest:
     name: str = ""
     origin: str = "10.0.0.1"
+    has_hung_up: bool = False
 
 
 class WorkClock(VirtualClock):
@@ -244,6 +245,19 @@ async def test_work_in_a_thread_ends_when_its_connection_has_left() -> None:
     await asyncio.wait(tasks)
     await eventually(ended.is_set)
     await asyncio.to_thread(turns.threads.shutdown)  # waits for them all
+    assert turns.count == 0
+
+
+@virtual_time
+async def test_work_of_a_peer_that_has_hung_up_ends_at_its_next_turn() -> None:
+    clock = WorkClock()
+    turns, guest = Turns(clock), Guest()
+    work = asyncio.ensure_future(clock.work(turns, guest, 100))
+    await eventually(lambda: len(clock.done) > 3)
+    done_count, guest.has_hung_up = len(clock.done), True
+    with pytest.raises(Refusal):
+        await work
+    assert len(clock.done) <= done_count + 1 < 100
     assert turns.count == 0
 
 

@@ -6,6 +6,7 @@ when they will have been silent for too long, and comes back at the earliest of 
 
 import asyncio
 import fcntl
+import socket
 import struct
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -13,6 +14,7 @@ from typing import Protocol
 from bolide.clock import Clock
 
 _INTERVAL_MIN_S = 1.0
+_ENDED_STATES = (7, 8)  # TCP_CLOSE and TCP_CLOSE_WAIT
 _SIOCOUTQNSD = 0x894B  # Linux: how much of a socket's send queue was never sent
 
 
@@ -22,6 +24,14 @@ def untaken_size(transport: asyncio.BaseTransport | None) -> int:
     if end is None or end.fileno() < 0:
         return 0
     return int(struct.unpack("i", fcntl.ioctl(end.fileno(), _SIOCOUTQNSD, bytes(4)))[0])
+
+
+def has_hung_up(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the peer has ended the connection, be there bytes of his that were not read."""
+    end = transport.get_extra_info("socket") if transport is not None else None
+    if end is None or end.fileno() < 0:
+        return True
+    return bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED_STATES)
 
 
 class Silent(Protocol):

@@ -30,7 +30,7 @@ from bolide.remoting.address import is_same_machine, join_address
 from bolide.remoting.asked import Asked, lost
 from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
-from bolide.remoting.idle import untaken_size
+from bolide.remoting.idle import has_hung_up, untaken_size
 from bolide.remoting.lines import LineBudget, spoken
 from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
 from bolide.remoting.shared import Shared
@@ -104,6 +104,11 @@ class Session(asyncio.BufferedProtocol):
     def is_made(self) -> bool:
         """The connection was established, be it closed by now."""
         return self._transport is not None
+
+    @property
+    def has_hung_up(self) -> bool:
+        """The peer has gone, whether we have read so far or not."""
+        return has_hung_up(self._transport)
 
     @property
     def in_flight_count(self) -> int:

@@ -15,7 +15,7 @@ interpreter longer than a turn lasts. It has threads of its own, for it stays in
 that has such work is not read until it is done (`alone`), so one connection has one at a time. A turn that would begin
 such work is given when there is a thread for it, for whoever has the turn and does not work keeps all others from
 theirs; some threads are never left to one address. When its connection has gone, work in a thread ends at its next
-breath.
+breath. A connection that is not read does not see that its peer hung up, so that is asked before each turn.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from bolide.clock import Clock
 from bolide.errors import Refusal
@@ -41,11 +41,20 @@ PLACES_MAX = 1_024
 PLACES_BY_CONNECTION_MAX = 64
 SIZE_OF_PLACE = 32 * 1024
 ALONE_COUNT = 1 << 30  # held by a request beside which no other of its connection is begun
-THREADS_MAX = 8
-THREADS_BY_ADDRESS_MAX = 6
+THREADS_MAX = 4  # more would get on no faster, and each keeps what it has read so far
+THREADS_BY_ADDRESS_MAX = 3
 _STEPS_BETWEEN = 16  # looks at the clock
 
 T = TypeVar("T")
+
+
+class Asker(Holder, Protocol):
+    """A connection whose request takes long; `Session` is one."""
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Nobody is there any more who waits for an answer, whether we have read so far or not."""
+        ...
 
 
 def place_of(session: "Session", size: int = 0) -> "Place":
@@ -67,7 +76,7 @@ def alone(session: "Session") -> Iterator[None]:
 class Place:
     """One request's place in the queue, for as long as the `with` block lasts."""
 
-    def __init__(self, turns: "Turns", holder: Holder, weight: int) -> None:
+    def __init__(self, turns: "Turns", holder: Asker, weight: int) -> None:
         self.holder = holder
         self.weight = weight
         self._turns = turns
@@ -119,8 +128,8 @@ class Turns:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="turns")  # none begins before it is used
-        self._places: Budget[Holder] = Budget(PLACES_MAX, PLACES_BY_CONNECTION_MAX, self._give_way)
-        self._waiting: dict[str, dict[Holder, deque[Place]]] = {}  # by address, by connection
+        self._places: Budget[Asker] = Budget(PLACES_MAX, PLACES_BY_CONNECTION_MAX, self._give_way)
+        self._waiting: dict[str, dict[Asker, deque[Place]]] = {}  # by address, by connection
         self._working: Place | None = None
         self._threads_taken: Counter[str] = Counter()  # by address
         self._began_s = 0.0
@@ -131,7 +140,7 @@ class Turns:
     def count(self) -> int:
         return self._places.total
 
-    def place(self, holder: Holder, size: int = 0) -> Place:
+    def place(self, holder: Asker, size: int = 0) -> Place:
         """A place for a request of this connection; raises Refusal if it has its share already."""
         weight = 1 + size // SIZE_OF_PLACE
         if not self._places.take(holder, weight):
@@ -155,7 +164,7 @@ class Turns:
             self._go_on()
             await place.granted
             place.granted = None
-        if place.is_turned_away or place.has_left:
+        if place.is_turned_away or place.has_left or place.holder.has_hung_up:
             raise self._refusal()
         self._give_turn(place)
 
@@ -239,7 +248,7 @@ class Turns:
             if not by_connection:
                 del self._waiting[place.holder.origin]
 
-    def _give_way(self, holder: Holder, amount: int) -> None:
+    def _give_way(self, holder: Asker, amount: int) -> None:
         """The newest that wait are turned away; if fewer do, the rest is working and goes on uncounted."""
         for place in reversed(list(self._waiting.get(holder.origin, {}).get(holder, ()))):
             if amount <= 0:

@@ -15,7 +15,7 @@ from bolide.errors import Refusal
 from bolide.model.queue import MessageQueue
 from bolide.protocol import bodies as b
 from bolide.protocol import fastjson
-from bolide.protocol.bodies.body import read
+from bolide.protocol.bodies.body import MILD_SIZE_MAX, decode_breathing, read
 from bolide.protocol.codes import ResponseCode
 from tests.protocol.body_samples import GROUP, HEARTBEAT, QUEUE, QUEUE_1, ROUTE, SAMPLES, SUBSCRIPTION, TOPIC
 
@@ -496,3 +496,12 @@ def test_a_damaged_body_is_read_or_refused(sample: tuple[type[b.Body], str], dat
         text[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=2))
     with contextlib.suppress(Refusal):
         kind.decode(bytes(text))
+
+
+def test_of_a_strangers_body_the_mild_reader_reads_only_so_much() -> None:
+    breaths: list[None] = []
+    strict, mild = b'{"clientID":"c","x":"%s"}', b"{'clientID':'c','x':'%s'}"
+    for text in (strict % (b"y" * MILD_SIZE_MAX), mild % (b"y" * (MILD_SIZE_MAX // 2))):
+        assert decode_breathing(b.Heartbeat, text, lambda: breaths.append(None)).client_id == "c"
+    with pytest.raises(Refusal, match="is not strict JSON, the limit is 262144"):
+        decode_breathing(b.Heartbeat, mild % (b"y" * MILD_SIZE_MAX), lambda: breaths.append(None))
