@@ -54,10 +54,10 @@ def own_memory_mb() -> float:
 
 
 async def run(count: int, together: int, body_size: int, directory: str) -> Work:
-    from bolide.broker.config import LiveConfig, read_config
+    from bolide.broker.config import read_config
     from bolide.broker.later.delay import Delays
     from bolide.broker.later.timers import Timers
-    from bolide.broker.stats import Stats
+    from bolide.broker.state import BrokerState
     from bolide.broker.tables.table_files import TableWriter
     from bolide.model.queue import QueueKey
     from bolide.store.open import open_store
@@ -69,9 +69,9 @@ async def run(count: int, together: int, body_size: int, directory: str) -> Work
     try:
         with ThreadPoolExecutor(1) as aside:
             async with open_store(config.store, clock) as store:
-                table_writer, stats = TableWriter(aside), Stats(clock)
-                timers = Timers(LiveConfig(config), store, stats, table_writer, clock)
-                delays = Delays(config.directory, store, stats, table_writer, clock)
+                table_writer = TableWriter(aside)
+                state = BrokerState.open(config, store, table_writer, clock)
+                timers, delays = Timers(state, table_writer), Delays(state, table_writer)
                 started_cpu_s = time.process_time()
                 plain_s = await _append(store, "Plain", 0, [_PLAIN] * together, body_size)
                 plain_cpu_s = time.process_time() - started_cpu_s

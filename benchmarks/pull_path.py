@@ -41,33 +41,27 @@ def main(argv: Sequence[str] | None = None) -> Answer:
 
 
 async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answer:
-    from bolide.broker.config import LiveConfig, read_config
-    from bolide.broker.members.members import Members
+    from bolide.broker.config import read_config
     from bolide.broker.pulling.access import PullAccess
     from bolide.broker.pulling.filter_budget import FilterBudget
     from bolide.broker.pulling.longpoll import ParkedPulls
     from bolide.broker.pulling.pull import Pulls
-    from bolide.broker.stats import Stats
+    from bolide.broker.state import BrokerState
     from bolide.broker.tables.filters import Filters
-    from bolide.broker.tables.groups import Groups
-    from bolide.broker.tables.offsets import Offsets
     from bolide.broker.tables.table_files import TableWriter
-    from bolide.broker.tables.topics import Topics
     from bolide.clock import SystemClock
     from bolide.store.store import Store
 
     clock = SystemClock()
     full = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
-    settings = LiveConfig(read_config({"storePathRootDir": str(root), **full}))
+    config = read_config({"storePathRootDir": str(root), **full})
     table_writer = TableWriter(aside)
-    topics, groups = Topics(settings, table_writer, clock), Groups(settings, table_writer, clock)
-    members = Members(settings, groups, topics, clock)
-    offsets = Offsets(settings.now.directory, table_writer, clock)
-    with Store.open(settings.now.store, clock) as store:
-        parked, stats = ParkedPulls(settings, clock), Stats(clock)
-        access = PullAccess(topics, groups, members, store, settings, Filters(settings, table_writer, clock))
-        pulls = Pulls(access, offsets, store, parked, settings, stats, clock, FilterBudget(clock))
-        members.heard(cast(Any, object()), _heartbeat(options.expression), 0, 0)
+    with Store.open(config.store, clock) as store:
+        state = BrokerState.open(config, store, table_writer, clock)
+        access = PullAccess(state, Filters(state.settings, table_writer, clock))
+        pulls = Pulls(state, access, ParkedPulls(state.settings, clock), FilterBudget(clock))
+        stats = state.stats
+        state.members.heard(cast(Any, object()), _heartbeat(options.expression), 0, 0)
         count = _fill(store, options.count, options.queues, options.body)
         reads = _reads(count // options.queues, options.queues, options.pull, options.pipeline)
         answer = _hot(pulls) if options.path == "hot" else _plain(pulls)

@@ -65,15 +65,14 @@ class Peer:
 @contextmanager
 def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     """The hot path and the plain one over a store of their own."""
-    from bolide.broker.config import LiveConfig, read_config
+    from bolide.broker.config import read_config
     from bolide.broker.hotpath import HotPath
     from bolide.broker.later.routing import DelayRouter
     from bolide.broker.members.locks import Locks
     from bolide.broker.sending.send import Sends
-    from bolide.broker.stats import Stats
-    from bolide.broker.tables.groups import Groups
+    from bolide.broker.state import BrokerState
+    from bolide.broker.tables.open_topics import OpenTopics
     from bolide.broker.tables.table_files import TableWriter
-    from bolide.broker.tables.topics import Topics
     from bolide.clock import SystemClock
     from bolide.model.host import Host
     from bolide.protocol.bodies.topics import TopicConfig
@@ -84,21 +83,17 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     ratios = dict.fromkeys(
         ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100"
     )
-    settings, clock = LiveConfig(read_config({"storePathRootDir": str(root), **ratios})), SystemClock()
+    config, clock = read_config({"storePathRootDir": str(root), **ratios}), SystemClock()
     with (
         ThreadPoolExecutor(1) as aside,
-        Store.open(settings.now.store, clock, Host("127.0.0.1", 10911).packed()) as store,
+        Store.open(config.store, clock, Host("127.0.0.1", 10911).packed()) as store,
     ):
         table_writer = TableWriter(aside)
-        topics, groups, stats = (
-            Topics(settings, table_writer, clock),
-            Groups(settings, table_writer, clock),
-            Stats(clock),
-        )
-        topics.update(TopicConfig(topic_name="BenchmarkTopic", read_queue_nums=8, write_queue_nums=8))
-        router, locks = DelayRouter(store.config.delay_levels), Locks(clock)
-        sends = Sends(topics, groups, store, settings, stats, clock, table_writer, router, locks)
-        hot = HotPath(sends, store, settings, stats, clock)
+        state = BrokerState.open(config, store, table_writer, clock)
+        state.topics.update(TopicConfig(topic_name="BenchmarkTopic", read_queue_nums=8, write_queue_nums=8))
+        open_topics = OpenTopics(state.topics, state.settings, table_writer)
+        sends = Sends(state, open_topics, DelayRouter(store.config.delay_levels), Locks(clock))
+        hot = HotPath(state, sends)
         peer: Any = Peer()
 
         def take(stream: memoryview, bounds: list[int]) -> bytes:

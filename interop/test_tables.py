@@ -53,10 +53,10 @@ def test_our_broker_comes_changes_and_leaves_at_a_java_name_server(
                 registration = broker.registration
                 assert registration is not None
                 assert await counts("TBW102") == {"broker-a": (8, 8, 7)}
-                broker.topics.for_send("Orders", "TBW102", 4, 0)
+                broker.state.topics.for_send("Orders", "TBW102", 4, 0)
                 assert await registration.told(TOLD_LIMIT_S)
                 assert await counts("Orders") == {"broker-a": (4, 4, 6)}
-                broker.topics.update_all(topic(f"T{number}", 2) for number in range(MANY))
+                broker.state.topics.update_all(topic(f"T{number}", 2) for number in range(MANY))
                 assert await registration.told(TOLD_LIMIT_S)
                 assert await counts(f"T{MANY - 1}") == {"broker-a": (2, 2, 6)}
             async with our_broker(tmp_path / "store", server.endpoint, compressedRegister=compressed):
@@ -75,9 +75,9 @@ def test_topics_and_groups_go_from_ours_to_java_and_back(tmp_path: Path, release
 
     async def write() -> None:
         async with our_broker(root) as broker:
-            broker.topics.update(topic("Ours", 3, attributes={"message.type": "FIFO"}))
-            broker.groups.update(ours)
-            broker.groups.forbid("ours", "Ours", READ_BIT, True)
+            broker.state.topics.update(topic("Ours", 3, attributes={"message.type": "FIFO"}))
+            broker.state.groups.update(ours)
+            broker.state.groups.forbid("ours", "Ours", READ_BIT, True)
 
     asyncio.run(write())
     settings = {"storePathRootDir": root, "storePathCommitLog": root / "commitlog", "diskMaxUsedSpaceRatio": 95}
@@ -95,15 +95,15 @@ def test_topics_and_groups_go_from_ours_to_java_and_back(tmp_path: Path, release
 
     async def read() -> None:
         async with our_broker(root) as broker:
-            theirs = broker.topics.table["Theirs"]
+            theirs = broker.state.topics.table["Theirs"]
             assert (theirs.read_queue_nums, theirs.write_queue_nums) == (5, 6)
-            assert broker.topics.table["Ours"].write_queue_nums == 3
-            assert broker.groups.get("theirs") == GroupConfig(group_name="theirs")
-            back = broker.groups.table["ours"]
+            assert broker.state.topics.table["Ours"].write_queue_nums == 3
+            assert broker.state.groups.get("theirs") == GroupConfig(group_name="theirs")
+            back = broker.state.groups.table["ours"]
             assert (back.retry_max_times, back.consume_enable) == (3, False)
             if release.startswith("5"):  # 4.9 knows no attributes, policies and prohibitions, and forgets them
                 assert back == ours
-                assert broker.topics.table["Ours"].attributes == {"message.type": "FIFO"}
-                assert broker.groups.is_forbidden("ours", "Ours", READ_BIT)
+                assert broker.state.topics.table["Ours"].attributes == {"message.type": "FIFO"}
+                assert broker.state.groups.is_forbidden("ours", "Ours", READ_BIT)
 
     asyncio.run(read())

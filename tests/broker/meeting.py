@@ -14,7 +14,6 @@ from bolide.broker.admin.resets import Resets
 from bolide.broker.members.locks import Locks
 from bolide.broker.members.members import Members
 from bolide.broker.members.requests import Clients
-from bolide.broker.stats import Stats
 from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.offsets import Offsets
 from bolide.clock import Clock, SystemClock
@@ -128,17 +127,16 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
     async with tables(root, clock, **settings) as kept:
         live = kept.settings
         with Store.open(small(root), clock, HOST) as store:
-            offsets = Offsets(live.now.directory, kept.table_writer, clock)
-            members = Members(live, kept.groups, kept.topics, clock)
-            locks, stats = Locks(clock, live.now.lock_life_ms / 1000), Stats(clock)
-            shared = (offsets, members, kept.topics, kept.groups, store)
+            state = kept.state(store)
+            offsets, members = state.offsets, state.members
+            locks = Locks(clock, live.now.lock_life_ms / 1000)
             filters = Filters(live, kept.table_writer, clock)
             handlers = Handlers(
-                Clients(live, members, locks, kept.topics, kept.groups, filters).handlers(),
-                Forwarding(live, members, kept.topics, kept.groups, store).handlers(),
-                GroupOffsets(*shared).handlers(),
-                Progress(live, *shared, stats, clock).handlers(),
-                Resets(live, *shared).handlers(),
+                Clients(state, locks, filters).handlers(),
+                Forwarding(state).handlers(),
+                GroupOffsets(state).handlers(),
+                Progress(state).handlers(),
+                Resets(state).handlers(),
             )
             async with asyncio.TaskGroup() as pillars:
                 tasks = [

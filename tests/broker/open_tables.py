@@ -1,4 +1,4 @@
-"""Tables over real files, with a keeper that writes them, for as long as a block lasts."""
+"""Tables over real files, with somebody who writes them, for as long as a block lasts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,10 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bolide.broker.config import LiveConfig, read_config
+from bolide.broker.members.members import Members
+from bolide.broker.state import BrokerState
+from bolide.broker.stats import Stats
 from bolide.broker.tables.groups import Groups
+from bolide.broker.tables.offsets import Offsets
 from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock, SystemClock
+from bolide.store.store import Store
 
 
 class Tables:
@@ -20,10 +25,24 @@ class Tables:
         named = {"storePathRootDir": str(root), "brokerName": "broker-a", "brokerClusterName": "C1"}
         self._settings = named | {"listenPort": "0", "bindAddress": "127.0.0.1"} | settings
         self.settings = LiveConfig(read_config(self._settings))
+        self.clock = clock
         self.aside = aside
         self.table_writer = TableWriter(aside)
         self.topics = Topics(self.settings, self.table_writer, clock)
         self.groups = Groups(self.settings, self.table_writer, clock)
+
+    def state(self, store: Store) -> BrokerState:
+        """The tables and what else a broker knows, beside a store."""
+        return BrokerState(
+            self.settings,
+            self.clock,
+            store,
+            Stats(self.clock),
+            self.topics,
+            self.groups,
+            Offsets(self.settings.now.directory, self.table_writer, self.clock),
+            Members(self.settings, self.groups, self.topics, self.clock),
+        )
 
     def set(self, **settings: str) -> None:
         """Another configuration in its place, as request 25 does."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bolide.broker.members.members import Members
 from bolide.broker.pop.lanes import marked_topic
 from bolide.broker.pop.pop import Pop
+from bolide.broker.pop.queues import TopicQueues
+from bolide.broker.pop.reading import LaneReader
 from bolide.broker.pulling.filter_budget import FilterBudget
-from bolide.broker.stats import Stats
 from bolide.broker.tables.filters import Filters
-from bolide.broker.tables.offsets import Offsets
 from bolide.clock import Clock
 from bolide.model.message import StoredMessage
 from bolide.protocol.bodies import Heartbeat
@@ -30,7 +29,8 @@ from bolide.protocol.headers.pop import (
 )
 from bolide.protocol.headers.poptext import PopHandle, PoppedQueue, TopicMark, build_handle, parse_handle, parse_popped
 from bolide.protocol.records import decode_records
-from bolide.remoting.config import ListenConfig
+from bolide.remoting.client import Client
+from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import Server, listen
@@ -51,15 +51,14 @@ class Rig:
 
     def __init__(self, kept: Tables, store: Store, clock: Clock) -> None:
         self.kept = kept
-        self.settings = kept.settings
-        self.store = store
+        self.state = state = kept.state(store)
+        self.settings, self.store, self.stats = state.settings, store, state.stats
+        self.offsets, self.members = state.offsets, state.members
         self.clock = clock
-        self.stats = Stats(clock)
-        self.offsets = Offsets(kept.settings.now.directory, kept.table_writer, clock)
-        self.members = Members(kept.settings, kept.groups, kept.topics, clock)
-        shared = (kept.topics, kept.groups, self.offsets, self.members, kept.table_writer, self.stats, clock)
+        self.client = Client(ConnectConfig(), clock)
         filters = Filters(kept.settings, kept.table_writer, clock)
-        self.room = Pop(kept.settings, store, *shared, filters, FilterBudget(clock), chance=random.Random(7))
+        reader = LaneReader(state, filters, FilterBudget(clock), chance=random.Random(7))
+        self.room = Pop(state, kept.table_writer, reader, TopicQueues(state, self.client))
         self.handlers = Handlers(self.room.handlers())
         self.sessions: set[Session] = set()
         self.is_killed = False
@@ -111,6 +110,7 @@ async def popping(root: Path, clock: Clock, *, queue_count: int = 4, **settings:
         await rig.room.load()
         async with (
             asyncio.TaskGroup() as pillars,
+            rig.client,
             listen(ListenConfig(host="127.0.0.1", port=0), rig, clock) as server,
         ):
             rig.server = server

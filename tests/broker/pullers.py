@@ -8,17 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.members.members import Members
 from bolide.broker.pulling.access import PullAccess
 from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.pulling.longpoll import ParkedPulls
 from bolide.broker.pulling.pull import Pulls
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.filters import Filters
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.topics import Topics
 from bolide.clock import Clock, SystemClock
 from bolide.filter.tags import parse_tags
 from bolide.kernel import java_hash
@@ -62,19 +57,16 @@ class Rig:
 
     is_hot: ClassVar[bool] = True
 
-    settings: LiveConfig
-    topics: Topics
-    groups: Groups
-    members: Members
-    offsets: Offsets
-    stats: Stats
-    store: Store
+    state: BrokerState
     parked: ParkedPulls
     pulls: Pulls
     filters: Filters
     server: Server | None = None
 
     def __post_init__(self) -> None:
+        state = self.state
+        self.settings, self.store, self.stats = state.settings, state.store, state.stats
+        self.topics, self.groups, self.offsets, self.members = state.topics, state.groups, state.offsets, state.members
         self.handlers = Handlers(self.pulls.handlers())
         self.sessions: list[Session] = []
         self.taken_count = 0
@@ -117,18 +109,14 @@ async def pulling(root: Path, clock: Clock | None = None, **settings: str) -> As
     clock = clock or SystemClock()
     async with tables(root, clock, **SMALL | settings) as kept:
         config = kept.settings.now
-        members = Members(kept.settings, kept.groups, kept.topics, clock)
-        offsets = Offsets(config.directory, kept.table_writer, clock)
-        stats, parked = Stats(clock), ParkedPulls(kept.settings, clock)
         with Store.open(config.store, clock) as store:
+            state, parked = kept.state(store), ParkedPulls(kept.settings, clock)
             filters = Filters(kept.settings, kept.table_writer, clock)
-            members.on_subscribed.append(filters.heard)
-            members.on_empty.append(filters.left)
-            access = PullAccess(kept.topics, kept.groups, members, store, kept.settings, filters)
-            pulls = Pulls(access, offsets, store, parked, kept.settings, stats, clock, FilterBudget(clock))
+            state.members.listen(filters.heard, filters.left)
+            pulls = Pulls(state, PullAccess(state, filters), parked, FilterBudget(clock))
             store.listen(parked.on_arrival)
             kept.topics.update(topic_of())
-            rig = Rig(kept.settings, kept.topics, kept.groups, members, offsets, stats, store, parked, pulls, filters)
+            rig = Rig(state, parked, pulls, filters)
             async with listen(config.listen, rig, clock) as server:
                 rig.server = server
                 yield rig

@@ -10,7 +10,9 @@ from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.send import Sends
 from bolide.broker.sending.send_back import SendBacks
+from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
+from bolide.broker.tables.open_topics import OpenTopics
 from bolide.clock import Clock, SystemClock
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
@@ -48,6 +50,7 @@ class Peer:
 @dataclass
 class Sending:
     tables: Tables
+    state: BrokerState
     store: Store
     stats: Stats
     sends: Sends
@@ -88,11 +91,12 @@ async def sending(
         tables(root, clock, **SMALL | settings) as kept,
         open_store(kept.settings.now.store, clock, host, disk) as store,
     ):
-        stats = Stats(clock)
+        state = kept.state(store)
+        stats = state.stats
         router, locks = DelayRouter(store.config.delay_levels), Locks(clock)
-        sends = Sends(kept.topics, kept.groups, store, kept.settings, stats, clock, kept.table_writer, router, locks)
-        taking = (kept.topics, kept.groups, store, kept.settings, stats, clock, sends.open_topics, router)
-        yield Sending(kept, store, stats, sends, SendBacks(*taking), locks, clock)
+        open_topics = OpenTopics(kept.topics, kept.settings, kept.table_writer)
+        sends = Sends(state, open_topics, router, locks)
+        yield Sending(kept, state, store, stats, sends, SendBacks(state, open_topics, router), locks, clock)
 
 
 def header(topic: str = "Orders", **changes: Any) -> SendMessageRequest:

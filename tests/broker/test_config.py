@@ -136,7 +136,7 @@ def test_a_master_is_number_0_whatever_the_file_says() -> None:
 def test_who_keeps_something_made_of_a_setting_is_told() -> None:
     settings = LiveConfig(BrokerConfig())
     heard = []
-    settings.on_change.append(lambda: heard.append(settings.now.permission))
+    settings.listen(lambda: heard.append(settings.now.permission))
     settings.replace(updated(settings.now, {"brokerPermission": "4"}))
     assert heard == [4]
 

@@ -118,7 +118,7 @@ async def ask_all(at: Whole, commands: list[Command]) -> list[Command]:
 
 
 async def serves(at: Whole) -> None:
-    at.broker.store.append([draft(b"served", "T", 0)])
+    at.broker.state.store.append([draft(b"served", "T", 0)])
     answer = await at.ask(30, topic="T", queueId="0")
     assert answer.code == 0, answer.remark
 
@@ -134,9 +134,9 @@ def test_whatever_a_request_names_is_answered_and_harms_nothing(
 
     async def attack() -> None:
         async with whole(tmp_path) as at:
-            at.broker.topics.ensure("T", 4)
-            at.broker.groups.find("g")
-            at.broker.store.append([draft(b"kept", "T", 0)])
+            at.broker.state.topics.ensure("T", 4)
+            at.broker.state.groups.find("g")
+            at.broker.state.store.append([draft(b"kept", "T", 0)])
             before = outside.names()
             for code in codes:
                 sent = list(requests(code))
@@ -145,7 +145,7 @@ def test_whatever_a_request_names_is_answered_and_harms_nothing(
                     assert len(remark) < 2_100, (code, command.fields)
                     assert "Error:" not in remark, (code, command.fields, remark)
             assert outside.names() == before
-            tables = at.broker
+            tables = at.broker.state
             assert all(topic_is_fine(topic) for topic in tables.topics.table)
             assert len(tables.topics.table) < 60
             assert len(tables.groups.table) < 60
@@ -158,7 +158,7 @@ def test_whatever_a_request_names_is_answered_and_harms_nothing(
 
     async def come_back() -> None:
         async with whole(tmp_path) as at:
-            assert bodies(at.broker.store, "T")[0] == b"kept"
+            assert bodies(at.broker.state.store, "T")[0] == b"kept"
             await serves(at)
 
     asyncio.run(attack())
@@ -190,7 +190,7 @@ async def test_what_is_nested_too_deeply_is_refused_in_a_sentence(
 
 
 async def serves_all(at: Whole) -> None:
-    at.broker.topics.ensure("T", 1)
+    at.broker.state.topics.ensure("T", 1)
     await serves(at)
 
 
@@ -228,15 +228,15 @@ async def test_a_batch_of_acknowledgements_notes_nothing_that_cannot_be(
     tmp_path: Path, changes: dict[str, Any], revive_queue_id: int
 ) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 4)
-        at.broker.groups.find("g")
-        at.broker.store.append([draft(b"x", "T", 0)])
-        at.broker.offsets.put("g", "T", 0, 0)
+        at.broker.state.topics.ensure("T", 4)
+        at.broker.state.groups.find("g")
+        at.broker.state.store.append([draft(b"x", "T", 0)])
+        at.broker.state.offsets.put("g", "T", 0, 0)
         body = msgspec.json.encode({"acks": [msgspec.to_builtins(ack(revive_queue_id=revive_queue_id, **changes))]})
         answer = await at.ask(200151, body)
         assert answer.code or changes["start_offset"] in (77, (1 << 63) - 1, -1 << 63), "passed over"
-        assert at.broker.offsets.table == {"T@g": {0: 0}}
-        assert [key for key in at.broker.stats._acks if key != ("T", "g")] == []
+        assert at.broker.state.offsets.table == {"T@g": {0: 0}}
+        assert [key for key in at.broker.state.stats._acks if key != ("T", "g")] == []
         query = await at.ask(14, consumerGroup="g", topic="T", queueId="0")
         assert (query.code, query.fields["offset"]) == (0, "0")
 
@@ -244,12 +244,12 @@ async def test_a_batch_of_acknowledgements_notes_nothing_that_cannot_be(
 @both_loops
 async def test_what_is_not_here_costs_the_rest_of_a_batch_nothing(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 1)
-        at.broker.groups.find("g")
-        at.broker.store.append([draft(b"x", "T", 0) for _ in range(3)])
+        at.broker.state.topics.ensure("T", 1)
+        at.broker.state.groups.find("g")
+        at.broker.state.store.append([draft(b"x", "T", 0) for _ in range(3)])
         acks = [ack(consumer_group="deleted"), ack(bits=b"\x01"), ack(topic="deleted")]
         assert (await at.ask(200151, BatchAcks(acks=acks).encode())).code == 0
-        assert at.broker.offsets.table == {"T@g": {0: 1}}
+        assert at.broker.state.offsets.table == {"T@g": {0: 1}}
 
 
 @pytest.mark.parametrize("code", [200051, 200053])
@@ -263,15 +263,15 @@ async def test_one_acknowledgement_notes_nothing_that_cannot_be(
     tmp_path: Path, code: int, changes: dict[str, str]
 ) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 4)
-        at.broker.groups.find("g")
-        at.broker.store.append([draft(b"x", "T", 0)])
+        at.broker.state.topics.ensure("T", 4)
+        at.broker.state.groups.find("g")
+        at.broker.state.store.append([draft(b"x", "T", 0)])
         fields: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": "0", "offset": "0"}
         fields["invisibleTime"] = "1000"
         fields |= {"extraInfo": f"0 1 1 {ORDERLY_REVIVE_QUEUE} 0 broker-a 0 0"} | changes
         assert (await at.ask(code, **fields)).code != 0
-        assert at.broker.offsets.table == {}
-        assert at.broker.stats._acks == {}
+        assert at.broker.state.offsets.table == {}
+        assert at.broker.state.stats._acks == {}
 
 
 @both_loops
@@ -283,8 +283,8 @@ async def test_a_damaged_offset_in_the_file_is_dropped_and_said(
     table = {"T@g": {"0": 5, "1": 1 << 64, "2": -(1 << 63), "99999999999": 1}, "U@g": {"0": (1 << 63) - 1}}
     (directory / FILE_NAME).write_text(json.dumps({"offsetTable": table}))
     async with whole(tmp_path) as at:
-        assert at.broker.offsets.table == {"T@g": {0: 5}, "U@g": {0: (1 << 63) - 1}}
-        at.broker.topics.ensure("T", 4)
+        assert at.broker.state.offsets.table == {"T@g": {0: 5}, "U@g": {0: (1 << 63) - 1}}
+        at.broker.state.topics.ensure("T", 4)
         assert (await at.ask(14, consumerGroup="g", topic="T", queueId="1")).code == 22
     (said,) = [record for record in caplog.records if "offsets dropped" in record.getMessage()]
     assert said.levelno == logging.WARNING
@@ -295,14 +295,14 @@ async def test_a_damaged_offset_in_the_file_is_dropped_and_said(
 @both_loops
 async def test_a_reset_and_a_commit_name_a_queue_that_is_there(tmp_path: Path, queue_id: int) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 4)
-        at.broker.groups.find("g")
+        at.broker.state.topics.ensure("T", 4)
+        at.broker.state.groups.find("g")
         commit: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": str(queue_id), "commitOffset": "1"}
         assert (await at.ask(15, **commit)).code != 0
         if queue_id > 0:
             reset: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
             assert (await at.ask(222, **reset, queueId=str(queue_id), offset="0")).code != 0
-        assert at.broker.offsets.table == {}
+        assert at.broker.state.offsets.table == {}
 
 
 # Members
@@ -317,14 +317,14 @@ async def beat(client: Client, at: Whole, client_id: str, *groups: str) -> Comma
 @both_loops
 async def test_client_ids_are_bounded_and_go_with_their_connection(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
-        producing = at.broker.members._producing
+        producing = at.broker.state.members._producing
         async with Client(ConnectConfig(), SystemClock()) as client:
             assert (await beat(client, at, "x" * 900_000, "p")).code == 29
             for i in range(500):
                 assert (await beat(client, at, f"{'x' * 240}{i}", "p")).code == 0
             assert 0 < len(producing) <= 64
-            assert at.broker.members.producer_session(f"{'x' * 240}499") is not None
-        await eventually(lambda: not producing and not at.broker.members.producer_groups)
+            assert at.broker.state.members.producer_session(f"{'x' * 240}499") is not None
+        await eventually(lambda: not producing and not at.broker.state.members.producer_groups)
 
 
 # Transactions
@@ -339,7 +339,7 @@ async def test_a_half_message_cannot_be_forged_to_reach_what_is_closed(
     tmp_path: Path, topic: str, queue_id: int
 ) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 1)
+        at.broker.state.topics.ensure("T", 1)
         forged = {"REAL_TOPIC": topic, "REAL_QID": str(queue_id), "PGROUP": "p", "UNIQ_KEY": "u", "TRAN_MSG": "false"}
         fields = {"a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0"}
         sent = await at.ask(310, b"forged", **fields, i=join_properties(forged))
@@ -352,7 +352,7 @@ async def test_a_half_message_cannot_be_forged_to_reach_what_is_closed(
 
 
 def end_of(at: Whole, topic: str, queue_id: int) -> int:
-    queue = at.broker.store.dispatch.queues.get((topic, queue_id))
+    queue = at.broker.state.store.dispatch.queues.get((topic, queue_id))
     return 0 if queue is None else queue.next_offset
 
 
@@ -363,13 +363,13 @@ async def test_a_half_message_that_was_forged_before_cannot_be_committed(
     tmp_path: Path, topic: str, queue_id: int, is_oneway: bool
 ) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 1)
+        at.broker.state.topics.ensure("T", 1)
         own: dict[str, Any] = {"PGROUP": "p", "UNIQ_KEY": "u", "TRAN_MSG": "true"}
         forged = own | {"REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
         honest = own | {"REAL_TOPIC": "T", "REAL_QID": "0"}
         drafts = [draft(b"forged", topic_names.HALF_TOPIC, 0, **forged)]
         drafts += [draft(b"honest", topic_names.HALF_TOPIC, 0, **honest)]
-        places = at.broker.store.append(drafts).physical_offsets
+        places = at.broker.state.store.append(drafts).physical_offsets
         before = end_of(at, topic, queue_id)
         for offset, place in enumerate(places):
             end = EndTransactionRequest(
@@ -386,7 +386,7 @@ async def test_a_half_message_that_was_forged_before_cannot_be_committed(
             else:
                 answer = await at.client.request(at.address, command, TIMEOUT_S)
                 assert (answer.code == 0) == bool(offset), answer.remark
-        await eventually(lambda: bodies(at.broker.store, "T") == [b"honest"])
+        await eventually(lambda: bodies(at.broker.state.store, "T") == [b"honest"])
         assert end_of(at, topic, queue_id) == before
 
 

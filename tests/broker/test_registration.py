@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,19 +15,23 @@ import pytest
 from bolide import kernel
 from bolide.broker import registration as room
 from bolide.broker.config import read_config
+from bolide.broker.members.filter_servers import FilterServers
 from bolide.broker.registration import Registration, encoded, name_servers, own_address
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ConfigError
 from bolide.protocol.bodies.registration import decode_registration
 from bolide.protocol.bodies.topics import TopicConfig, TopicTable
 from bolide.protocol.command import Command
+from bolide.protocol.headers.filters import RegisterFilterServerRequest
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Request, Session
+from bolide.store.store import Store
 from bolide.testing.link import open_link
 from bolide.testing.loop import VirtualClock
 from tests.broker.open_tables import Tables, tables
+from tests.broker.whole import SMALL
 from tests.namesrv.peers import Running, route_of, running
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
@@ -85,12 +90,19 @@ async def noting(clock: Clock) -> AsyncIterator[Noting]:
 class Registered:
     """A broker without a port: its tables, and its registration as it runs."""
 
-    def __init__(self, kept: Tables, registration: Registration, client: Client, task: "asyncio.Task[None]") -> None:
+    def __init__(
+        self,
+        kept: Tables,
+        registration: Registration,
+        client: Client,
+        servers: FilterServers,
+        task: "asyncio.Task[None]",
+    ) -> None:
         self.kept = kept
         self.topics = kept.topics
         self.registration = registration
         self.client = client
-        self.filter_servers: Callable[[], list[str]] = list
+        self.filter_servers = servers
         self._task = task
 
     async def stop(self) -> None:
@@ -106,17 +118,16 @@ async def registering(
 ) -> AsyncIterator[Registered]:
     settings = {"namesrvAddr": ";".join(namesrvs)} | settings
     async with (
-        tables(root, clock, **settings) as kept,
+        tables(root, clock, **SMALL | settings) as kept,
         Client(ConnectConfig(), clock) as client,
         asyncio.TaskGroup() as pillars,
     ):
+        with Store.open(kept.settings.now.store, clock) as store:
+            servers = FilterServers(kept.settings, clock)
+            registration = Registration(kept.state(store), client, kept.aside, servers)
         address = own_address(kept.settings.now, port)
-        registration = Registration(
-            kept.settings, kept.topics, client, clock, kept.aside, address, lambda: broker.filter_servers()
-        )
-        task = pillars.create_task(registration.run_forever(), name="test.registration")
-        broker = Registered(kept, registration, client, task)
-        yield broker
+        task = pillars.create_task(registration.run_forever(address), name="test.registration")
+        yield Registered(kept, registration, client, servers, task)
         task.cancel()
 
 
@@ -419,15 +430,14 @@ async def test_br10_without_force_a_name_server_that_knows_our_version_is_only_a
 async def test_a_change_that_comes_while_all_topics_are_being_told_is_told_right_after_them(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with noting(clock) as ns, registering(tmp_path, clock, ns.address) as broker:
-        filter_servers: list[str] = []
+        header = RegisterFilterServerRequest(address="10.0.0.1:30001")
+        register = Request(Command(301, fields=header.encode()), cast(Any, object()), 0.0)
 
         def change_and_answer(command: Command) -> Command:
-            if not filter_servers:
-                filter_servers.append("10.0.0.1:30001")
-                broker.registration.tell_again()  # the body that holds none is on its way
+            if not broker.filter_servers.addresses():
+                broker.filter_servers.register(register)  # the body that holds none is on its way
             return command.answer(0)
 
-        broker.filter_servers = lambda: list(filter_servers)
         ns.answer = change_and_answer
         await asyncio.sleep(1)  # virtual
         assert [filter_servers_of(command) for _, command in ns.heard] == [[], ["10.0.0.1:30001"]]

@@ -12,6 +12,7 @@ from bolide.broker.later.requests import LaterRequests
 from bolide.broker.later.routing import DelayRouter, Timing
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import Sends
+from bolide.broker.tables.open_topics import OpenTopics
 from bolide.model.message import StoredMessage
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
@@ -78,12 +79,11 @@ async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any)
     settings = {"recallMessageEnable": "true", "mappedFileSizeTimerLog": "8192", **settings}
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
         kept, store = side.tables, side.store
-        timers = Timers(kept.settings, store, side.stats, kept.table_writer, clock)
+        state = side.state
+        timers = Timers(state, kept.table_writer)
         router = DelayRouter(store.config.delay_levels, Timing(kept.settings, clock, timers.load_at))
-        opened = (kept.topics, kept.groups, store, kept.settings, side.stats, clock, kept.table_writer)
-        side.sends = Sends(*opened, router, side.locks)
-        delays = Delays(kept.settings.now.directory, store, side.stats, kept.table_writer, clock)
-        waits = LaterRequests(kept.settings, store, kept.topics, router, delays, timers, side.stats, clock)
+        side.sends = Sends(state, OpenTopics(kept.topics, kept.settings, kept.table_writer), router, side.locks)
+        waits = LaterRequests(state, router, Delays(state, kept.table_writer), timers)
         store.listen(timers.on_arrival)
         tasks = [
             group.create_task(timers.run_forever(), name="timers"),

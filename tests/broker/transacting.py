@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bolide.broker.later.routing import DelayRouter
-from bolide.broker.members.members import Members
-from bolide.broker.tables.offsets import Offsets
 from bolide.broker.transactions.transactions import Transactions
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
@@ -67,19 +65,8 @@ class Transacting:
     def __init__(self, room: Sending, clock: VirtualClock) -> None:
         self.room = room
         self.clock = clock
-        kept = room.tables
-        self.offsets = Offsets(kept.settings.now.directory, kept.table_writer, clock)
-        self.members = Members(kept.settings, kept.groups, kept.topics, clock)
-        self.transactions = Transactions(
-            kept.settings,
-            room.store,
-            kept.topics,
-            self.offsets,
-            self.members,
-            DelayRouter(room.store.config.delay_levels),
-            room.stats,
-            clock,
-        )
+        self.offsets, self.members = room.state.offsets, room.state.members
+        self.transactions = Transactions(room.state, DelayRouter(room.store.config.delay_levels))
         self._handlers = Handlers(self.transactions.handlers())
         self._count = 0
 

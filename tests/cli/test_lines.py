@@ -114,7 +114,7 @@ def test_what_strangers_send_does_not_fill_the_log(tmp_path: Path, written: io.S
             async with Client(ConnectConfig(), SystemClock()) as stranger:
                 for heartbeat in heartbeats * 5:
                     await stranger.request(at.address, Command(34, body=heartbeat.encode()), TIMEOUT_S)
-            await eventually(lambda: not at.broker.members.producer_groups)
+            await eventually(lambda: not at.broker.state.members.producer_groups)
             assert len(written.getvalue()) - before < 100_000
 
     asyncio.run(flood())

@@ -25,7 +25,7 @@ from bolide.broker.admin.refusals import refusals
 from bolide.broker.admin.resets import Resets
 from bolide.broker.admin.status import Status
 from bolide.broker.admin.topics import TopicCalls
-from bolide.broker.config import BrokerConfig, LiveConfig, shown
+from bolide.broker.config import BrokerConfig, shown
 from bolide.broker.hotpath import HotPath
 from bolide.broker.later.delay import Delays
 from bolide.broker.later.requests import LaterRequests
@@ -33,25 +33,24 @@ from bolide.broker.later.routing import DelayRouter, Timing
 from bolide.broker.later.timers import Timers
 from bolide.broker.members.filter_servers import FilterServers
 from bolide.broker.members.locks import Locks
-from bolide.broker.members.members import Members
 from bolide.broker.members.requests import Clients
 from bolide.broker.pop.pop import Pop
+from bolide.broker.pop.queues import TopicQueues
+from bolide.broker.pop.reading import LaneReader
 from bolide.broker.pulling.access import PullAccess
 from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.pulling.longpoll import ParkedPulls
 from bolide.broker.pulling.pull import Pulls
-from bolide.broker.registration import Registration, own_address
+from bolide.broker.registration import ANNOUNCE_LIMIT_S, Registration, own_address
 from bolide.broker.sending.replies import Replies
 from bolide.broker.sending.send import Sends
 from bolide.broker.sending.send_back import SendBacks
 from bolide.broker.sending.staged_batches import StagedBatches
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.deleted_topics import remove_deleted_topics, topics_before
 from bolide.broker.tables.filters import Filters
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.open_topics import OpenTopics
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import Topics
 from bolide.broker.transactions.transactions import Transactions
 from bolide.clock import Clock
 from bolide.errors import ConfigError, Refusal, StoreError
@@ -65,10 +64,8 @@ from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.dispatch import Arrival
 from bolide.store.open import open_store
-from bolide.store.store import Store
 
 VIP_DISTANCE = 2  # the second port of a broker lies so far below its first
-REGISTRATION_LIMIT_S = 3.0
 SAVE_LIMIT_S = 10.0
 _WAITING_CODES = frozenset(
     (
@@ -86,108 +83,68 @@ log = logging.getLogger(__name__)
 class Broker:
     """The owner of all connections: sends and pulls a read at a time, everything else one by one."""
 
-    def __init__(
-        self, config: BrokerConfig, store: Store, table_writer: TableWriter, clock: Clock, aside: Executor
-    ) -> None:
-        self.settings = LiveConfig(config)
-        self.store = store
+    def __init__(self, state: BrokerState, table_writer: TableWriter, client: Client, aside: Executor) -> None:
+        """`client` asks and tells name servers, `aside` is the thread that owns the small files."""
+        settings, config, clock, store = state.settings, state.settings.now, state.clock, state.store
+        self.state = state
         self.table_writer = table_writer
-        self.stats = Stats(clock)
-        self.topics = Topics(self.settings, table_writer, clock)
-        self.groups = Groups(self.settings, table_writer, clock)
-        self.stats.is_topic = self.topics.table.__contains__
-        self.stats.is_group = self.groups.table.__contains__
-        self.offsets = Offsets(config.directory, table_writer, clock, store.durable)
-        self.members = Members(self.settings, self.groups, self.topics, clock)
-        self.filters = Filters(self.settings, table_writer, clock)
-        self.members.on_subscribed.append(self.filters.heard)
-        self.members.on_empty.append(self.filters.left)
-        filter_budget = FilterBudget(clock)
-        self.filter_servers = FilterServers(self.settings, clock)
+        self.filters = Filters(settings, table_writer, clock)
+        self.filter_budget = FilterBudget(clock)
+        self.filter_servers = FilterServers(settings, clock)
         self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, table_writer)
-        self.parked = ParkedPulls(self.settings, clock)
-        self.registration: Registration | None = None  # while name servers are told
-        self.delays = Delays(config.directory, store, self.stats, table_writer, clock)
-        self.timers = (
-            Timers(self.settings, store, self.stats, table_writer, clock) if config.store.timer_enabled else None
-        )
-        timing = None if self.timers is None else Timing(self.settings, clock, self.timers.load_at)
-        router = DelayRouter(config.store.delay_levels, timing)
-        self.pop = Pop(
-            self.settings,
-            store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.members,
-            table_writer,
-            self.stats,
-            clock,
-            self.filters,
-            filter_budget,
-        )
-        self.transactions = Transactions(
-            self.settings, store, self.topics, self.offsets, self.members, router, self.stats, clock
-        )
-        self.staged_batches = StagedBatches(store, self.topics, router, self.settings, self.stats, table_writer, clock)
-        self._serve_with(router, filter_budget, clock, aside)
+        self.parked = ParkedPulls(settings, clock)
+        self.registration = Registration(state, client, aside, self.filter_servers)
+        self.delays = Delays(state, table_writer)
+        self.timers = Timers(state, table_writer) if config.store.timer_enabled else None
+        timing = None if self.timers is None else Timing(settings, clock, self.timers.load_at)
+        self.router = DelayRouter(config.store.delay_levels, timing)
+        reader = LaneReader(state, self.filters, self.filter_budget)
+        self.pop = Pop(state, table_writer, reader, TopicQueues(state, client))
+        self.transactions = Transactions(state, self.router)
+        self.staged_batches = StagedBatches(state, table_writer, self.router)
+        self._handlers, self._hot_path = self._processors(aside)
+        self.take = self._hot_path.take
         self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
         self._hearers += [self.timers.on_arrival] if self.timers is not None else []
         store.listen(self._arrived)
-        self.offsets.on_reset += [self.parked.on_reset, self.pop.on_reset]
+        state.members.listen(self.filters.heard, self.filters.left)
+        state.offsets.listen(self.parked.on_reset)
+        state.offsets.listen(self.pop.on_reset)
 
-    def _serve_with(self, router: DelayRouter, filter_budget: FilterBudget, clock: Clock, aside: Executor) -> None:
-        """The processors, and who of them answers what."""
-        store, table_writer = self.store, self.table_writer
-        sends = Sends(
-            self.topics, self.groups, store, self.settings, self.stats, clock, table_writer, router, self.locks
-        )
-        sends.open_topics.announced = self.announced
-        taking = (self.topics, self.groups, store, self.settings, self.stats, clock, sends.open_topics, router)
-        send_backs = SendBacks(*taking)
-        access = PullAccess(self.topics, self.groups, self.members, store, self.settings, self.filters)
-        pulls = Pulls(access, self.offsets, store, self.parked, self.settings, self.stats, clock, filter_budget)
-        clients = Clients(self.settings, self.members, self.locks, self.topics, self.groups, self.filters)
-        consuming = (self.offsets, self.members, self.topics, self.groups, store)
-        group_offsets = GroupOffsets(*consuming)
-        progress = Progress(self.settings, *consuming, self.stats, clock)
-        resets = Resets(self.settings, *consuming)
-        forwarding = Forwarding(self.settings, self.members, self.topics, self.groups, store)
-        status = Status(self.settings, self.topics, self.stats, store, clock, aside, self.timers)
-        topic_calls = TopicCalls(
-            self.topics, self.offsets, store, self.settings, self.stats, table_writer, announced=self.announced
-        )
-        group_calls = GroupCalls(self.groups, self.topics, self.offsets, self.stats, table_writer)
-        queries = Queries(store, self.members, clock)
-        waits = LaterRequests(self.settings, store, self.topics, router, self.delays, self.timers, self.stats, clock)
-        reading = (pulls, queries, group_offsets, progress, resets)
-        replies = Replies(sends, self.members, store, self.settings, self.stats, clock)
+    def _processors(self, aside: Executor) -> tuple[Handlers, HotPath]:
+        """Who answers what, one by one and a read at a time."""
+        state, table_writer = self.state, self.table_writer
+        open_topics = OpenTopics(state.topics, state.settings, table_writer, self.registration.announced)
+        sends = Sends(state, open_topics, self.router, self.locks)
+        pulls = Pulls(state, PullAccess(state, self.filters), self.parked, self.filter_budget)
         parts = (
             sends,
-            send_backs,
-            waits,
-            replies,
+            SendBacks(state, open_topics, self.router),
+            LaterRequests(state, self.router, self.delays, self.timers),
+            Replies(state, sends),
             self.transactions,
             self.filter_servers,
             self.staged_batches,
-            *reading,
+            pulls,
+            Queries(state),
+            GroupOffsets(state),
+            Progress(state),
+            Resets(state),
             self.pop,
-            clients,
-            forwarding,
-            status,
-            topic_calls,
-            group_calls,
+            Clients(state, self.locks, self.filters),
+            Forwarding(state),
+            Status(state, aside, self.timers),
+            TopicCalls(state, table_writer, self.registration.announced),
+            GroupCalls(state, table_writer),
         )
         tables = [part.handlers() for part in parts]
-        gate = demand_local if self.settings.now.admin_from == LOCAL else None
-        self._handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
-        ends = self.transactions.outcomes
-        self._hot_path = HotPath(sends, store, self.settings, self.stats, clock, behind=pulls.take, ends=ends)
-        self.take = self._hot_path.take
+        gate = demand_local if state.settings.now.admin_from == LOCAL else None
+        handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
+        return handlers, HotPath(state, sends, behind=pulls.take, ends=self.transactions.outcomes)
 
     def _arrived(self, arrival: Arrival) -> None:
         """The message is stored, and its sender is to hear that: whoever is told of it keeps its troubles to itself."""
-        self.store.mishaps.tell_all("broker.arrivals", self._hearers, arrival)
+        self.state.store.mishaps.tell_all("broker.arrivals", self._hearers, arrival)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
@@ -196,13 +153,8 @@ class Broker:
         self._hot_path.left(session)
         self.parked.left(session)
         self.pop.left(session)
-        self.members.disconnected(session)
+        self.state.members.disconnected(session)
         self.filter_servers.left(session)
-
-    async def announced(self) -> None:
-        """Wait a moment until the name servers know the topics as they are now."""
-        if self.registration is not None:
-            await self.registration.told(REGISTRATION_LIMIT_S)
 
     def be_found_at(self, address: str, ips: Mapping[str, str]) -> None:
         """Records say where they are kept, and clients look there: it must be the address that name servers tell.
@@ -210,7 +162,7 @@ class Broker:
         A record has room for a number only; `ips` has it for the names that an operator gave.
         """
         host, port = split_address(address)
-        self.store.store_host = Host(ips.get(host, host), port).packed()
+        self.state.store.store_host = Host(ips.get(host, host), port).packed()
 
 
 @asynccontextmanager
@@ -223,18 +175,19 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
         had_queues = topics_before(config)
         async with open_store(config.store, clock) as store:
             table_writer = TableWriter(aside, store.mishaps)
-            broker = Broker(config, store, table_writer, clock, aside)
-            remove_deleted_topics(store, broker.topics, had_queues)
+            state, client = BrokerState.open(config, store, table_writer, clock), Client(config.connect, clock)
+            remove_deleted_topics(store, state.topics, had_queues)
+            broker = Broker(state, table_writer, client, aside)
             await broker.pop.load()
             await broker.transactions.load()
             await broker.staged_batches.load()
             async with (
                 _timer_files(broker.timers),
                 _pillars(broker),
-                Client(config.connect, clock) as client,
+                client,
                 listen(config.listen, broker, clock) as server,
                 _second_port(broker, server, clock),
-                _registered(broker, client, server, aside, clock),
+                _registered(broker, server),
             ):
                 yield broker, server
     log.info("broker stopped name=%s", config.name)
@@ -244,7 +197,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
 async def _pillars(broker: Broker) -> AsyncIterator[None]:
     """The periodic work; at the end every table is written once more."""
     async with asyncio.TaskGroup() as group:
-        lasting = broker.store.mishaps.lasting
+        lasting = broker.state.store.mishaps.lasting
         tasks = [group.create_task(lasting(name, work), name=name) for name, work in _periodic(broker).items()]
         try:
             yield
@@ -257,7 +210,7 @@ async def _pillars(broker: Broker) -> AsyncIterator[None]:
                 async with asyncio.timeout(SAVE_LIMIT_S):
                     await broker.delays.stop()
                     with suppress(StoreError):  # the log is not durable: the older file stays
-                        await broker.offsets.stop()
+                        await broker.state.offsets.stop()
                     if broker.timers is not None:
                         await broker.timers.stop()
                     await broker.table_writer.flush()
@@ -280,17 +233,17 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
     """What runs as long as the broker does. None of it ends the broker: what fails is late, and begins again."""
     works: dict[str, Callable[[], Awaitable[None]]] = {
         "broker.tables": broker.table_writer.run_forever,
-        "broker.members": broker.members.scan_forever,
-        "broker.notices": broker.members.notices.tell_forever,
+        "broker.members": broker.state.members.scan_forever,
+        "broker.notices": broker.state.members.notices.tell_forever,
         "broker.longpoll": broker.parked.check_forever,
-        "broker.stats": broker.stats.sample_forever,
+        "broker.stats": broker.state.stats.sample_forever,
         "broker.pop.revivals": broker.pop.revive_forever,
         "broker.pop.orders": broker.pop.release_forever,
         "broker.transactions": broker.transactions.run_forever,
         "broker.locks": broker.locks.save_forever,
         "broker.filters": broker.filters.save_forever,
         "broker.filter_servers": broker.filter_servers.scan_forever,
-        "broker.offsets": partial(broker.offsets.save_forever, lambda: _save_every_s(broker)),
+        "broker.offsets": partial(broker.state.offsets.save_forever, lambda: _save_every_s(broker)),
         "broker.delays": broker.delays.deliver_forever,
         "broker.delayed": partial(broker.delays.save_forever, lambda: _save_delays_every_s(broker)),
     }
@@ -300,19 +253,17 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
 
 
 def _save_every_s(broker: Broker) -> float:
-    return broker.settings.now.offset_save_interval_ms / 1000
+    return broker.state.settings.now.offset_save_interval_ms / 1000
 
 
 def _save_delays_every_s(broker: Broker) -> float:
-    return max(broker.settings.now.store.delay_save_interval_ms, 100) / 1000
+    return max(broker.state.settings.now.store.delay_save_interval_ms, 100) / 1000
 
 
 @asynccontextmanager
-async def _registered(
-    broker: Broker, client: Client, server: Server, aside: ThreadPoolExecutor, clock: Clock
-) -> AsyncIterator[None]:
+async def _registered(broker: Broker, server: Server) -> AsyncIterator[None]:
     """Known to the name servers; one that cannot be reached delays the start by a moment and stops nothing."""
-    config = broker.settings.now
+    config = broker.state.settings.now
     find = _address_finder(config, server)
     ips = {host: await _ip_of(host) for host in (config.advertised_host, config.listen.host) if host}
     broker.be_found_at(find("127.0.0.1"), ips)  # until a connection to a name server shows where we are
@@ -322,23 +273,15 @@ async def _registered(
         broker.be_found_at(address, ips)
         return address
 
-    broker.pop.queues.client = client
-    filter_servers = broker.filter_servers
-    told = filter_servers.addresses
-    lasting = broker.store.mishaps.lasting
-    registration = Registration(broker.settings, broker.topics, client, clock, aside, found, told, lasting)
-    filter_servers.on_change = registration.tell_again
+    registration, lasting = broker.registration, broker.state.store.mishaps.lasting
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(registration.run_forever(), name="broker.registration")
-        start = partial(filter_servers.start_forever, server.port)
+        task = group.create_task(registration.run_forever(found), name="broker.registration")
+        start = partial(broker.filter_servers.start_forever, server.port)
         starting = group.create_task(lasting("broker.filter_servers.start", start), name="broker.filter_servers.start")
-        await registration.told(REGISTRATION_LIMIT_S)
-        broker.registration = registration
+        await registration.told(ANNOUNCE_LIMIT_S)
         try:
             yield
         finally:
-            broker.registration = None
-            filter_servers.on_change = lambda: None
             starting.cancel()
             task.cancel()
             await asyncio.wait([task])
@@ -351,7 +294,7 @@ async def _second_port(broker: Broker, server: Server, clock: Clock) -> AsyncIte
     port = server.port - VIP_DISTANCE
     async with AsyncExitStack() as stack:
         try:
-            listening = replace(broker.settings.now.listen, port=port)
+            listening = replace(broker.state.settings.now.listen, port=port)
             await stack.enter_async_context(listen(listening, _VipOwner(broker), clock, server.shared))
         except ConfigError as problem:
             log.warning("no VIP port: %s; clients that use it (before 4.5, or vipChannelEnabled) cannot send", problem)

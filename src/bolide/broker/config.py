@@ -5,7 +5,7 @@ the value they were given, and named in one warning. A key nobody knows stops th
 for what this broker cannot do and must not be silent about (`refused.py`).
 
 At run time (request 25) only what is read each time it is needed may change; whoever keeps something made from a
-setting is told through `LiveConfig.on_change`.
+setting is told through `LiveConfig.listen`.
 """
 
 import dataclasses
@@ -152,18 +152,22 @@ class BrokerConfig:
 
 
 class LiveConfig:
-    """The configuration in force; only request 25 puts another in its place, and `on_change` is told then."""
+    """The configuration in force; only request 25 puts another in its place, and those who `listen` are told."""
 
-    __slots__ = ("now", "on_change")
+    __slots__ = ("_on_change", "now")
 
     def __init__(self, config: BrokerConfig) -> None:
         self.now = config
-        self.on_change: list[Callable[[], None]] = []
+        self._on_change: list[Callable[[], None]] = []
+
+    def listen(self, tell: Callable[[], None]) -> None:
+        """Have it told whenever the settings changed."""
+        self._on_change.append(tell)
 
     def replace(self, config: BrokerConfig) -> None:
         """Put another configuration in place."""
         self.now = config
-        for tell in self.on_change:
+        for tell in self._on_change:
             tell()
 
 

@@ -20,11 +20,9 @@ from functools import partial
 from typing import Protocol, cast
 
 from bolide import kernel
-from bolide.broker.config import LiveConfig
 from bolide.broker.confirmations import Confirmations
 from bolide.broker.sending.send import Sends, broker_properties, pack_peer
-from bolide.broker.stats import Stats
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
 from bolide.kernel.layout import Read, SendRules, Sent
 from bolide.model.topics import HALF_TOPIC
@@ -33,7 +31,7 @@ from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.owner import Taken
 from bolide.remoting.session import Session
-from bolide.store.store import Laid, Lay, Store
+from bolide.store.store import Laid, Lay
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +58,7 @@ class HotPath:
     """Stands before the handlers: what it does not take, they serve."""
 
     def __init__(
-        self,
-        sends: Sends,
-        store: Store,
-        settings: LiveConfig,
-        stats: Stats,
-        clock: Clock,
-        behind: Behind | None = None,
-        ends: Ends | None = None,
+        self, state: BrokerState, sends: Sends, behind: Behind | None = None, ends: Ends | None = None
     ) -> None:
         """`behind` is given what is left of a read after the sends: the pulls, where they have such a path.
 
@@ -76,14 +67,14 @@ class HotPath:
         self._behind = behind
         self._ends = ends
         self._topics = sends.open_topics
-        self._store = store
-        self._settings = settings
-        self._stats = stats
-        self._clock = clock
+        self._store = state.store
+        self._settings = state.settings
+        self._stats = state.stats
+        self._clock = state.clock
         self._sessions: list[Session] = []  # whose reads are kept
         self._reads: list[Read] = []
         self._is_end_due = False
-        self._confirmations = Confirmations(store, stats, clock, sends.refused)
+        self._confirmations = Confirmations(state.store, state.stats, state.clock, sends.refused)
         self._senders: set[Session] = set()
         self._enders: set[Session] = set()  # who has sent half messages is looked at for ends first
         self._silent_until_s = 0.0

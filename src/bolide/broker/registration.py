@@ -13,16 +13,17 @@ servers himself, as RocketMQ's tools do.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
 import msgspec
 
 from bolide import kernel
-from bolide.broker.config import BrokerConfig, LiveConfig
-from bolide.broker.tables.topics import PERM_READ_WRITE, Topics
-from bolide.clock import Clock
+from bolide.broker.config import BrokerConfig
+from bolide.broker.members.filter_servers import FilterServers
+from bolide.broker.state import BrokerState
+from bolide.broker.tables.topics import PERM_READ_WRITE
 from bolide.errors import BolideError, ClientError, ConnectionLost, Refusal
 from bolide.protocol.bodies import topics as bodies
 from bolide.protocol.bodies.registration import encode_registration
@@ -38,13 +39,13 @@ from bolide.protocol.headers.registration import (
 from bolide.remoting.address import split_address
 from bolide.remoting.client import Client
 from bolide.remoting.session import Session
-from bolide.store.mishaps import Mishaps
 
 # The next registration of changed topics waits this long after the one before, and takes along what came meanwhile.
 SPACING_S = 0.01
 RETRY_FIRST_S = 0.5
 RETRY_MAX_S = 10.0
 UNREGISTER_LIMIT_S = 3.0
+ANNOUNCE_LIMIT_S = 3.0
 # So many topics are written in a fraction of a millisecond; more go to a thread.
 SMALL_COUNT = 200
 # Half of what a frame may hold. Beyond it, some 50,000 topics, the body is compressed whether asked for or not.
@@ -54,7 +55,6 @@ COMPRESSED_VERSION = 401
 _EVERYWHERE = ("", "0.0.0.0", "::")
 log = logging.getLogger(__name__)
 
-Lasting = Callable[[str, Callable[[], Awaitable[None]]], Coroutine[None, None, None]]  # as `Mishaps.lasting`
 Body = tuple[bytes, bool]  # as it is sent, and whether it is compressed
 
 
@@ -90,38 +90,39 @@ class _Desk:
 
 
 class Registration:
-    """Tells all name servers in `namesrvAddr`; `own_address` makes our address from our end of a connection."""
+    """Tells all name servers in `namesrvAddr`."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        topics: Topics,
-        client: Client,
-        clock: Clock,
-        aside: Executor,
-        own_address: Callable[[str], str],
-        filter_servers: Callable[[], list[str]] = list,
-        lasting: Lasting | None = None,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
+    def __init__(self, state: BrokerState, client: Client, aside: Executor, filter_servers: FilterServers) -> None:
+        self._settings = state.settings
+        self._topics = state.topics
+        self._clock = state.clock
         self._client = client
-        self._clock = clock
         self._aside = aside
-        self._own_address = own_address
         self._filter_servers = filter_servers
-        self._lasting = lasting or Mishaps().lasting
-        self._desks = [_Desk(namesrv) for namesrv in name_servers(settings.now.namesrv)]
+        self._lasting = state.store.mishaps.lasting
+        self._own_address: Callable[[str], str] = str
+        self._is_running = False
+        self._desks = [_Desk(namesrv) for namesrv in name_servers(state.settings.now.namesrv)]
         self._whole: tuple[object, asyncio.Future[Body]] | None = None
         self._progress = asyncio.Event()
-        topics.on_change.append(self._touch)
+        state.topics.listen(self._touch)
+        filter_servers.listen(self.tell_again)
 
-    async def run_forever(self) -> None:
-        """Keep every name server informed, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for desk in self._desks:
-                name = f"registration.{desk.namesrv}"
-                group.create_task(self._lasting(name, partial(self._keep, desk)), name=name)
+    async def run_forever(self, own_address: Callable[[str], str]) -> None:
+        """Keep every name server informed, until cancelled; `own_address` makes ours from our end of a connection."""
+        self._own_address, self._is_running = own_address, True
+        try:
+            async with asyncio.TaskGroup() as group:
+                for desk in self._desks:
+                    name = f"registration.{desk.namesrv}"
+                    group.create_task(self._lasting(name, partial(self._keep, desk)), name=name)
+        finally:
+            self._is_running = False
+
+    async def announced(self) -> None:
+        """Wait a moment until the name servers know the topics as they are now, where they are told at all."""
+        if self._is_running:
+            await self.told(ANNOUNCE_LIMIT_S)
 
     async def told(self, timeout_s: float) -> bool:
         """Wait until the name servers that answer know the topics as they are now; false when the time ran out."""
@@ -306,7 +307,7 @@ class Registration:
     async def _whole_body(self) -> Body:
         """The registration of all topics as they are now; made once for all name servers, and kept for the next."""
         config = self._settings.now
-        filter_servers = self._filter_servers()
+        filter_servers = self._filter_servers.addresses()
         key = (self._topics.version, config.permission, config.register_compressed, filter_servers)
         if self._whole is None or self._whole[0] != key:
             self._whole = (
@@ -325,9 +326,9 @@ class Registration:
     async def _body(self, table: bodies.TopicTable) -> Body:
         config = self._settings.now
         if len(table.topic_config_table) <= SMALL_COUNT:
-            return encoded(table, config.permission, False, self._filter_servers())
+            return encoded(table, config.permission, False, self._filter_servers.addresses())
         return await asyncio.get_running_loop().run_in_executor(
-            self._aside, encoded, table, config.permission, config.register_compressed, self._filter_servers()
+            self._aside, encoded, table, config.permission, config.register_compressed, self._filter_servers.addresses()
         )
 
 

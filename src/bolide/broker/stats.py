@@ -69,11 +69,23 @@ class Flow:
         return found
 
 
-class Stats:
-    """The broker's counters; `sample_forever` is a task of the broker."""
+IsKnown = Callable[[str], bool]
 
-    def __init__(self, clock: Clock) -> None:
+
+def _any(name: str) -> bool:
+    return True
+
+
+class Stats:
+    """The broker's counters; `sample_forever` is a task of the broker.
+
+    Only what is here has counters of its own, as the two functions say: names come from strangers, in properties too.
+    """
+
+    def __init__(self, clock: Clock, is_topic: IsKnown = _any, is_group: IsKnown = _any) -> None:
         self._clock = clock
+        self._is_topic = is_topic
+        self._is_group = is_group
         self.booted_ms = clock.now_ms()
         self.put_total = Flow()
         self.got_total = Flow()
@@ -92,9 +104,6 @@ class Stats:
         self._began_s = tuple(deque([clock.monotonic_s()], maxlen=steps + 1) for steps in _STEPS_OF_WINDOW)
         self._moments = deque([self._moment()], maxlen=1 + 600 // TICK_S)
         self._day = _local_day(self.booted_ms)
-        # Only what is here has counters of its own: names come from strangers, in properties too.
-        self.is_topic: Callable[[str], bool] = lambda topic: True
-        self.is_group: Callable[[str], bool] = lambda group: True
         self.put_mornings = (0, 0)  # totals at the last two midnights
         self.got_mornings = (0, 0)
 
@@ -103,7 +112,7 @@ class Stats:
         flow = self._puts.get(topic)
         if flow is None:
             flow = Flow()
-            if self.is_topic(topic):
+            if self._is_topic(topic):
                 self._puts[topic] = flow
         flow.count += count
         flow.size += size
@@ -150,7 +159,7 @@ class Stats:
         flow = table.get(key)
         if flow is None:
             flow = Flow()
-            if self.is_topic(key[0]) and self.is_group(key[1]):
+            if self._is_topic(key[0]) and self._is_group(key[1]):
                 table[key] = flow
         flow.count += count
         flow.size += size

@@ -23,11 +23,11 @@ async def test_200_a_group_is_on_disk_when_it_is_answered_and_the_same_again_is_
         assert (await at.ask(200, wanted)).code == 0
         kept = on_disk(tmp_path)["subscriptionGroupTable"]["cg"]
         assert (kept["consumeEnable"], kept["retryMaxTimes"], kept["retryQueueNums"]) == (False, 3, 1)
-        version = at.broker.groups.version
+        version = at.broker.state.groups.version
         assert (await at.ask(200, wanted)).code == 0
-        assert at.broker.groups.version == version
+        assert at.broker.state.groups.version == version
         assert (await at.ask(200, b'{"groupName":"cg"}')).code == 0
-        assert at.broker.groups.table["cg"] == GroupConfig(group_name="cg"), "what is not said is at its default"
+        assert at.broker.state.groups.table["cg"] == GroupConfig(group_name="cg"), "what is not said is at its default"
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ async def test_200_what_cannot_be_is_refused_with_the_reason_and_changes_nothing
     tmp_path: Path, body: str, code: int, part: str
 ) -> None:
     async with whole(tmp_path) as at:
-        version = at.broker.groups.version
+        version = at.broker.state.groups.version
         answer = await at.ask(200, body.encode())
         assert answer.code == code
         assert part in (answer.remark or "")
-        assert at.broker.groups.version == version
+        assert at.broker.state.groups.version == version
 
 
 @both_loops
@@ -69,7 +69,7 @@ async def test_225_several_groups_are_set_together_or_not_at_all(tmp_path: Path)
         assert {"a", "b"} <= on_disk(tmp_path)["subscriptionGroupTable"].keys()
         bad = GroupConfigList(group_config_list=[GroupConfig(group_name="c"), GroupConfig(group_name="bad.d")])
         assert (await at.ask(225, bad.encode())).code == 29
-        assert at.broker.groups.get("c") is None
+        assert at.broker.state.groups.get("c") is None
 
 
 @both_loops
@@ -80,7 +80,7 @@ async def test_352_and_201_show_what_groups_are_set_to(tmp_path: Path) -> None:
         assert GroupConfig.decode((await at.ask(352, group="new")).body) == GroupConfig(group_name="new")
         answer = await at.ask(201)
         table = GroupTable.decode(answer.body)
-        assert table == at.broker.groups.snapshot()
+        assert table == at.broker.state.groups.snapshot()
         assert "totalGroupNum" not in answer.fields
 
 
@@ -99,12 +99,12 @@ async def test_207_a_deleted_group_keeps_its_offsets_unless_asked(tmp_path: Path
     async with whole(tmp_path) as at:
         for group in ("a", "b", "c"):
             await at.ask(200, GroupConfig(group_name=group).encode())
-            at.broker.offsets.put(group, "T", 0, 7)
+            at.broker.state.offsets.put(group, "T", 0, 7)
         assert (await at.ask(207, groupName="a")).code == 0
         assert (await at.ask(207, groupName="b", **flag)).code == 0
         assert (await at.ask(207, groupName="b", **flag)).code == 0, "tools tell every broker of a cluster"
-        assert [at.broker.groups.get(group) is None for group in ("a", "b", "c")] == [True, True, False]
-        assert [at.broker.offsets.get(group, "T", 0) for group in ("a", "b", "c")] == [7, None, 7]
+        assert [at.broker.state.groups.get(group) is None for group in ("a", "b", "c")] == [True, True, False]
+        assert [at.broker.state.offsets.get(group, "T", 0) for group in ("a", "b", "c")] == [7, None, 7]
         assert "a" not in on_disk(tmp_path)["subscriptionGroupTable"]
         answer = await at.ask(207, groupName="TOOLS_CONSUMER")
         assert answer.code == 29
@@ -114,8 +114,8 @@ async def test_207_a_deleted_group_keeps_its_offsets_unless_asked(tmp_path: Path
 @both_loops
 async def test_353_a_group_is_kept_from_a_topic_and_let_back(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("T", 1)
-        at.broker.groups.find("cg")
+        at.broker.state.topics.ensure("T", 1)
+        at.broker.state.groups.find("cg")
 
         async def ask(**readable: Any) -> bool | None:
             return GroupForbidden.decode((await at.ask(353, group="cg", topic="T", **readable)).body).readable
@@ -123,7 +123,7 @@ async def test_353_a_group_is_kept_from_a_topic_and_let_back(tmp_path: Path) -> 
         assert await ask() is True
         assert await ask(readable="false") is False
         assert await ask() is False
-        assert at.broker.groups.is_forbidden("cg", "T", READ_BIT)
+        assert at.broker.state.groups.is_forbidden("cg", "T", READ_BIT)
         assert on_disk(tmp_path)["forbiddenTable"] == {"cg": {"T": 4}}
         assert await ask(readable="true") is True
         assert on_disk(tmp_path)["forbiddenTable"] == {}

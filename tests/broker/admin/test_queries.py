@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from bolide import kernel
 from bolide.broker.admin import queries as queries_module
 from bolide.broker.admin.queries import Queries
-from bolide.broker.members.members import Members
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
 from bolide.protocol.bodies import QueueEntries
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -46,8 +48,8 @@ class Asking:
 
     patch: pytest.MonkeyPatch
 
-    def __init__(self, store: Store, members: Members, clock: Any) -> None:
-        self.handlers = Queries(store, members, clock).handlers()
+    def __init__(self, state: BrokerState, clock: Any) -> None:
+        self.handlers = Queries(state).handlers()
         self.shared = Shared(turns=Turns(clock))
         self.origin = "127.0.0.1"  # it is its own session
 
@@ -72,9 +74,8 @@ def with_store(test: Callable[[Store, Asking, HeldClock], Awaitable[None]]) -> C
     async def run(tmp_path, monkeypatch) -> None:
         clock = HeldClock()
         async with tables(tmp_path) as kept:
-            members = Members(kept.settings, kept.groups, kept.topics, clock)
             with opened(small(tmp_path, segment_size=1 << 20, queue_file_size=6000), clock) as store:
-                asking = Asking(store, members, clock)
+                asking = Asking(replace(kept.state(store), clock=clock), clock)
                 asking.patch = monkeypatch
                 await test(store, asking, clock)
 
@@ -222,7 +223,7 @@ async def test_a_queue_says_its_ends_and_its_oldest_time(store: Store, asking: A
 @both_loops
 async def test_entries_of_a_queue_are_shown_with_what_a_group_would_get(tmp_path) -> None:
     async with pulling(tmp_path) as rig:
-        rig.handlers._handlers.update(Queries(rig.store, rig.members, rig.store._clock).handlers())
+        rig.handlers._handlers.update(Queries(rig.state).handlers())
         for tag in "ABA":
             rig.put(b"x", TAGS=tag)
         peer = await Peer.connect(rig.port)
@@ -274,5 +275,8 @@ def test_a_key_among_a_million_is_found_within_ten_milliseconds(tmp_path) -> Non
                     for n in range(first, first + 10_000)
                 ]
             )
-        took_s = asyncio.run(ask_some(Asking(store, None, HeldClock())))  # type: ignore[arg-type]
+        clock = HeldClock()
+        took_s = asyncio.run(
+            ask_some(Asking(cast(Any, SimpleNamespace(store=store, members=None, clock=clock)), clock))
+        )
     assert sorted(took_s)[-5] < 0.010

@@ -64,13 +64,13 @@ async def serving(root: Path) -> AsyncIterator[Rig]:
     clock = SystemClock()
     async with tables(root, clock, **SMALL) as kept:
         with Store.open(kept.settings.now.store, clock) as store:
-            stats = Stats(clock)
-            status = Status(kept.settings, kept.topics, stats, store, clock, kept.aside, timers=None)
+            state = kept.state(store)
+            status = Status(state, kept.aside, timers=None)
             answered = status.handlers()
             handlers = Handlers(answered, refusals(answered))
             async with served(Table(handlers.serve)) as server:
                 peer = await Peer.connect(server.port)
-                yield Rig(kept, stats, store, peer)
+                yield Rig(kept, state.stats, store, peer)
                 peer.leave()
 
 
@@ -118,7 +118,7 @@ def test_an_empty_broker_has_no_earliest_message(tmp_path: Path) -> None:
 def test_a_changed_setting_is_in_force_shown_and_kept_in_the_file(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         heard: list[bool] = []
-        rig.kept.settings.on_change.append(lambda: heard.append(rig.kept.settings.now.creates_topics))
+        rig.kept.settings.listen(lambda: heard.append(rig.kept.settings.now.creates_topics))
         before = await rig.ask(RequestCode.GET_BROKER_CONFIG)
         answer = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"autoCreateTopicEnable=false\nfileReservedTime=7\n")
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -139,7 +139,7 @@ def test_a_changed_permission_is_news_for_name_servers(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         told: list[str] = []
         rig.kept.topics.update(TopicConfig(topic_name="T"))
-        rig.kept.topics.on_change.append(told.extend)
+        rig.kept.topics.listen(told.extend)
         version = rig.kept.topics.version
         await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, b"traceOn=false")
         assert rig.kept.topics.version == version

@@ -59,12 +59,12 @@ async def test_17_queue_counts_change_while_it_runs(tmp_path: Path) -> None:
 async def test_17_the_same_configuration_again_is_no_new_version(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
         await create(at, "Orders", attributes="+message.type=FIFO")
-        version = at.broker.topics.version
+        version = at.broker.state.topics.version
         assert (await create(at, "Orders")).code == 0
         assert (await create(at, "Orders", attributes="+message.type=FIFO")).code == 0
-        assert at.broker.topics.version == version
+        assert at.broker.state.topics.version == version
         assert (await create(at, "Orders", perm="4")).code == 0
-        assert at.broker.topics.version.counter == version.counter + 1
+        assert at.broker.state.topics.version.counter == version.counter + 1
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ async def test_17_what_cannot_be_is_refused_with_the_reason_and_changes_nothing(
     tmp_path: Path, topic: str, fields: dict[str, Any], part: str
 ) -> None:
     async with whole(tmp_path) as at:
-        version = at.broker.topics.version
+        version = at.broker.state.topics.version
         answer = await create(at, topic, **fields)
         assert answer.code == 29
         assert part in (answer.remark or "")
-        assert at.broker.topics.version == version
+        assert at.broker.state.topics.version == version
 
 
 @both_loops
@@ -115,7 +115,7 @@ async def test_17_attributes_are_added_changed_and_taken_away(tmp_path: Path) ->
             ("-reserve.time", {"message.type": "FIFO"}),
         ):
             assert (await create(at, "T", attributes=change)).code == 0
-            assert at.broker.topics.table["T"].attributes == result
+            assert at.broker.state.topics.table["T"].attributes == result
 
 
 @both_loops
@@ -146,15 +146,15 @@ async def test_18_several_topics_are_created_together_or_not_at_all(tmp_path: Pa
             TopicConfig(topic_name="L1", read_queue_nums=2, write_queue_nums=2),
             TopicConfig(topic_name="L2", attributes={"+message.type": "FIFO"}),
         ]
-        counter = at.broker.topics.version.counter
+        counter = at.broker.state.topics.version.counter
         assert (await at.ask(18, TopicConfigList(topic_config_list=good).encode())).code == 0
-        assert at.broker.topics.version.counter == counter + 1
-        assert at.broker.topics.table["L2"].attributes == {"message.type": "FIFO"}
+        assert at.broker.state.topics.version.counter == counter + 1
+        assert at.broker.state.topics.table["L2"].attributes == {"message.type": "FIFO"}
         assert (await at.ns.look_up("L1")).code == (await at.ns.look_up("L2")).code == 0
         bad = [TopicConfig(topic_name="L3"), TopicConfig(topic_name="bad.x")]
         answer = await at.ask(18, TopicConfigList(topic_config_list=bad).encode())
         assert answer.code == 29
-        assert "L3" not in at.broker.topics.table
+        assert "L3" not in at.broker.state.topics.table
         assert (await at.ask(18, TopicConfigList().encode())).code == 0
         assert (await at.ask(18, b"nonsense")).code == 1
 
@@ -164,15 +164,15 @@ async def test_351_and_21_show_what_topics_are_set_to(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
         await create(at, "T", 8, 4)
         shown = TopicConfig.decode((await at.ask(351, topic="T")).body)
-        assert shown == at.broker.topics.table["T"]
+        assert shown == at.broker.state.topics.table["T"]
         assert (shown.read_queue_nums, shown.write_queue_nums) == (8, 4)
         answer = await at.ask(351, topic="Nope")
         assert answer.code == 17
         assert "'Nope' is not here" in (answer.remark or "")
         answer = await at.ask(21)
         table = TopicTable.decode(answer.body)
-        assert table.topic_config_table == at.broker.topics.table
-        assert table.data_version == at.broker.topics.version
+        assert table.topic_config_table == at.broker.state.topics.table
+        assert table.data_version == at.broker.state.topics.version
         assert "totalTopicNum" not in answer.fields, "a total would make 5.x ask for pages"
 
 
@@ -188,7 +188,7 @@ async def test_305_lists_rocketmqs_own_topics(tmp_path: Path) -> None:
 async def test_202_shows_each_queue_up_to_the_larger_count_with_its_offsets_and_last_time(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
         await create(at, "T", 2, 3)
-        at.broker.store.append([draft(b"body", "T", 1) for _ in range(5)])
+        at.broker.state.store.append([draft(b"body", "T", 1) for _ in range(5)])
         stats = TopicStats.decode((await at.ask(202, topic="T")).body)
         spans = {queue.queue_id: (span.min_offset, span.max_offset) for queue, span in stats.offset_table.items()}
         assert spans == {0: (0, 0), 1: (0, 5), 2: (0, 0)}
@@ -203,14 +203,16 @@ async def test_215_a_deleted_topic_leaves_no_configuration_no_offsets_and_no_que
     async with whole(tmp_path) as at:
         broker = at.broker
         for name in ("T", "%RETRY%cg_T", "%RETRY%cg+T", "%RETRY%cg", "Other"):
-            broker.topics.ensure(name, 2)
-            broker.store.append([draft(b"body", name, 1)])
-            broker.offsets.put("cg", name, 1, 1)
+            broker.state.topics.ensure(name, 2)
+            broker.state.store.append([draft(b"body", name, 1)])
+            broker.state.offsets.put("cg", name, 1, 1)
         assert (await at.ask(215, topic="T")).code == 0
-        left = [name for name in ("T", "%RETRY%cg_T", "%RETRY%cg+T", "%RETRY%cg", "Other") if broker.topics.find(name)]
+        left = [
+            name for name in ("T", "%RETRY%cg_T", "%RETRY%cg+T", "%RETRY%cg", "Other") if broker.state.topics.find(name)
+        ]
         assert left == ["%RETRY%cg", "Other"]
-        assert sorted(broker.offsets.topics_of("cg")) == left
-        assert [broker.store.queue(QueueKey(name, 1)) is not None for name in ("T", "%RETRY%cg_T", "Other")] == [
+        assert sorted(broker.state.offsets.topics_of("cg")) == left
+        assert [broker.state.store.queue(QueueKey(name, 1)) is not None for name in ("T", "%RETRY%cg_T", "Other")] == [
             False,
             False,
             True,
@@ -227,7 +229,7 @@ async def test_215_rocketmqs_own_topics_cannot_be_deleted(tmp_path: Path, topic:
         answer = await at.ask(215, topic=topic)
         assert answer.code == 29
         assert ("belongs to RocketMQ itself" in (answer.remark or "")) == bool(topic.strip())
-        assert at.broker.topics.version.counter == 1
+        assert at.broker.state.topics.version.counter == 1
 
 
 @pytest.mark.parametrize(
@@ -241,22 +243,22 @@ async def test_215_nothing_goes_but_the_queues_of_a_topic(tmp_path: Path, name: 
         (victim / "kept").write_text("kept")
     async with whole(tmp_path) as at:
         await create(at, "T", 1, 1)
-        at.broker.store.append([draft(b"kept", "T", 0)])
+        at.broker.state.store.append([draft(b"kept", "T", 0)])
         answer = await at.ask(215, topic=str(victims[0]) if name == "/" else name)
         assert answer.code == 29, answer.remark
         assert "\n" not in (answer.remark or "")
         assert len(answer.remark or "") < 300
-        at.broker.store.append([draft(b"kept too", "T", 0)])
+        at.broker.state.store.append([draft(b"kept too", "T", 0)])
     assert [(victim / "kept").read_text() for victim in victims] == ["kept", "kept"]
     async with whole(tmp_path) as at:
-        assert bodies(at.broker.store, "T") == [b"kept", b"kept too"]
+        assert bodies(at.broker.state.store, "T") == [b"kept", b"kept too"]
 
 
 @both_loops
 async def test_215_a_topic_of_an_odd_name_that_is_in_the_table_may_go(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
-        at.broker.topics.ensure("odd.name of old", 1)
-        at.broker.store.append([draft(b"x", "odd.name of old", 0)])
+        at.broker.state.topics.ensure("odd.name of old", 1)
+        at.broker.state.store.append([draft(b"x", "odd.name of old", 0)])
         assert (await at.ask(215, topic="odd.name of old")).code == 0
         assert not (tmp_path / "store" / "consumequeue" / "odd.name of old").exists()
         assert (await at.ask(215, topic="odd.name of old")).code == 29, "now it is one that cannot be made"
@@ -266,10 +268,10 @@ async def test_215_a_topic_of_an_odd_name_that_is_in_the_table_may_go(tmp_path: 
 async def test_a_topic_that_was_deleted_begins_anew_when_it_comes_back(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:
         await create(at, "T", 1, 1)
-        at.broker.store.append([draft(b"old", "T", 0) for _ in range(3)])
+        at.broker.state.store.append([draft(b"old", "T", 0) for _ in range(3)])
         await at.ask(215, topic="T")
         await create(at, "T", 1, 1)
-        assert at.broker.store.append([draft(b"new", "T", 0)]).queue_offsets == [0]
+        assert at.broker.state.store.append([draft(b"new", "T", 0)]).queue_offsets == [0]
         (span,) = TopicStats.decode((await at.ask(202, topic="T")).body).offset_table.values()
         assert (span.min_offset, span.max_offset) == (0, 1)
 

@@ -17,8 +17,7 @@ from bolide.protocol.bodies.pop import AssignmentAnswer, AssignmentRequest, Grou
 from bolide.protocol.bodies.routes import QueueRoute, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.remoting.client import Client
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ListenConfig
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import listen
 from bolide.testing import VirtualClock
@@ -249,10 +248,8 @@ async def test_queues_of_other_brokers_are_shared_out_too_and_asked_for_once(tmp
     clock = SystemClock()
     async with (
         name_server(route) as (address, asked),
-        Client(ConnectConfig(), clock) as client,
         popping(tmp_path, clock, namesrvAddr=f"127.0.0.1:1;{address}") as rig,
     ):
-        rig.room.queues.client = client
         peers = {name: await member(rig, name) for name in ("c1", "c2")}
         found = [each for name, peer in peers.items() for each in await ask(peer, name) or []]
         expected = [("b-2", queue_id, "PULL") for queue_id in range(2)]
@@ -267,11 +264,7 @@ async def test_queues_of_other_brokers_are_shared_out_too_and_asked_for_once(tmp
 @both_loops
 async def test_with_no_name_server_there_a_member_gets_what_is_here(tmp_path) -> None:
     clock = SystemClock()
-    async with (
-        Client(ConnectConfig(), clock) as client,
-        popping(tmp_path, clock, namesrvAddr="127.0.0.1:1") as rig,
-    ):
-        rig.room.queues.client = client
+    async with popping(tmp_path, clock, namesrvAddr="127.0.0.1:1") as rig:
         peer = await member(rig, "c1")
         async with asyncio.timeout(10):
             assert len(await ask(peer, "c1") or []) == 4

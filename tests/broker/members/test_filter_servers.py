@@ -60,7 +60,7 @@ async def test_who_registers_is_known_until_it_hangs_up_or_is_silent_for_half_a_
     clock = VirtualClock()
     async with known(clock) as (servers, port):
         told: list[list[str]] = []
-        servers.on_change = lambda: told.append(servers.addresses())
+        servers.listen(lambda: told.append(servers.addresses()))
         one, other = await Peer.connect(port), await Peer.connect(port)
         answer = RegisterFilterServerAnswer.decode((await one.ask(registering("10.0.0.1:30001"))).fields)
         assert (answer.broker_name, answer.broker_id) == ("broker-a", 0)

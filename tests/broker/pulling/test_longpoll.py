@@ -476,7 +476,7 @@ async def test_a_thousand_parked_pulls_cost_no_task_and_an_arrival_elsewhere_doe
 async def test_a_reset_wakes_the_pulls_of_its_group_and_of_no_other(tmp_path) -> None:
     clock = VirtualClock()
     async with pulling(tmp_path, clock) as rig, asyncio.TaskGroup() as tasks:
-        rig.offsets.on_reset.append(rig.parked.on_reset)
+        rig.offsets.listen(rig.parked.on_reset)
         rig.put(b"a", b"b", b"c")
         ours, theirs = await connected(rig), await connected(rig, group="others")
         asking = tasks.create_task(ours.ask(pull_of(3, sys_flag=PUSH)), name="ours")

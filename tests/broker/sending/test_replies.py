@@ -63,10 +63,10 @@ async def asker(broker: Whole, answer_code: int = 0) -> AsyncIterator[list[Comma
 
 def kept(broker: Whole) -> list[dict[str, str]]:
     key = QueueKey(TOPIC, 0)
-    queue = broker.broker.store.queue(key)
+    queue = broker.broker.state.store.queue(key)
     if queue is None or not queue.next_offset:
         return []
-    return [dict(decode(view).properties) for view in broker.broker.store.read(key, 0, 100).views]
+    return [dict(decode(view).properties) for view in broker.broker.state.store.read(key, 0, 100).views]
 
 
 @pytest.mark.feature("X16")
@@ -136,7 +136,7 @@ def test_who_has_left_is_not_looked_for(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with whole(tmp_path) as broker:
             async with asker(broker):
-                assert broker.broker.members.producer_session("asker") is not None
+                assert broker.broker.state.members.producer_session("asker") is not None
             assert (await ask(broker, reply(325))).code == 1
 
     asyncio.run(scenario())

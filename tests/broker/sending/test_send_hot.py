@@ -17,7 +17,9 @@ from bolide.broker.hotpath import HotPath
 from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.send import Sends, pack_peer
+from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
+from bolide.broker.tables.open_topics import OpenTopics
 from bolide.errors import ProtocolError, Refusal
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
@@ -41,6 +43,7 @@ from tests.store.given import HeldClock
 class Room:
     """The sending side over a store of its own; nothing in it needs a loop."""
 
+    state: BrokerState
     store: Store
     sends: Sends
     hot: HotPath
@@ -81,20 +84,11 @@ def room(root: Path, disk: Disk | None = None, **changes: str) -> Iterator[Room]
         for name, perm in (("Orders", 6), ("Other", 6), ("ReadOnly", 4)):
             tables.topics.update(TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=4, perm=perm))
         with Store.open(tables.settings.now.store, clock, STORE_HOST, disk) as store:
-            stats = Stats(clock)
-            sends = Sends(
-                tables.topics,
-                tables.groups,
-                store,
-                tables.settings,
-                stats,
-                clock,
-                tables.table_writer,
-                DelayRouter(store.config.delay_levels),
-                Locks(clock),
-            )
+            state = tables.state(store)
+            open_topics = OpenTopics(tables.topics, tables.settings, tables.table_writer)
+            sends = Sends(state, open_topics, DelayRouter(store.config.delay_levels), Locks(clock))
             sends._unique_ids = UniqueIds(bytes([10, 0, 0, 1]), 1, 1, clock)
-            yield Room(store, sends, HotPath(sends, store, tables.settings, stats, clock), stats, tables, clock)
+            yield Room(state, store, sends, HotPath(state, sends), state.stats, tables, clock)
 
 
 def log_of(store: Store, start: int) -> bytes:
@@ -234,7 +228,7 @@ def test_what_sends_leave_goes_on_with_its_bounds_and_all_answers_leave_together
         return b"pulled", bounds[2:]
 
     with room(tmp_path) as here:
-        hot = HotPath(here.sends, here.store, here.tables.settings, here.stats, here.clock, behind)
+        hot = HotPath(here.state, here.sends, behind)
         stream = Command(11).encode() + message().encode() + Command(34).encode()
         bounds, peer = bounds_of(stream), cast(Any, Peer())
         answers, left = answered(hot, peer, stream)
@@ -267,7 +261,7 @@ def test_under_synchronous_flush_the_answers_of_a_read_leave_when_it_is_durable(
 async def opened(here: Any) -> HotPath:
     here.tables.topics.update(TopicConfig(topic_name="Orders"))
     await here.sends.open_topics.keep("Orders")
-    return HotPath(here.sends, here.store, here.tables.settings, here.stats, here.clock)
+    return HotPath(here.state, here.sends)
 
 
 def test_a_late_flush_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) -> None:

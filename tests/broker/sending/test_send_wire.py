@@ -25,7 +25,7 @@ class NotedPath(HotPath):
     """The hot path, and what it left of each read."""
 
     def __init__(self, room: Sending) -> None:
-        super().__init__(room.sends, room.store, room.tables.settings, room.stats, room.clock)
+        super().__init__(room.state, room.sends)
         self.left_counts: list[int] = []
         self.turns: list[int] = []
         self.has_taken = asyncio.Event()

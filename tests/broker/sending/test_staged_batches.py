@@ -11,7 +11,7 @@ import pytest
 
 from bolide.broker.later.routing import DelayRouter
 from bolide.broker.sending.staged_batches import STAGE_LIFE_MS, StagedBatches
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
 from bolide.model.message import Message
 from bolide.model.queue import QueueKey
@@ -49,6 +49,7 @@ def staged(body: bytes, queue_id: int, labels: dict[str, str]) -> Draft:
 
 @dataclass
 class Rig:
+    state: BrokerState
     store: Store
     staged_batches: StagedBatches
     clock: HeldClock
@@ -77,11 +78,11 @@ async def staged_batches(root: Path, clock: HeldClock | None = None) -> AsyncIte
         config = kept.settings.now
         store = Store.open(config.store, clock)
         try:
-            router = DelayRouter(config.store.delay_levels)
-            made = StagedBatches(store, kept.topics, router, kept.settings, Stats(clock), kept.table_writer, clock)
+            state = kept.state(store)
+            made = StagedBatches(state, kept.table_writer, DelayRouter(config.store.delay_levels))
             await made.load()
             await made._prepare()
-            yield Rig(store, made, clock)
+            yield Rig(state, store, made, clock)
         finally:
             store.abandon()
 
@@ -156,9 +157,7 @@ def test_a_start_that_cannot_carry_a_batch_out_leaves_it_for_the_next_request(tm
             with pytest.raises(Refusal, match="full"):
                 await rig.publish(1, *stages)
             old = rig.staged_batches
-            rig.staged_batches = StagedBatches(
-                rig.store, old._topics, old._router, old._settings, old._stats, old._table_writer, rig.clock
-            )
+            rig.staged_batches = StagedBatches(rig.state, old._table_writer, old._router)
             await rig.staged_batches.load()
             assert rig.found() == expected(1, 3)
             room += [1, 1, 1]
@@ -245,7 +244,7 @@ def test_the_request_prepares_publishes_and_says_how_far_the_query_is(tmp_path) 
         async with whole(tmp_path) as running:
             prepared = await running.ask(RequestCode.PUBLISH_STAGED, Publish(query=QUERY, batch=0).encode())
             assert (prepared.code, Published.decode(prepared.body).published) == (0, -1)
-            assert running.broker.topics.find(STAGE_TOPIC) is not None
+            assert running.broker.state.topics.find(STAGE_TOPIC) is not None
             done = await running.ask(RequestCode.PUBLISH_STAGED, Publish(query=QUERY, batch=0, stages=[]).encode())
             assert (done.code, Published.decode(done.body).published) == (0, 0)
             for body in (b"", b"{}", b'{"query":"a/b","batch":1}', b'{"query":"a","batch":-1}'):

@@ -70,11 +70,11 @@ async def test_queues_that_are_there_stay_though_the_table_does_not_know_them(tm
 @both_loops
 async def test_dead_letters_get_their_topic_back_that_a_crash_took(tmp_path: Path) -> None:
     async with whole(tmp_path / "before") as running:
-        running.broker.store.append([draft(b"dead", "%DLQ%g", 0)])  # as the revival of popped messages does
-        running.broker.store.append([draft(b"again", "%RETRY%g", 0)])
+        running.broker.state.store.append([draft(b"dead", "%DLQ%g", 0)])  # as the revival of popped messages does
+        running.broker.state.store.append([draft(b"again", "%RETRY%g", 0)])
         shutil.copytree(tmp_path / "before" / "store", tmp_path / "after" / "store")
     async with whole(tmp_path / "after") as running:
-        config = running.broker.topics.find("%DLQ%g")
+        config = running.broker.state.topics.find("%DLQ%g")
         assert config is not None
         assert (config.read_queue_nums, config.perm) == (1, 6)
-        assert running.broker.topics.find("%RETRY%g") is None  # the first heartbeat of the group makes it
+        assert running.broker.state.topics.find("%RETRY%g") is None  # the first heartbeat of the group makes it

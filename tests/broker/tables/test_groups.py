@@ -75,7 +75,7 @@ async def test_first_use_makes_no_group_with_a_bad_name(tmp_path: Path) -> None:
 async def test_changes_are_versions_saves_and_words_to_listeners(tmp_path: Path) -> None:
     async with tables(tmp_path) as kept:
         told: list[list[str]] = []
-        kept.groups.on_change.append(told.append)
+        kept.groups.listen(told.append)
         counter = kept.groups.version.counter
         policy = RetryPolicy(type=RetryKind.EXPONENTIAL, exponential_retry_policy=GrowingDelays(initial=1000))
         kept.groups.update(GroupConfig(group_name="a", retry_max_times=3, group_retry_policy=policy))

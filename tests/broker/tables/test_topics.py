@@ -137,7 +137,7 @@ async def test_creation_can_be_switched_off_and_on_again_over_restarts(tmp_path:
 async def test_creation_can_be_switched_while_the_broker_runs(tmp_path: Path) -> None:
     async with tables(tmp_path, autoCreateTopicEnable="false") as kept:
         told: list[list[str]] = []
-        kept.topics.on_change.append(told.append)
+        kept.topics.listen(told.append)
         kept.set(autoCreateTopicEnable="true")
         kept.topics.touch()
         assert kept.topics.for_send("T1", AUTO, 4, 0) is not None
@@ -235,7 +235,7 @@ async def test_every_change_is_a_new_version_and_an_equal_configuration_is_none(
 async def test_listeners_hear_the_names_after_each_change(tmp_path: Path) -> None:
     async with tables(tmp_path) as kept:
         told: list[list[str]] = []
-        kept.topics.on_change.append(lambda names: told.append([name for name in names if kept.topics.find(name)]))
+        kept.topics.listen(lambda names: told.append([name for name in names if kept.topics.find(name)]))
         kept.topics.update(topic("A"))
         kept.topics.for_send("B", AUTO, 4, 0)
         kept.topics.update_all([topic("A"), topic("C"), topic("D")])

@@ -329,7 +329,7 @@ def test_many_ends_of_one_turn_are_one_write(tmp_path: Path) -> None:
 
 def hot_path(rig: Transacting) -> HotPath:
     room, ends = rig.room, rig.transactions.outcomes
-    return HotPath(room.sends, room.store, room.tables.settings, room.stats, rig.clock, ends=ends)
+    return HotPath(room.state, room.sends, ends=ends)
 
 
 def half_message(unique_id: str) -> bytes:

@@ -7,10 +7,8 @@ the asker's signature is no business of the client's.
 import asyncio
 import logging
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.members.members import Member, Members
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.topics import Topics
+from bolide.broker.members.members import Member
+from bolide.broker.state import BrokerState
 from bolide.errors import ClientError, Refusal, RequestTimeout
 from bolide.model.message import parse_offset_id
 from bolide.model.queue import MessageQueue
@@ -21,7 +19,6 @@ from bolide.protocol.headers.callbacks import ConsumeDirectlyRequest, GetConsume
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request, Session
 from bolide.store.record import decode
-from bolide.store.store import Store
 
 CALL_LIMIT_S = 10.0
 STATUS_LIMIT_S = 5.0
@@ -33,12 +30,12 @@ log = logging.getLogger(__name__)
 class Forwarding:
     """Asks clients on behalf of administrators."""
 
-    def __init__(self, settings: LiveConfig, members: Members, topics: Topics, groups: Groups, store: Store) -> None:
-        self._settings = settings
-        self._members = members
-        self._topics = topics
-        self._groups = groups
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._settings = state.settings
+        self._members = state.members
+        self._topics = state.topics
+        self._groups = state.groups
+        self._store = state.store
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -9,13 +9,11 @@ import msgspec
 
 from bolide.broker.admin.topics import INT32_MAX, kept
 from bolide.broker.sending.backoff import policy_problem
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.attributes import GROUP_ATTRIBUTES, altered
-from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT, Groups
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT
 from bolide.broker.tables.places import known_group, known_topic, unknown_group
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.model.names import group_problem
 from bolide.model.topics import QUEUE_COUNT_MAX
@@ -38,13 +36,11 @@ log = logging.getLogger(__name__)
 class GroupCalls:
     """Who administers groups."""
 
-    def __init__(
-        self, groups: Groups, topics: Topics, offsets: Offsets, stats: Stats, table_writer: TableWriter
-    ) -> None:
-        self._groups = groups
-        self._topics = topics
-        self._offsets = offsets
-        self._stats = stats
+    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+        self._groups = state.groups
+        self._topics = state.topics
+        self._offsets = state.offsets
+        self._stats = state.stats
         self._table_writer = table_writer
 
     def handlers(self) -> dict[int, Handler]:

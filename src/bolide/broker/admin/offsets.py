@@ -4,11 +4,8 @@ A commit is believed, be it backwards: members know best. It is refused for a gr
 here, so that the table cannot grow beyond what the broker has.
 """
 
-from bolide.broker.members.members import Members
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.places import Places, unknown_group
-from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey, QueueOffset
 from bolide.protocol.bodies import ConsumerOffsets, CorrectionOffsets, GroupList, TopicList
@@ -23,7 +20,6 @@ from bolide.protocol.headers.groups import (
 from bolide.protocol.headers.topics import QueryTopicConsumersRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
-from bolide.store.store import Store
 
 _BEYOND_ALL = (1 << 63) - 1
 
@@ -31,13 +27,13 @@ _BEYOND_ALL = (1 << 63) - 1
 class GroupOffsets:
     """The offsets of groups, as consumers and administrators ask and tell."""
 
-    def __init__(self, offsets: Offsets, members: Members, topics: Topics, groups: Groups, store: Store) -> None:
-        self._offsets = offsets
-        self._members = members
-        self._topics = topics
-        self._groups = groups
-        self._store = store
-        self._places = Places(topics, groups, store)
+    def __init__(self, state: BrokerState) -> None:
+        self._offsets = state.offsets
+        self._members = state.members
+        self._topics = state.topics
+        self._groups = state.groups
+        self._store = state.store
+        self._places = Places(state.topics, state.groups, state.store)
 
     def handlers(self) -> dict[int, Handler]:
         return {

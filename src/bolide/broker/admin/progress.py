@@ -7,14 +7,8 @@ their turn after every few hundred.
 import asyncio
 from collections.abc import Iterable
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.members.members import Members
-from bolide.broker.stats import Stats
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.places import known_topic
-from bolide.broker.tables.topics import Topics
-from bolide.clock import Clock
 from bolide.model.queue import MessageQueue, QueueKey
 from bolide.protocol.bodies import (
     ConsumeStats,
@@ -31,7 +25,6 @@ from bolide.protocol.headers.groups import GetBrokerConsumeStatsRequest, GetCons
 from bolide.protocol.headers.topics import QueryConsumeTimeSpanRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
-from bolide.store.store import Store
 
 _QUEUES_A_TURN = 256
 
@@ -39,25 +32,15 @@ _QUEUES_A_TURN = 256
 class Progress:
     """How far groups are, compared with what there is."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        offsets: Offsets,
-        members: Members,
-        topics: Topics,
-        groups: Groups,
-        store: Store,
-        stats: Stats,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._offsets = offsets
-        self._members = members
-        self._topics = topics
-        self._groups = groups
-        self._store = store
-        self._stats = stats
-        self._clock = clock
+    def __init__(self, state: BrokerState) -> None:
+        self._settings = state.settings
+        self._offsets = state.offsets
+        self._members = state.members
+        self._topics = state.topics
+        self._groups = state.groups
+        self._store = state.store
+        self._stats = state.stats
+        self._clock = state.clock
         self._queue_count = 0
 
     def handlers(self) -> dict[int, Handler]:

@@ -7,9 +7,8 @@ seconds with what it has found. An answer is kept below what a frame may hold, t
 
 import logging
 
-from bolide.broker.members.members import Members
 from bolide.broker.pulling.access import subscription_filter
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
 from bolide.errors import CorruptRecord, Refusal
 from bolide.filter.tags import any_passes, is_tag_type
 from bolide.kernel.layout import ENTRY, ENTRY_SIZE
@@ -34,7 +33,6 @@ from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Request
 from bolide.remoting.turns import Place, place_of
 from bolide.store.record import decode, store_ms_of
-from bolide.store.store import Store
 
 UNIQUE_KEY_COUNT_MAX = 32
 ANSWER_SIZE_MAX = 15 << 20
@@ -47,10 +45,10 @@ log = logging.getLogger(__name__)
 class Queries:
     """Answers from the store; `members` say how a group filters."""
 
-    def __init__(self, store: Store, members: Members, clock: Clock) -> None:
-        self._store = store
-        self._members = members
-        self._clock = clock
+    def __init__(self, state: BrokerState) -> None:
+        self._store = state.store
+        self._members = state.members
+        self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:
         return {

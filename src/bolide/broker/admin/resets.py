@@ -10,12 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.members.members import Members
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.places import known_group, known_topic
-from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.kernel.layout import LANGUAGES
 from bolide.model.queue import MessageQueue, QueueKey, QueueOffset
@@ -25,7 +21,6 @@ from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.protocol.headers.callbacks import ResetOffsetRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
-from bolide.store.store import Store
 
 _CPP = LANGUAGES.index("CPP")
 _SEARCHES_A_TURN = 16
@@ -36,21 +31,13 @@ log = logging.getLogger(__name__)
 class Resets:
     """Carries resets out."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        offsets: Offsets,
-        members: Members,
-        topics: Topics,
-        groups: Groups,
-        store: Store,
-    ) -> None:
-        self._settings = settings
-        self._offsets = offsets
-        self._members = members
-        self._topics = topics
-        self._groups = groups
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._settings = state.settings
+        self._offsets = state.offsets
+        self._members = state.members
+        self._topics = state.topics
+        self._groups = state.groups
+        self._store = state.store
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}

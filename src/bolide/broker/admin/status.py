@@ -13,11 +13,9 @@ from collections.abc import Awaitable
 from concurrent.futures import Executor
 
 from bolide import __version__
-from bolide.broker.config import RULES, LiveConfig, shown, updated
+from bolide.broker.config import RULES, shown, updated
 from bolide.broker.later.timers import Timers
-from bolide.broker.stats import Stats
-from bolide.broker.tables.topics import Topics
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal, StoreError
 from bolide.model.topics import is_system_topic
 from bolide.protocol.bodies.brokers import ReplicationState
@@ -29,7 +27,6 @@ from bolide.remoting.changes import read_changes
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.settings import write_properties
-from bolide.store.store import Store
 
 _POOLS = ("send", "pull", "litePull", "query", "ack")  # whose queues RocketMQ shows
 _TOLD_TO_NAME_SERVERS = frozenset({"brokerPermission", "autoCreateTopicEnable", "defaultTopicQueueNums"})
@@ -40,24 +37,15 @@ log = logging.getLogger(__name__)
 class Status:
     """The broker about itself. `aside` is the thread that owns the small files; a broker may be without timers."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        topics: Topics,
-        stats: Stats,
-        store: Store,
-        clock: Clock,
-        aside: Executor,
-        timers: Timers | None,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._stats = stats
-        self._store = store
-        self._clock = clock
+    def __init__(self, state: BrokerState, aside: Executor, timers: Timers | None) -> None:
+        self._settings = state.settings
+        self._topics = state.topics
+        self._stats = state.stats
+        self._store = state.store
+        self._clock = state.clock
         self._aside = aside
         self._timers = timers
-        self._version = DataVersion(timestamp=clock.now_ms())
+        self._version = DataVersion(timestamp=state.clock.now_ms())
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -10,14 +10,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import retry_topic_v1, retry_topic_v2
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.attributes import TOPIC_ATTRIBUTES, altered, parse_change
-from bolide.broker.tables.offsets import Offsets
 from bolide.broker.tables.places import known_topic
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import PERM_ALL, Topics
+from bolide.broker.tables.topics import PERM_ALL
 from bolide.errors import Refusal, StoreError
 from bolide.model.names import path_problem, topic_problem
 from bolide.model.queue import MessageQueue, QueueKey
@@ -35,7 +33,6 @@ from bolide.protocol.headers.topics import (
 )
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
-from bolide.store.store import Store
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 INT32_MAX = 0x7FFF_FFFF
@@ -47,20 +44,13 @@ class TopicCalls:
     """Who administers topics; `announced` waits a moment until name servers know of a change."""
 
     def __init__(
-        self,
-        topics: Topics,
-        offsets: Offsets,
-        store: Store,
-        settings: LiveConfig,
-        stats: Stats,
-        table_writer: TableWriter,
-        announced: Callable[[], Awaitable[object]],
+        self, state: BrokerState, table_writer: TableWriter, announced: Callable[[], Awaitable[object]]
     ) -> None:
-        self._topics = topics
-        self._offsets = offsets
-        self._store = store
-        self._settings = settings
-        self._stats = stats
+        self._topics = state.topics
+        self._offsets = state.offsets
+        self._store = state.store
+        self._settings = state.settings
+        self._stats = state.stats
         self._table_writer = table_writer
         self._announced = announced
 

@@ -21,15 +21,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.offsets import quote_keys
 from bolide.broker.tables.table_files import Pace, TableWriter
-from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.kernel.layout import ENTRY_SIZE
@@ -41,7 +39,6 @@ from bolide.store.config import delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.dispatch import Arrival
 from bolide.store.relay import BATCH_COUNT_MAX, relay
-from bolide.store.store import Store
 
 FILE_NAME = "delayOffset.json"
 _SOON_S = 0.25
@@ -66,22 +63,22 @@ class _Note(NamedTuple):
 class Delays:
     """How far each level is delivered: `table`, level → queue offset of the next message."""
 
-    def __init__(self, directory: Path, store: Store, stats: Stats, table_writer: TableWriter, clock: Clock) -> None:
-        self._path = directory / FILE_NAME
-        self._store = store
-        self._stats = stats
+    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+        self._path = state.settings.now.directory / FILE_NAME
+        self._store = state.store
+        self._stats = state.stats
         self._table_writer = table_writer
-        self._clock = clock
-        self._delays_ms = delays_ms_of(store.config.delay_levels)
+        self._clock = state.clock
+        self._delays_ms = delays_ms_of(state.store.config.delay_levels)
         self._arrived = asyncio.Event()
         self._is_changed = False
-        self._is_stopped = store.config.role == "SLAVE"  # its master delivers
+        self._is_stopped = state.is_slave  # its master delivers
         self._is_refused = False
         self._notes: dict[int, deque[_Note]] = {}
         self._end = 0  # the log must be durable up to here before the table is written
         content = read_whole(self._path, parse, DelayOffsets())
         self.table = dict(content.offset_table)
-        self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
+        self.version = content.data_version or DataVersion(timestamp=state.clock.now_ms())
         for level in self._levels:
             queue = self._queue(level)
             if queue is None:

@@ -4,14 +4,12 @@ A recall is a timed message itself: a mark for the slot of the one it takes back
 when the mark is stored. Whether there was such a message is not known before its slot is delivered, and is never told.
 """
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.later.delay import Delays
 from bolide.broker.later.routing import DelayRouter
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import pack_peer
-from bolide.broker.stats import Stats
-from bolide.broker.tables.topics import PERM_WRITE, Topics
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
+from bolide.broker.tables.topics import PERM_WRITE
 from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -22,7 +20,6 @@ from bolide.protocol.properties import encode_properties
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.record import Draft
-from bolide.store.store import Store
 
 _RECALL_TAG = "_RECALL_TAG_"
 _UNAVAILABLE = "recall failed, broker service not available"
@@ -31,25 +28,15 @@ _UNAVAILABLE = "recall failed, broker service not available"
 class LaterRequests:
     """Answers about what waits."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        store: Store,
-        topics: Topics,
-        router: DelayRouter,
-        delays: Delays,
-        timers: Timers | None,
-        stats: Stats,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._topics = topics
+    def __init__(self, state: BrokerState, router: DelayRouter, delays: Delays, timers: Timers | None) -> None:
+        self._settings = state.settings
+        self._store = state.store
+        self._topics = state.topics
         self._router = router
         self._delays = delays
         self._timers = timers
-        self._stats = stats
-        self._clock = clock
+        self._stats = state.stats
+        self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -22,11 +22,9 @@ from contextlib import suppress
 from functools import partial
 
 from bolide import kernel
-from bolide.broker.config import LiveConfig
 from bolide.broker.later.timer_files import TimerFiles
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import Pace, TableWriter
-from bolide.clock import Clock
 from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
 from bolide.model import properties as names
@@ -35,7 +33,6 @@ from bolide.model.topics import TIMER_TOPIC
 from bolide.store.dispatch import Arrival
 from bolide.store.record import decode
 from bolide.store.relay import BATCH_COUNT_MAX, NOBODY, relay
-from bolide.store.store import Store
 from bolide.store.timerwheel import Slot
 
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
@@ -53,23 +50,21 @@ log = logging.getLogger(__name__)
 class Timers:
     """Files and delivers. Slots before `read_ms` are delivered; `write_ms` is the clock's time in whole steps."""
 
-    def __init__(
-        self, settings: LiveConfig, store: Store, stats: Stats, table_writer: TableWriter, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-        self.files = TimerFiles(settings.now.store, store, table_writer, clock)
-        self._step_ms = settings.now.store.timer_step_ms
+    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+        self._settings = state.settings
+        self._store = state.store
+        self._stats = state.stats
+        self._clock = state.clock
+        self.files = TimerFiles(state.settings.now.store, state.store, table_writer, state.clock)
+        self._step_ms = state.settings.now.store.timer_step_ms
         self._is_woken = asyncio.Event()
         self._delivering = asyncio.Lock()
-        self._is_stopped = store.config.role == "SLAVE"
+        self._is_stopped = state.is_slave
         self._is_refused = False
         self._late: set[bytes] = set()  # entries of the batch that is being filed, which are delivered already
         self.read_ms = self.files.check.read_ms
-        self.write_ms = max(self._steps(clock.now_ms()), self.read_ms)
-        settings.on_change.append(self.wake)
+        self.write_ms = max(self._steps(state.clock.now_ms()), self.read_ms)
+        state.settings.listen(self.wake)
 
     def _steps(self, time_ms: int) -> int:
         return time_ms - time_ms % self._step_ms

@@ -7,11 +7,10 @@ by all members (queue -1: any queue of that broker), or by a member and those th
 None in the answer means nothing is known now, and the member goes on as it is; an empty list takes everything away.
 """
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.members.members import Members
 from bolide.broker.pop.lanes import ANY_QUEUE
 from bolide.broker.pop.modes import RequestModes
 from bolide.broker.pop.queues import TopicQueues
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
 from bolide.model.allocation import STRATEGIES, Strategy
 from bolide.model.queue import MessageQueue
@@ -35,16 +34,9 @@ _DEFAULT_STRATEGY = "AVG"
 class Assignments:
     """Shares out queues for those who ask."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        members: Members,
-        modes: RequestModes,
-        queues: TopicQueues,
-        table_writer: TableWriter,
-    ) -> None:
-        self._settings = settings
-        self._members = members
+    def __init__(self, state: BrokerState, modes: RequestModes, queues: TopicQueues, table_writer: TableWriter) -> None:
+        self._settings = state.settings
+        self._members = state.members
         self._modes = modes
         self._queues = queues
         self._table_writer = table_writer

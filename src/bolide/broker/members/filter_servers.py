@@ -42,17 +42,21 @@ class _Known:
 
 
 class FilterServers:
-    """Those that are there. `on_change` is told the addresses whenever one comes or goes."""
+    """Those that are there."""
 
     def __init__(self, settings: LiveConfig, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
         self._known: dict[Session, _Known] = {}
         self._children: list[asyncio.subprocess.Process] = []
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change: list[Callable[[], None]] = []
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.REGISTER_FILTER_SERVER: self.register}
+
+    def listen(self, tell: Callable[[], None]) -> None:
+        """Have it told whenever one comes or goes."""
+        self._on_change.append(tell)
 
     def addresses(self) -> list[str]:
         """Where they are found, each once."""
@@ -91,7 +95,8 @@ class FilterServers:
     def _tell(self, before: list[str]) -> None:
         if self.addresses() != before:
             log.info("filter servers: %s", ", ".join(self.addresses()) or "none")
-            self.on_change()
+            for tell in self._on_change:
+                tell()
 
     async def scan_forever(self) -> None:
         """Look for silent ones every 10 s."""

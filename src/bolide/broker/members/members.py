@@ -114,8 +114,13 @@ class Members:
         self._joined: dict[Session, _Joined] = {}
         self._producing: dict[str, Session] = {}  # client id → the connection it last produced on
         self._turn = 0
-        self.on_subscribed: list[Callable[[str, list[Subscription]], None]] = []  # with each heartbeat that says so
-        self.on_empty: list[Callable[[str], None]] = []  # when the last member of a consumer group left
+        self._on_subscribed: list[Callable[[str, list[Subscription]], None]] = []
+        self._on_empty: list[Callable[[str], None]] = []
+
+    def listen(self, on_subscribed: Callable[[str, list[Subscription]], None], on_empty: Callable[[str], None]) -> None:
+        """Have it told with each heartbeat what a consumer group subscribes to, and when its last member left."""
+        self._on_subscribed.append(on_subscribed)
+        self._on_empty.append(on_empty)
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         """The group, if anybody is in it."""
@@ -210,7 +215,7 @@ class Members:
             group.fingerprint = heartbeat.heartbeat_fingerprint
             is_changed |= group.follow(told.subscription_data_set)
             group.agreement.heard(session, member.client_id, told)
-            for tell in self.on_subscribed:
+            for tell in self._on_subscribed:
                 tell(group.name, told.subscription_data_set)
         if is_changed:
             log.info(
@@ -265,7 +270,7 @@ class Members:
             self._notify(group, self._groups.get(name))
         else:
             del self.consumer_groups[name]
-            for tell in self.on_empty:
+            for tell in self._on_empty:
                 tell(name)
 
     def _leave_producers(self, session: Session, name: str) -> None:

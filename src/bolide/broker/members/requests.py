@@ -7,13 +7,11 @@ mild reader, which takes a tenth of a second for a few hundred kilobytes.
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.members.conflicts import REFUSED_GROUP_FIELD, SubscriptionRefused
 from bolide.broker.members.locks import Locks
-from bolide.broker.members.members import Member, Members
+from bolide.broker.members.members import Member
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.filters import Filters
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.filter.tokens import SqlError
 from bolide.kernel.layout import LANGUAGES
@@ -58,21 +56,13 @@ B = TypeVar("B", bound=Body)
 class Clients:
     """What clients say of themselves, and what others ask about them."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        members: Members,
-        locks: Locks,
-        topics: Topics,
-        groups: Groups,
-        filters: Filters,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, state: BrokerState, locks: Locks, filters: Filters) -> None:
+        self._settings = state.settings
         self._filters = filters
-        self._members = members
+        self._members = state.members
         self._locks = locks
-        self._topics = topics
-        self._groups = groups
+        self._topics = state.topics
+        self._groups = state.groups
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -1,25 +1,24 @@
 """Who may pop what: the checks that all POP calls share, in RocketMQ's order."""
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.tables.groups import READ_BIT, Groups
+from bolide.broker.state import BrokerState
+from bolide.broker.tables.groups import READ_BIT
 from bolide.broker.tables.places import known_group
-from bolide.broker.tables.topics import PERM_READ, Topics
+from bolide.broker.tables.topics import PERM_READ
 from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
-from bolide.store.store import Store
 
 
 class Access:
     """Refuses what the settings, the topic or the group do not allow."""
 
-    def __init__(self, settings: LiveConfig, topics: Topics, groups: Groups, store: Store) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._settings = state.settings
+        self._topics = state.topics
+        self._groups = state.groups
+        self._store = state.store
 
     def check_readable(self) -> None:
         if not self._settings.now.permission & PERM_READ:

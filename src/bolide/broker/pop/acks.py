@@ -9,12 +9,8 @@ from bolide.broker.pop.access import Access
 from bolide.broker.pop.answers import when_durable
 from bolide.broker.pop.checkpoints import CheckpointKey
 from bolide.broker.pop.lanes import Lane, marked_topic
-from bolide.broker.pop.orders import Orders
-from bolide.broker.pop.parked import ParkedPops
-from bolide.broker.pop.revivals import Revivals
-from bolide.broker.stats import Stats
-from bolide.broker.tables.offsets import Offsets
-from bolide.clock import Clock
+from bolide.broker.pop.state import PopState
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
 from bolide.protocol.bodies.pop import BatchAck, BatchAcks
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -22,7 +18,6 @@ from bolide.protocol.headers.pop import AckMessageRequest, ChangeInvisibleTimeAn
 from bolide.protocol.headers.poptext import ORDERLY_REVIVE_QUEUE, PopHandle, TopicMark, parse_handle
 from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.owner import Reply, Request
-from bolide.store.store import Store
 
 _INVISIBLE_MAX_MS = 3 * 86_400_000
 _BITS_SIZE_MAX = 4096
@@ -33,25 +28,15 @@ _BATCH_SIZE_MAX = 1 << 20  # names of 255 characters and the rest of each, so ma
 class Acks:
     """Settles what was popped."""
 
-    def __init__(
-        self,
-        access: Access,
-        offsets: Offsets,
-        store: Store,
-        revivals: Revivals,
-        orders: Orders,
-        parked: ParkedPops,
-        stats: Stats,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, state: BrokerState, access: Access, shared: PopState) -> None:
         self._access = access
-        self._offsets = offsets
-        self._store = store
-        self._revivals = revivals
-        self._orders = orders
-        self._parked = parked
-        self._stats = stats
-        self._clock = clock
+        self._offsets = state.offsets
+        self._store = state.store
+        self._revivals = shared.revivals
+        self._orders = shared.orders
+        self._parked = shared.parked
+        self._stats = state.stats
+        self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:
         return {

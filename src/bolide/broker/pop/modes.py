@@ -4,10 +4,8 @@ Set by request 401 and kept as RocketMQ's config/messageRequestMode.json; where 
 setting counts. The group's retry topic is always pulled: what fails in a pop goes elsewhere (`lanes.py`).
 """
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.tables.groups import Groups
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import Topics
 from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.model.topics import RETRY_PREFIX
@@ -21,12 +19,12 @@ ModeTable = dict[str, dict[str, GroupRequestMode]]
 class RequestModes:
     """The table and its file. Built before the broker listens: reading the file blocks."""
 
-    def __init__(self, settings: LiveConfig, topics: Topics, groups: Groups, table_writer: TableWriter) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+        self._settings = state.settings
+        self._topics = state.topics
+        self._groups = state.groups
         self._table_writer = table_writer
-        self._path = settings.now.directory / "messageRequestMode.json"
+        self._path = state.settings.now.directory / "messageRequestMode.json"
         kept = read_whole(self._path, parse_modes, RequestModeTable())
         self.table: ModeTable = kept.message_request_mode_map
 

@@ -15,12 +15,9 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.tables.groups import Groups
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import Topics
-from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.files import read_whole
 from bolide.protocol.bodies.body import Body, always, read
@@ -103,15 +100,13 @@ class Batch:
 class Orders:
     """The last batch of every lane that is popped in order. Built before the broker listens: reading blocks."""
 
-    def __init__(
-        self, settings: LiveConfig, topics: Topics, groups: Groups, table_writer: TableWriter, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+        self._settings = state.settings
+        self._topics = state.topics
+        self._groups = state.groups
         self._table_writer = table_writer
-        self._clock = clock
-        self._path = settings.now.directory / "consumerOrderInfo.json"
+        self._clock = state.clock
+        self._path = state.settings.now.directory / "consumerOrderInfo.json"
         self._is_changed = False
         self._releases: list[tuple[int, Lane]] = []
         self._batches = _batches(read_whole(self._path, parse_orders, OrderTable()))

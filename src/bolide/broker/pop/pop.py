@@ -1,13 +1,9 @@
-"""The rooms of POP, wired: what the broker holds of them.
+"""The parts of POP, wired: what the broker holds of them.
 
 `load` runs before anything is served, for what is out must be known before it can be acknowledged.
 """
 
-import random
-
-from bolide.broker.config import LiveConfig
 from bolide.broker.members.assignments import Assignments
-from bolide.broker.members.members import Members
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.acks import Acks
 from bolide.broker.pop.lanes import Lane
@@ -18,54 +14,28 @@ from bolide.broker.pop.queues import TopicQueues
 from bolide.broker.pop.reading import LaneReader
 from bolide.broker.pop.requests import Pops
 from bolide.broker.pop.revivals import Revivals
-from bolide.broker.pulling.filter_budget import FilterBudget
-from bolide.broker.stats import Stats
-from bolide.broker.tables.filters import Filters
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.pop.state import PopState
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import Topics
-from bolide.clock import Clock
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Session
 from bolide.store.dispatch import Arrival
-from bolide.store.store import Store
 
 
 class Pop:
     """Pops, acknowledgements and assignments of one broker."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        store: Store,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        members: Members,
-        table_writer: TableWriter,
-        stats: Stats,
-        clock: Clock,
-        filters: Filters,
-        filter_budget: FilterBudget,
-        chance: random.Random | None = None,
-    ) -> None:
-        self._is_slave = store.config.role == "SLAVE"
-        self.parked = ParkedPops(settings, clock)
-        self.noticed = ParkedPops(settings, clock)
-        self.revivals = Revivals(settings, store, topics, groups, offsets, clock)
-        self.orders = Orders(settings, topics, groups, table_writer, clock)
-        self.modes = RequestModes(settings, topics, groups, table_writer)
-        self.queues = TopicQueues(settings, topics, clock)
-        access = Access(settings, topics, groups, store)
-        parts = (self.revivals, self.orders, self.parked)
-        reader = LaneReader(store, offsets, filter_budget)
-        self._pops = Pops(
-            *(settings, access, topics, offsets, store, reader, filters),
-            *(*parts, self.noticed, stats, clock, chance),
-        )
-        self._acks = Acks(access, offsets, store, *parts, stats, clock)
-        self._assignments = Assignments(settings, members, self.modes, self.queues, table_writer)
+    def __init__(self, state: BrokerState, table_writer: TableWriter, reader: LaneReader, queues: TopicQueues) -> None:
+        self._state = state
+        self.parked = ParkedPops(state.settings, state.clock)
+        self.noticed = ParkedPops(state.settings, state.clock)
+        self.revivals = Revivals(state)
+        self.orders = Orders(state, table_writer)
+        self.modes = RequestModes(state, table_writer)
+        access, shared = Access(state), PopState(self.revivals, self.orders, self.parked, self.noticed)
+        self._pops = Pops(state, access, reader, shared)
+        self._acks = Acks(state, access, shared)
+        self._assignments = Assignments(state, self.modes, queues, table_writer)
 
     def handlers(self) -> dict[int, Handler]:
         return {**self._pops.handlers(), **self._acks.handlers(), **self._assignments.handlers()}
@@ -92,12 +62,12 @@ class Pop:
 
     async def revive_forever(self) -> None:
         """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
-        if not self._is_slave:
+        if not self._state.is_slave:
             await self.revivals.run_forever()
 
     async def release_forever(self) -> None:
         """Let go of ordered lanes whose time is over, until cancelled."""
-        if not self._is_slave:
+        if not self._state.is_slave:
             await self.orders.run_forever(self._released)
 
     def save(self) -> None:

@@ -7,10 +7,9 @@ kept for half a minute: members ask for their assignment every 20 seconds, each 
 import logging
 from collections.abc import Callable
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.registration import name_servers
-from bolide.broker.tables.topics import PERM_READ, Topics
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
+from bolide.broker.tables.topics import PERM_READ
 from bolide.errors import ClientError, Refusal
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import QUEUE_COUNT_MAX
@@ -27,14 +26,14 @@ log = logging.getLogger(__name__)
 
 
 class TopicQueues:
-    """The queues of topics; `client` is what name servers are asked with, None until there is one."""
+    """The queues of topics; `client` is what name servers are asked with."""
 
-    def __init__(self, settings: LiveConfig, topics: Topics, clock: Clock) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._clock = clock
+    def __init__(self, state: BrokerState, client: Client) -> None:
+        self._settings = state.settings
+        self._topics = state.topics
+        self._clock = state.clock
+        self._client = client
         self._elsewhere: dict[str, tuple[float, list[MessageQueue]]] = {}
-        self.client: Client | None = None
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
         """All queues that may be read; None if nobody knows the topic."""
@@ -67,13 +66,11 @@ class TopicQueues:
 
     async def _ask(self, topic: str) -> TopicRoute | None:
         """What the first name server that answers says; None if none does."""
-        if self.client is None:
-            return None
         fields = GetRouteRequest(topic=topic, is_standard_json=True).encode()
         for address in name_servers(self._settings.now.namesrv):
             try:
                 command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=dict(fields))
-                answer = await self.client.request(address, command, _TIMEOUT_S)
+                answer = await self._client.request(address, command, _TIMEOUT_S)
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     return TopicRoute()
                 if answer.code == ResponseCode.SUCCESS:

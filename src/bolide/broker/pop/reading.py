@@ -3,19 +3,28 @@
 A group that pops has one offset a queue, like one that pulls, and it moves when messages are given and not when they
 are acknowledged: what is out is remembered elsewhere (`revivals.py`). Reading here changes that offset only where it
 leads nowhere: to messages that are gone, or that the group does not want.
+
+Failed messages are in a topic of their own: one pop in five looks there first, the others last, so that neither
+starves.
 """
 
+import random
 from typing import NamedTuple
 
-from bolide.broker.pop.lanes import Lane
+from bolide.broker.pop.lanes import Lane, retry_topic_v1, retry_topic_v2
 from bolide.broker.pulling.filter_budget import FilterBudget, MessageFilter
-from bolide.broker.tables.offsets import Offsets
+from bolide.broker.state import BrokerState
+from bolide.broker.tables.filters import Filters
+from bolide.errors import Refusal
+from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
 from bolide.kernel.layout import ENTRY_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import RETRY_PREFIX
+from bolide.protocol.bodies.topics import TopicConfig
+from bolide.protocol.codes import ResponseCode
+from bolide.remoting.handlers import Handler
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.read import PullStatus, Slices, memory_size
-from bolide.store.store import Store
 
 START_AT_MIN = 0
 _QUEUE_OFFSET = slice(20, 28)  # of a record
@@ -38,11 +47,51 @@ class Taken(NamedTuple):
 class LaneReader:
     """Reads lanes of one store."""
 
-    def __init__(self, store: Store, offsets: Offsets, filter_budget: FilterBudget) -> None:
-        self._store = store
-        self._offsets = offsets
+    def __init__(
+        self, state: BrokerState, filters: Filters, filter_budget: FilterBudget, chance: random.Random | None = None
+    ) -> None:
+        """`chance` says where a pop begins to look."""
+        self._settings = state.settings
+        self._topics = state.topics
+        self._store = state.store
+        self._offsets = state.offsets
+        self._filters = filters
         self._filter_budget = filter_budget
-        self._near_size = memory_size() * store.config.near_percent_of_memory // 100
+        self._chance = chance or random.Random()
+        self._near_size = memory_size() * state.store.config.near_percent_of_memory // 100
+
+    def compiling(self, handler: Handler) -> Handler:
+        """The handler of pops, which may bring expressions that have to be compiled first."""
+        return self._filters.expressions.serving(handler)
+
+    def filter_of(self, expression: str | None, expression_type: str | None) -> MessageFilter:
+        """What a pop asks for; RocketMQ does not ask enablePropertyFilter here."""
+        if not expression:
+            return MessageFilter()
+        try:
+            if is_tag_type(expression_type):
+                return MessageFilter(tag_hashes(parse_tags(expression)))
+            return MessageFilter(None, self._filters.expressions.compiled(expression, expression_type))
+        except ValueError as problem:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
+
+    def lanes(self, lane: Lane, config: TopicConfig, *, has_retries: bool) -> list[Lane]:
+        """The lanes that one pop looks at, in its order."""
+        chance = self._chance.randrange(100)
+        own = queues_of(lane, config, chance)
+        if not has_retries:
+            return own
+        retries = self.retry_lanes(lane, chance)
+        return retries + own if chance < self._settings.now.pop_retry_percent else own + retries
+
+    def retry_lanes(self, lane: Lane, chance: int) -> list[Lane]:
+        """The queues of the group's failed messages; while names change over, the older topic every other time."""
+        settings = self._settings.now
+        name = retry_topic_v1
+        if settings.makes_retry_topics_v2 and not (settings.reads_retry_topics_v1 and chance % 2 == 0):
+            name = retry_topic_v2
+        config = self._topics.find(name(lane.group, lane.topic))
+        return [] if config is None else queues_of(Lane(lane.group, config.topic_name, -1), config, chance)
 
     def position(self, lane: Lane, init_mode: int | None) -> int:
         """Where the lane goes on. Without an init mode nothing is begun: a lane never popped is seen from its start."""
@@ -106,3 +155,11 @@ class LaneReader:
         if entries is None or len(entries) < ENTRY_SIZE:
             return False
         return self._store.log_end - int.from_bytes(entries[:8], "big") <= self._near_size
+
+
+def queues_of(lane: Lane, config: TopicConfig, start: int) -> list[Lane]:
+    """The lane itself; of one for any queue all of them, from some queue on, so that each is the first at times."""
+    if lane.queue_id >= 0:
+        return [lane]
+    count = config.read_queue_nums
+    return [Lane(lane.group, lane.topic, (start + i) % count) for i in range(count)]

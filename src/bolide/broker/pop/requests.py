@@ -1,33 +1,24 @@
 """Requests 200050, 200052, 200054 and 200055: messages for a while, a look at them, and who waits for some.
 
 A pop gives messages of one queue or of all, hides them from the rest of the group, and says so in a checkpoint before
-it answers. Failed messages are in a topic of their own: one pop in five looks there first, the others last, so that
-neither starves. A pop that finds nothing waits (`pop/parked.py`); when it is woken, everything here runs again.
+it answers. A pop that finds nothing waits (`pop/parked.py`); when it is woken, everything here runs again.
 
 Everything between reading a queue and moving the group's offset happens in one turn of the loop, so no two pops see the
 same message and no queue is locked.
 """
 
-import random
 from collections.abc import Iterable
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.answers import joined, under_origin, when_durable
 from bolide.broker.pop.checkpoints import Checkpoint, CheckpointKey
-from bolide.broker.pop.lanes import Lane, mark_of, retry_topic_v1, retry_topic_v2
-from bolide.broker.pop.orders import Orders
-from bolide.broker.pop.parked import ParkedPop, ParkedPops
-from bolide.broker.pop.reading import LaneReader, Taken
-from bolide.broker.pop.revivals import Revivals
+from bolide.broker.pop.lanes import Lane, mark_of
+from bolide.broker.pop.parked import ParkedPop
+from bolide.broker.pop.reading import LaneReader, Taken, queues_of
+from bolide.broker.pop.state import PopState
 from bolide.broker.pulling.filter_budget import MessageFilter
-from bolide.broker.stats import Stats
-from bolide.broker.tables.filters import Filters
-from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.topics import Topics
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
-from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
 from bolide.model.queue import QueueOffset
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -54,7 +45,6 @@ from bolide.protocol.headers.poptext import (
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.store.read import PullStatus
-from bolide.store.store import Store
 
 _COUNT_MAX = 32
 _INVISIBLE_MAX_MS = 3 * 86_400_000  # what Java's timer takes
@@ -89,43 +79,24 @@ class _Harvest:
 
 
 class Pops:
-    """Gives messages, and lets those wait who found none. `noticed` are they who only want to be told."""
+    """Gives messages, and lets those wait who found none."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        access: Access,
-        topics: Topics,
-        offsets: Offsets,
-        store: Store,
-        reader: LaneReader,
-        filters: Filters,
-        revivals: Revivals,
-        orders: Orders,
-        parked: ParkedPops,
-        noticed: ParkedPops,
-        stats: Stats,
-        clock: Clock,
-        chance: random.Random | None = None,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, state: BrokerState, access: Access, reader: LaneReader, shared: PopState) -> None:
+        self._settings = state.settings
         self._access = access
-        self._topics = topics
-        self._offsets = offsets
-        self._store = store
+        self._offsets = state.offsets
+        self._store = state.store
         self._reader = reader
-        self._filters = filters
-        self._revivals = revivals
-        self._orders = orders
-        self._parked = parked
-        self._noticed = noticed
-        self._stats = stats
-        self._clock = clock
-        self._chance = chance or random.Random()
+        self._revivals = shared.revivals
+        self._orders = shared.orders
+        self._parked = shared.parked
+        self._noticed = shared.noticed
+        self._stats = state.stats
+        self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.POP_MESSAGE: self._filters.expressions.serving(self.pop),
+            RequestCode.POP_MESSAGE: self._reader.compiling(self.pop),
             RequestCode.PEEK_MESSAGE: self.peek,
             RequestCode.NOTIFICATION: self.notify,
             RequestCode.POLLING_INFO: self.count_waiting,
@@ -148,7 +119,7 @@ class Pops:
         self._access.check_readable()
         _check_amounts(header)
         config = self._access.check_lane(lane)
-        wanted = self._wanted(header)
+        wanted = self._reader.filter_of(header.expression, header.expression_type)
         if not header.is_ordered and not self._revivals.has_room(lane.group, request.session.origin):
             return self._full(request, header)
         harvest = self._gather(header, config, lane, wanted)
@@ -167,25 +138,9 @@ class Pops:
         )
         return request.command.answer(ResponseCode.POLLING_FULL, remark=remark, fields=answer.encode())
 
-    def _wanted(self, header: PopMessageRequest) -> MessageFilter:
-        """What the pop asks for; RocketMQ does not ask enablePropertyFilter here."""
-        if not header.expression:
-            return MessageFilter()
-        try:
-            if is_tag_type(header.expression_type):
-                return MessageFilter(tag_hashes(parse_tags(header.expression)))
-            return MessageFilter(None, self._filters.expressions.compiled(header.expression, header.expression_type))
-        except ValueError as problem:
-            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
-
     def _gather(self, header: PopMessageRequest, config: TopicConfig, lane: Lane, wanted: MessageFilter) -> _Harvest:
-        chance = self._chance.randrange(100)
-        lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
-        if not header.is_ordered:
-            retries = self._retry_lanes(lane, chance)
-            lanes = retries + lanes if chance < self._settings.now.pop_retry_percent else lanes + retries
         harvest = _Harvest(header.message_count_max)
-        for each in lanes:
+        for each in self._reader.lanes(lane, config, has_retries=not header.is_ordered):
             self._follow_reset(each)
             if header.is_ordered and self._orders.is_blocked(each, header.attempt_id):
                 continue  # what lies behind is not to be had, so it does not count as remaining either
@@ -194,15 +149,6 @@ class Pops:
             else:
                 harvest.add(self._reader.read(each, harvest.left, wanted, header.init_mode))
         return harvest
-
-    def _retry_lanes(self, lane: Lane, chance: int) -> list[Lane]:
-        """The queues of the group's failed messages; while names change over, the older topic every other time."""
-        settings = self._settings.now
-        name = retry_topic_v1
-        if settings.makes_retry_topics_v2 and not (settings.reads_retry_topics_v1 and chance % 2 == 0):
-            name = retry_topic_v2
-        config = self._topics.find(name(lane.group, lane.topic))
-        return [] if config is None else _rotated(Lane(lane.group, config.topic_name, -1), config, chance)
 
     def _follow_reset(self, lane: Lane) -> None:
         offset = self._offsets.take_reset(*lane)
@@ -318,11 +264,8 @@ class Pops:
         lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
         self._access.check_readable()
         config = self._access.check_lane(lane)
-        chance = self._chance.randrange(100)
-        lanes = _rotated(lane, config, chance) if lane.queue_id < 0 else [lane]
-        retries = self._retry_lanes(lane, chance)
         harvest = _Harvest(min(header.message_count_max, _COUNT_MAX))
-        for each in retries + lanes if chance < self._settings.now.pop_retry_percent else lanes + retries:
+        for each in self._reader.lanes(lane, config, has_retries=True):
             if harvest.is_enough:
                 harvest.remaining += self._reader.remaining(each)
             else:
@@ -345,10 +288,10 @@ class Pops:
         lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
         self._access.check_readable()
         config = self._access.check_lane(lane)
-        lanes = _rotated(lane, config, 0) if lane.queue_id < 0 else [lane]
+        lanes = queues_of(lane, config, 0)
         if header.is_ordered:
             lanes = [each for each in lanes if not self._orders.is_blocked(each, header.attempt_id)]
-        lanes += [*self._retry_lanes(lane, 0), *self._retry_lanes(lane, 1)]
+        lanes += [*self._reader.retry_lanes(lane, 0), *self._reader.retry_lanes(lane, 1)]
         has_message = any(self._reader.remaining(each) for each in lanes)
         is_full = False
         if not has_message and not self._noticed.is_over(deadline_ms) and not request.command.is_oneway:
@@ -383,9 +326,3 @@ def _check_amounts(header: PopMessageRequest) -> None:
     if not 0 <= header.invisible_ms <= _INVISIBLE_MAX_MS:
         remark = f"invisibleTime is {header.invisible_ms}, messages may be hidden for 0 to {_INVISIBLE_MAX_MS} ms"
         raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-
-
-def _rotated(lane: Lane, config: TopicConfig, start: int) -> list[Lane]:
-    """All queues of a topic, from some queue on, so that each is the first at times."""
-    count = config.read_queue_nums
-    return [Lane(lane.group, lane.topic, (start + i) % count) for i in range(count)]

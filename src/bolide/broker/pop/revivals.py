@@ -20,7 +20,6 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.pop.checkpoints import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -35,17 +34,14 @@ from bolide.broker.pop.checkpoints import (
 from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
 from bolide.broker.pop.retries import retry_draft
 from bolide.broker.pop.shares import Shares
-from bolide.broker.tables.groups import Groups
-from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.topics import Topics, revive_topic
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
+from bolide.broker.tables.topics import revive_topic
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
 from bolide.model.topics import dead_letter_topic
 from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft, decode
-from bolide.store.store import Store
 
 _SLICE_COUNT = 64  # records read or messages revived before others have a turn
 _READ_COUNT = 32
@@ -73,18 +69,16 @@ class _GroupOut:
 class Revivals:
     """All checkpoints of this broker that are not settled."""
 
-    def __init__(
-        self, settings: LiveConfig, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clock = clock
-        config = settings.now
-        self._log = ReviveLog(revive_topic(config.cluster), config.name, store)
-        self._queue_count = topics.ensure(self._log.topic, config.revive_queue_count).read_queue_nums
+    def __init__(self, state: BrokerState) -> None:
+        self._settings = state.settings
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
+        self._offsets = state.offsets
+        self._clock = state.clock
+        config = state.settings.now
+        self._log = ReviveLog(revive_topic(config.cluster), config.name, state.store)
+        self._queue_count = state.topics.ensure(self._log.topic, config.revive_queue_count).read_queue_nums
         # By revive queue, each in the order of its records: the first one not settled is the first in its dict.
         self._out: dict[int, dict[CheckpointKey, Checkpoint]] = {}
         self._due: list[tuple[int, int, Checkpoint]] = []

@@ -11,12 +11,12 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bolide.broker.config import BrokerConfig, LiveConfig
-from bolide.broker.members.members import Members
+from bolide.broker.config import BrokerConfig
 from bolide.broker.pulling.filter_budget import MessageFilter, RetrySieve
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.filters import Filters, GroupFilter
-from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT, Groups
-from bolide.broker.tables.topics import PERM_READ, Topics
+from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT
+from bolide.broker.tables.topics import PERM_READ
 from bolide.errors import Refusal
 from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
 from bolide.filter.tokens import SqlError
@@ -26,7 +26,6 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.headers import PullMessageRequest
 from bolide.remoting.handlers import Handler
 from bolide.store.read import Sieve
-from bolide.store.store import Store
 
 COMMIT_FLAG = 1
 SUSPEND_FLAG = 2
@@ -83,27 +82,19 @@ class _Lane(NamedTuple):
 class PullAccess:
     """Lets pulls through or refuses them."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        groups: Groups,
-        members: Members,
-        store: Store,
-        settings: LiveConfig,
-        filters: Filters,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._members = members
-        self._store = store
-        self._settings = settings
+    def __init__(self, state: BrokerState, filters: Filters) -> None:
+        self._topics = state.topics
+        self._groups = state.groups
+        self._members = state.members
+        self._store = state.store
+        self._settings = state.settings
         self._filters = filters
         self._lanes: dict[tuple[str, str], _Lane] = {}
         # The same for pulls that bring their expression along: by group, topic, expression and its type.
         self._asked: dict[tuple[str, str, str | None, str | None], tuple[Allowed, BrokerConfig]] = {}
         self._sieve_count = 0  # of those that filter by more than tags
-        topics.on_change.append(self._forget_lanes)
-        groups.on_change.append(self._forget_lanes)
+        state.topics.listen(self._forget_lanes)
+        state.groups.listen(self._forget_lanes)
 
     def compiling(self, handler: Handler) -> Handler:
         """The handler of pulls, which may bring expressions that have to be compiled first."""

@@ -17,13 +17,10 @@ import functools
 from typing import NamedTuple
 
 from bolide import kernel
-from bolide.broker.config import LiveConfig
 from bolide.broker.pulling.access import COMMIT_FLAG, SUSPEND_FLAG, Allowed, Pull, PullAccess, read_pull
 from bolide.broker.pulling.filter_budget import FilterBudget, MessageFilter
 from bolide.broker.pulling.longpoll import ParkedPull, ParkedPulls
-from bolide.broker.stats import Stats
-from bolide.broker.tables.offsets import Offsets
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
 from bolide.filter.sql import Predicate
 from bolide.kernel.layout import ENTRY_SIZE
@@ -38,7 +35,6 @@ from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import LARGE_SIZE, Session
 from bolide.store.read import PullStatus, Slices
-from bolide.store.store import Store
 
 _TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
 _EMPTY_AT_ONCE_MAX = 32  # of one read that wait or are refused; more take their turns
@@ -78,23 +74,15 @@ class Pulls:
     """Answers pulls; the first run of each and, for those parked, the second."""
 
     def __init__(
-        self,
-        access: PullAccess,
-        offsets: Offsets,
-        store: Store,
-        parked: ParkedPulls,
-        settings: LiveConfig,
-        stats: Stats,
-        clock: Clock,
-        filter_budget: FilterBudget,
+        self, state: BrokerState, access: PullAccess, parked: ParkedPulls, filter_budget: FilterBudget
     ) -> None:
         self._access = access
-        self._offsets = offsets
-        self._store = store
+        self._offsets = state.offsets
+        self._store = state.store
         self._parked = parked
-        self._settings = settings
-        self._stats = stats
-        self._clock = clock
+        self._settings = state.settings
+        self._stats = state.stats
+        self._clock = state.clock
         self._filter_budget = filter_budget
 
     def handlers(self) -> dict[int, Handler]:

@@ -10,11 +10,8 @@ Stored before the push is awaited, so that replies of one connection lie in the 
 
 import logging
 
-from bolide.broker.config import LiveConfig
-from bolide.broker.members.members import Members
 from bolide.broker.sending.send import Sends, broker_properties, pack_peer
-from bolide.broker.stats import Stats
-from bolide.clock import Clock
+from bolide.broker.state import BrokerState
 from bolide.errors import BolideError, ClientError, Refusal
 from bolide.model import properties as names
 from bolide.model.host import Host, unpack_ip
@@ -28,7 +25,6 @@ from bolide.protocol.properties import encode_properties, join_properties, parse
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.record import Draft
-from bolide.store.store import Store
 
 PUSH_LIMIT_S = 10.0
 NOT_STORED = "0"  # Java's client takes an id apart, so there must be one
@@ -38,15 +34,13 @@ log = logging.getLogger(__name__)
 class Replies:
     """Passes replies on."""
 
-    def __init__(
-        self, sends: Sends, members: Members, store: Store, settings: LiveConfig, stats: Stats, clock: Clock
-    ) -> None:
+    def __init__(self, state: BrokerState, sends: Sends) -> None:
         self._sends = sends
-        self._members = members
-        self._store = store
-        self._settings = settings
-        self._stats = stats
-        self._clock = clock
+        self._members = state.members
+        self._store = state.store
+        self._settings = state.settings
+        self._stats = state.stats
+        self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:
         return dict.fromkeys((RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply)

@@ -14,15 +14,13 @@ import random
 from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 
-from bolide.broker.config import BrokerConfig, LiveConfig
+from bolide.broker.config import BrokerConfig
 from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter, Destination
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.dead_letters import dead_properties
-from bolide.broker.stats import Stats
-from bolide.broker.tables.groups import Groups
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.open_topics import OpenTopics, queue_count
-from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import PERM_WRITE, Topics
+from bolide.broker.tables.topics import PERM_WRITE
 from bolide.broker.transactions.halves import is_half, prepared
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError, Refusal, StoreError
@@ -55,28 +53,17 @@ RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of retr
 class Sends:
     """Takes messages in, one request at a time. `open_topics` is shared with the hot path."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        groups: Groups,
-        store: Store,
-        settings: LiveConfig,
-        stats: Stats,
-        clock: Clock,
-        table_writer: TableWriter,
-        router: DelayRouter,
-        locks: Locks,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, state: BrokerState, open_topics: OpenTopics, router: DelayRouter, locks: Locks) -> None:
+        self._topics = state.topics
+        self._groups = state.groups
         self._locks = locks
-        self._store = store
+        self._store = state.store
         self._router = router
-        self._settings = settings
-        self._stats = stats
-        self._clock = clock
-        self._unique_ids = UniqueIds(store.store_host[:-4], os.getpid(), random.getrandbits(32), clock)
-        self.open_topics = OpenTopics(topics, settings, table_writer)
+        self._settings = state.settings
+        self._stats = state.stats
+        self._clock = state.clock
+        self._unique_ids = UniqueIds(state.store.store_host[:-4], os.getpid(), random.getrandbits(32), state.clock)
+        self.open_topics = open_topics
 
     def handlers(self) -> dict[int, Handler]:
         sends = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

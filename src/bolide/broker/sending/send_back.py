@@ -14,17 +14,14 @@ import logging
 import random
 from collections.abc import Awaitable, Mapping
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter, Destination
 from bolide.broker.sending.backoff import level_not_below, own_delay_ms
 from bolide.broker.sending.dead_letters import dead_properties
 from bolide.broker.sending.send import RETRY_LIMIT_VERSION, UNIT_SUBSCRIBED_FLAG, check_ready
-from bolide.broker.stats import Stats
-from bolide.broker.tables.groups import Groups
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.open_topics import OpenTopics
 from bolide.broker.tables.places import unknown_group
-from bolide.broker.tables.topics import PERM_WRITE, Topics
-from bolide.clock import Clock
+from bolide.broker.tables.topics import PERM_WRITE
 from bolide.errors import Refusal, StoreError
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
@@ -39,7 +36,6 @@ from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.config import delays_ms_of
 from bolide.store.record import Draft, decode
-from bolide.store.store import Store
 
 FIRST_RETRY_LEVEL = 3
 _DIGITS_MAX = 18
@@ -49,26 +45,16 @@ log = logging.getLogger(__name__)
 class SendBacks:
     """Takes back what consumers could not consume. `open_topics` is that of the sends."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        groups: Groups,
-        store: Store,
-        settings: LiveConfig,
-        stats: Stats,
-        clock: Clock,
-        open_topics: OpenTopics,
-        router: DelayRouter,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._store = store
-        self._settings = settings
-        self._stats = stats
-        self._clock = clock
+    def __init__(self, state: BrokerState, open_topics: OpenTopics, router: DelayRouter) -> None:
+        self._topics = state.topics
+        self._groups = state.groups
+        self._store = state.store
+        self._settings = state.settings
+        self._stats = state.stats
+        self._clock = state.clock
         self._open_topics = open_topics
         self._router = router
-        self._delays_ms = delays_ms_of(store.config.delay_levels)
+        self._delays_ms = delays_ms_of(state.store.config.delay_levels)
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}

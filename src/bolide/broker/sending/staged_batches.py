@@ -23,12 +23,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
-from bolide.broker.tables.topics import PERM_READ, PERM_WRITE, Topics
-from bolide.clock import Clock
+from bolide.broker.tables.topics import PERM_READ, PERM_WRITE
 from bolide.errors import ProtocolError, Refusal, StoreError
 from bolide.files import read_whole
 from bolide.model import properties as names
@@ -58,7 +56,6 @@ from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.store.read import PullStatus
 from bolide.store.record import Draft, decode
-from bolide.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -104,24 +101,15 @@ class _Fresh(NamedTuple):
 class StagedBatches:
     """Publishes batches, one after the other."""
 
-    def __init__(
-        self,
-        store: Store,
-        topics: Topics,
-        router: DelayRouter,
-        settings: LiveConfig,
-        stats: Stats,
-        table_writer: TableWriter,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._topics = topics
+    def __init__(self, state: BrokerState, table_writer: TableWriter, router: DelayRouter) -> None:
+        self._store = state.store
+        self._topics = state.topics
         self._router = router
-        self._settings = settings
-        self._stats = stats
+        self._settings = state.settings
+        self._stats = state.stats
         self._table_writer = table_writer
-        self._clock = clock
-        self._path: Path = settings.now.directory / TABLE_NAME
+        self._clock = state.clock
+        self._path: Path = state.settings.now.directory / TABLE_NAME
         self._table = Table()
         self._marks: dict[str, int] = {}
         self._fresh: deque[_Fresh] = deque()

@@ -44,7 +44,7 @@ class Groups:
         self._table_writer = table_writer
         self._clock = clock
         self._path = settings.now.directory / "subscriptionGroup.json"
-        self.on_change: list[Callable[[list[str]], None]] = []
+        self._on_change: list[Callable[[list[str]], None]] = []
         born = GroupTable(data_version=DataVersion(timestamp=clock.now_ms()))
         kept = read_whole(self._path, parse_groups, born)
         self.version: DataVersion = kept.data_version
@@ -53,6 +53,10 @@ class Groups:
         self._forbidden = kept.forbidden_table
         if len(self.table) > len(kept.subscription_group_table):
             self._save()
+
+    def listen(self, tell: Callable[[list[str]], None]) -> None:
+        """Have it told the names of those that changed, came or went."""
+        self._on_change.append(tell)
 
     def get(self, group: str) -> GroupConfig | None:
         """The group if it is there."""
@@ -115,7 +119,7 @@ class Groups:
     def _changed(self, groups: list[str]) -> None:
         self.version = next_version(self.version, self._clock)
         self._save()
-        for listener in self.on_change:
+        for listener in self._on_change:
             listener(groups)
 
     def _save(self) -> None:

@@ -77,13 +77,17 @@ class Offsets:
         self._is_slicing = False
         self._slicing = asyncio.Lock()
         self._resets: OffsetTable = {}
-        self.on_reset: list[Callable[[str, str, int], None]] = []  # group, topic, queue id
+        self._on_reset: list[Callable[[str, str, int], None]] = []
         self._pulled: OffsetTable = {}
         content = read_whole(self._path, parse, ConsumerOffsets())
         self.table: OffsetTable = sound(content.offset_table, self._path)
         # When the file that was read was written; what came later is not in it.
         self.written_ms = content.data_version.timestamp if content.data_version is not None else 0
         self.version = content.data_version or DataVersion(timestamp=clock.now_ms())
+
+    def listen(self, on_reset: Callable[[str, str, int], None]) -> None:
+        """Have it told the group, the topic and the queue whenever a group was put elsewhere in one."""
+        self._on_reset.append(on_reset)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group goes on; None for a queue it never settled anything in."""
@@ -110,7 +114,7 @@ class Offsets:
         self._resets.setdefault(key, {})[queue_id] = offset
         self.table.setdefault(key, {})[queue_id] = offset
         self._is_changed = True
-        for tell in self.on_reset:
+        for tell in self._on_reset:
             tell(group, topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:

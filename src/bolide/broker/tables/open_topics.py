@@ -17,18 +17,23 @@ from bolide.model.names import topic_problem
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_closed_topic
 from bolide.protocol.bodies.topics import TopicConfig
 
+Announced = Callable[[], Awaitable[object]]
+
 
 class OpenTopics:
     """Follows the table of topics. `table` is name → name and the number of its queues."""
 
-    def __init__(self, topics: Topics, settings: LiveConfig, table_writer: TableWriter) -> None:
+    def __init__(
+        self, topics: Topics, settings: LiveConfig, table_writer: TableWriter, announced: Announced | None = None
+    ) -> None:
+        """`announced` waits until name servers know the topics; nobody does where there are none."""
         self._topics = topics
         self._settings = settings
         self._table_writer = table_writer
         self._kept = set(topics.table)
-        self.announced: Callable[[], Awaitable[None]] | None = None  # waits until name servers know the topics
+        self._announced = announced
         self.table: dict[bytes, tuple[str, int]] = {}
-        topics.on_change.append(self.follow)
+        topics.listen(self.follow)
         self.follow_all()
 
     def follow_all(self) -> None:
@@ -64,8 +69,8 @@ class OpenTopics:
         """Wait until the topic would be there after a crash; raises StoreError when its table cannot be written."""
         config = self._topics.find(name)
         await self._table_writer.flush()
-        if self.announced is not None and name.startswith(DEAD_LETTER_PREFIX):
-            await self.announced()
+        if self._announced is not None and name.startswith(DEAD_LETTER_PREFIX):
+            await self._announced()
         if config is not None and self._topics.find(name) is config:
             self._kept.add(name)
             self.follow([name])

@@ -44,7 +44,7 @@ class Topics:
         self._table_writer = table_writer
         self._clock = clock
         self._path = settings.now.directory / TABLE_NAME
-        self.on_change: list[Callable[[list[str]], None]] = []
+        self._on_change: list[Callable[[list[str]], None]] = []
         built_in = {config.topic_name: config for config in built_in_topics(settings.now)}
         self.system_names = frozenset(built_in) | names.SYSTEM_TOPICS
         born = TopicTable(data_version=DataVersion(timestamp=clock.now_ms()))
@@ -54,6 +54,10 @@ class Topics:
         self._follow_settings()
         if self.table != kept.topic_config_table:
             self._changed([])
+
+    def listen(self, tell: Callable[[list[str]], None]) -> None:
+        """Have it told the names of those that changed, came or went."""
+        self._on_change.append(tell)
 
     def find(self, topic: str) -> TopicConfig | None:
         return self.table.get(topic)
@@ -141,7 +145,7 @@ class Topics:
     def _changed(self, topics: list[str]) -> None:
         self.version = next_version(self.version, self._clock)
         self._save()
-        for listener in self.on_change:
+        for listener in self._on_change:
             listener(topics)
 
     def _save(self) -> None:

@@ -19,10 +19,8 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from bolide.broker.config import BrokerConfig, LiveConfig
-from bolide.broker.members.members import Members
-from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.topics import Topics
+from bolide.broker.config import BrokerConfig
+from bolide.broker.state import BrokerState
 from bolide.broker.transactions.absent import Absent
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import (
@@ -36,7 +34,6 @@ from bolide.broker.transactions.halves import (
     real_place,
 )
 from bolide.broker.transactions.operations import Operations
-from bolide.clock import Clock
 from bolide.errors import CorruptRecord, Refusal
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
@@ -48,7 +45,6 @@ from bolide.protocol.headers.callbacks import CheckTransactionRequest
 from bolide.protocol.records import encode_record
 from bolide.remoting.session import Session
 from bolide.store.record import decode
-from bolide.store.store import Store
 
 OPERATIONS = QueueKey(OP_HALF_TOPIC, HALF_QUEUE_ID)
 ROUND_LIMIT_S = 60.0
@@ -101,25 +97,15 @@ def judge(
 class Checks:
     """The rounds. `ended` and `operations` are shared with those who end transactions."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        store: Store,
-        topics: Topics,
-        offsets: Offsets,
-        members: Members,
-        ended: Ended,
-        operations: Operations,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._members = members
+    def __init__(self, state: BrokerState, ended: Ended, operations: Operations) -> None:
+        self._settings = state.settings
+        self._store = state.store
+        self._topics = state.topics
+        self._offsets = state.offsets
+        self._members = state.members
         self._ended = ended
         self._operations = operations
-        self._clock = clock
+        self._clock = state.clock
         self._absent = Absent()
         self._questions: list[tuple[Session, Command]] = []
         self._moves_below = 0

@@ -11,15 +11,13 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from bolide.broker.config import LiveConfig
+from bolide.broker.state import BrokerState
 from bolide.broker.transactions.halves import HALF_QUEUE_ID
-from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.model.topics import OP_HALF_TOPIC
 from bolide.protocol.properties import encode_properties
 from bolide.store.record import Draft
-from bolide.store.store import Store
 
 TAG = "d"
 _DIGITS_MAX = 18
@@ -30,10 +28,10 @@ log = logging.getLogger(__name__)
 class Operations:
     """Gathers what was decided, and writes it."""
 
-    def __init__(self, settings: LiveConfig, store: Store, clock: Clock) -> None:
-        self._settings = settings
-        self._store = store
-        self._clock = clock
+    def __init__(self, state: BrokerState) -> None:
+        self._settings = state.settings
+        self._store = state.store
+        self._clock = state.clock
         self._gathered = bytearray()  # as a record says it
         self._timer: asyncio.TimerHandle | None = None
         # Each record in the queue that is needed still: its offset there, and the highest half offset in it.

@@ -15,14 +15,12 @@ from dataclasses import replace
 from functools import partial
 
 from bolide import kernel
-from bolide.broker.config import LiveConfig
 from bolide.broker.later.routing import DelayRouter, Destination
-from bolide.broker.stats import Stats
+from bolide.broker.state import BrokerState
 from bolide.broker.tables.places import Places
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import HALVES, Half, again, committed, immunity_ms, read_half, real_place
 from bolide.broker.transactions.operations import Operations
-from bolide.clock import Clock
 from bolide.errors import BolideError, Refusal
 from bolide.kernel.layout import End, LaidEnds
 from bolide.model import properties as names
@@ -39,7 +37,6 @@ from bolide.protocol.properties import decode_properties
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.store.record import Draft, decode
-from bolide.store.store import Store
 
 _HALF_TOPICS = (HALF_TOPIC, CHECK_EXHAUSTED_TOPIC)
 _BATCH_COUNT_MAX = 256
@@ -51,25 +48,16 @@ log = logging.getLogger(__name__)
 class Outcomes:
     """Ends transactions. `ended` and `operations` are shared with the rounds that ask about them."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        store: Store,
-        places: Places,
-        router: DelayRouter,
-        stats: Stats,
-        ended: Ended,
-        operations: Operations,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._places = places
+    def __init__(self, state: BrokerState, router: DelayRouter, ended: Ended, operations: Operations) -> None:
+        self._settings = state.settings
+        self._store = state.store
+        self._places = Places(state.topics, None, state.store)
+        self._state = state
         self._router = router
-        self._stats = stats
+        self._stats = state.stats
         self._ended = ended
         self._operations = operations
-        self._clock = clock
+        self._clock = state.clock
         self._due: list[End] = []
 
     def handlers(self) -> dict[int, Handler]:
@@ -85,7 +73,7 @@ class Outcomes:
 
     def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Take the one-way ends out of a read; returns the bounds of what is left."""
-        if self._store.config.role == "SLAVE":
+        if self._state.is_slave:
             return bounds
         ends, left = kernel.read_ends(stream, bounds)
         if ends:
@@ -100,7 +88,7 @@ class Outcomes:
     def end(self, request: Request) -> Command | Awaitable[Command] | None:
         """37: commit, roll back, or nothing while the producer does not know."""
         command = request.command
-        if self._store.config.role == "SLAVE":
+        if self._state.is_slave:
             remark = "this broker is a slave, transactions end at its master"
             raise Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, remark)
         header = EndTransactionRequest.decode(command.fields)

@@ -10,25 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
-from bolide.broker.config import LiveConfig
 from bolide.broker.later.routing import DelayRouter
-from bolide.broker.members.members import Members
-from bolide.broker.stats import Stats
-from bolide.broker.tables.offsets import Offsets
-from bolide.broker.tables.places import Places
-from bolide.broker.tables.topics import Topics
+from bolide.broker.state import BrokerState
 from bolide.broker.transactions.checks import OPERATIONS, Checks
 from bolide.broker.transactions.copies import Copies
 from bolide.broker.transactions.ended import MOVED, Ended
 from bolide.broker.transactions.halves import CHECK_GROUP, HALVES, read_trace
 from bolide.broker.transactions.operations import TAG, Operations, read_offsets
 from bolide.broker.transactions.outcomes import Outcomes
-from bolide.clock import Clock
 from bolide.model.queue import QueueKey
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC
 from bolide.remoting.handlers import Handler
 from bolide.store.record import decode
-from bolide.store.store import Store
 
 _READ_COUNT = 32
 
@@ -36,25 +29,15 @@ _READ_COUNT = 32
 class Transactions:
     """What the broker holds of it."""
 
-    def __init__(
-        self,
-        settings: LiveConfig,
-        store: Store,
-        topics: Topics,
-        offsets: Offsets,
-        members: Members,
-        router: DelayRouter,
-        stats: Stats,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
+    def __init__(self, state: BrokerState, router: DelayRouter) -> None:
+        self._state = state
+        self._store = state.store
+        self._topics = state.topics
+        self._offsets = state.offsets
         self.ended = Ended()
-        self.operations = Operations(settings, store, clock)
-        shared = (self.ended, self.operations, clock)
-        self.checks = Checks(settings, store, topics, offsets, members, *shared)
-        self.outcomes = Outcomes(settings, store, Places(topics, None, store), router, stats, *shared)
+        self.operations = Operations(state)
+        self.checks = Checks(state, self.ended, self.operations)
+        self.outcomes = Outcomes(state, router, self.ended, self.operations)
 
     def handlers(self) -> dict[int, Handler]:
         return self.outcomes.handlers()
@@ -102,7 +85,7 @@ class Transactions:
 
     async def run_forever(self) -> None:
         """Ask about what is undecided, until cancelled; a slave asks nobody, its master does this."""
-        if self._store.config.role != "SLAVE":
+        if not self._state.is_slave:
             await self.checks.run_forever()
 
     def save(self) -> None:
