@@ -75,7 +75,7 @@ SECONDS := 60
 SEED := 1
 
 $(SANITIZED)/built: $(BUILT) setup.py tests/fuzz/edges.c $(wildcard $(KERNEL)/*.pyx $(KERNEL)/*.pxi $(KERNEL)/*.h)
-	BOLIDE_SANITIZE=1 $(BIN)/python setup.py -q build_ext --force --build-lib $(SANITIZED) --build-temp build/sanitized-objects -j 2
+	BOLIDE_SANITIZE=1 $(BIN)/python setup.py -q build_ext --force --build-lib $(SANITIZED) --build-temp build/sanitized-objects
 	$${CC:-gcc} -O2 -shared -fPIC -o $(SANITIZED)/edges.so tests/fuzz/edges.c
 	@touch $(SANITIZED)/built
 

@@ -21,28 +21,12 @@ SANITIZED = [
 ]
 is_sanitized = os.environ.get("BOLIDE_SANITIZE") == "1"
 
-compiled = [
-    Extension(
-        f"bolide.kernel.{name}",
-        [f"src/bolide/kernel/{name}.pyx"],
-        extra_compile_args=SANITIZED if is_sanitized else ["-O3"],
-        extra_link_args=["-fsanitize=address,undefined"] if is_sanitized else [],
-    )
-    for name in (
-        "compiled",
-        "compiled_records",
-        "compiled_sends",
-        "compiled_pulls",
-        "compiled_client",
-        "compiled_columns",
-        "compiled_rows",
-        "compiled_filter",
-        "compiled_ends",
-        "compiled_faults",
-        "compiled_waits",
-    )
-]
-extensions = cythonize(compiled, compiler_directives={"language_level": 3})
-for extension in extensions:
-    extension.optional = not is_sanitized  # a missing compiler is no reason to have no broker, and cythonize forgets it
+kernel = Extension(
+    "bolide.kernel.compiled",
+    ["src/bolide/kernel/compiled.pyx"],
+    extra_compile_args=SANITIZED if is_sanitized else ["-O3"],
+    extra_link_args=["-fsanitize=address,undefined"] if is_sanitized else [],
+)
+extensions = cythonize([kernel], compiler_directives={"language_level": 3})
+extensions[0].optional = not is_sanitized  # a missing compiler is no reason to have no broker, and cythonize forgets it
 setup(ext_modules=extensions)

@@ -7,8 +7,8 @@ from bolide.filter.sql import compile_sql
 from bolide.kernel import plain
 from bolide.kernel.layout import BLANK_CHECKSUM, ENTRY
 from bolide.kernel.plain_client import lay_items
+from bolide.kernel.plain_later import lay_units
 from bolide.kernel.plain_records import lay_records, seal_records, walk_records
-from bolide.kernel.plain_waits import lay_units
 from tests.fuzz.cases import Case
 from tests.fuzz.targets import BORN, HOST, STORED_MS
 

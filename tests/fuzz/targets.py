@@ -5,15 +5,14 @@ once on a wire or a disk may be anything.
 """
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
+from bolide import kernel
 from bolide.filter.sql import SqlError, compile_sql
 from bolide.kernel.layout import ENTRY, SendRules
 from tests.fuzz.cases import Case
 
-MODULES = ("", "_client", "_columns", "_ends", "_filter", "_pulls", "_records", "_rows", "_sends", "_waits")
 HOST, BORN = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F]), bytes([127, 0, 0, 1, 0, 0, 0, 9])
 STORED_MS = 1_700_000_000_000
 TOPICS = {b"Orders": ("Orders", 4), b"Other": ("Other", 2)}
@@ -78,16 +77,15 @@ class Given:
 
 
 def exported() -> dict[str, tuple[Any, Any]]:
-    """Every function of the compiled modules, with its twin."""
-    found = {}
-    for suffix in MODULES:
-        compiled = importlib.import_module(f"bolide.kernel.compiled{suffix}")
-        twin = importlib.import_module(f"bolide.kernel.plain{suffix}")
-        for name, function in vars(compiled).items():
-            is_own = getattr(function, "__module__", None) == compiled.__name__
-            if callable(function) and is_own and not name.startswith("_") and not inspect.isclass(function):
-                found[name] = function, getattr(twin, name)
-    return found
+    """Every function of the compiled kernel, with its twin; the guard of pages has none that does anything."""
+    compiled = importlib.import_module("bolide.kernel.compiled")
+    parts = [importlib.import_module(f"bolide.kernel.{name}") for name in kernel.PARTS if name != "plain_faults"]
+    twins = {name: function for part in parts for name, function in vars(part).items() if name in kernel.__all__}
+    return {
+        name: (function, twins[name])
+        for name, function in vars(compiled).items()
+        if name in twins and getattr(function, "__module__", None) == compiled.__name__
+    }
 
 
 def target(run: Target) -> Target:

@@ -8,9 +8,10 @@ import pytest
 
 from tests.fuzz import cases
 from tests.fuzz.seeds import seeds
-from tests.kernel.conftest import compiled_kernel
+from tests.kernel.twins import compiled
 
-compiled_kernel()
+if compiled is None:
+    pytest.skip("the compiled kernel was not built; run make build", allow_module_level=True)
 targets = importlib.import_module("tests.fuzz.targets")
 
 

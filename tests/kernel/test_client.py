@@ -1,6 +1,5 @@
 """The client's kernel, both twins: what is written is what others read, and what is read is what records hold."""
 
-import importlib
 import inspect
 import json
 import struct
@@ -16,6 +15,7 @@ from bolide.model.message import StoredMessage
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.batch import split_batch
 from bolide.protocol.records import MAGIC_V1, MAGIC_V2, decode_records, encode_record
+from tests.kernel.twins import kernel_of
 
 FUNCTIONS = ("cut_records", "lay_items", "read_receipts", "unique_ids", "write_ends", "write_sends")
 HEAD = b'{"code":310,"extFields":{"a":"G","b":"T","e":"'
@@ -32,12 +32,12 @@ ITEMS = st.lists(st.tuples(st.binary(max_size=40), EXTRAS, st.integers(-(2**31),
 
 @pytest.fixture(params=["plain", "compiled"])
 def client(request: pytest.FixtureRequest, compiled: Any) -> Any:
-    return importlib.import_module(f"bolide.kernel.{request.param}_client")
+    return kernel_of(request.param, "client")
 
 
 @pytest.fixture(scope="session")
 def twin(compiled: Any) -> Any:
-    return importlib.import_module("bolide.kernel.compiled_client")
+    return compiled
 
 
 def ids_of(count: int) -> list[str]:

@@ -1,11 +1,8 @@
 """Records become columns: what a column says is what the record said, on both kernels and for any bytes."""
 
-import importlib
 import inspect
-import os
 import struct
 from array import array
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,16 +11,9 @@ from hypothesis import strategies as st
 from bolide.kernel import plain_columns, plain_records
 from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, AT_INVALID, MAGIC_BLANK, UNPLACED
 from bolide.kernel.plain_columns import SPREAD
+from tests.kernel.twins import both, compiled
 
-compiled_columns: Any
-try:
-    compiled_columns = importlib.import_module("bolide.kernel.compiled_columns")
-except ImportError:
-    if os.environ.get("BOLIDE_KERNEL") == "compiled":
-        raise
-    compiled_columns = None
-available = [plain_columns] if compiled_columns is None else [plain_columns, compiled_columns]
-kernels = pytest.mark.parametrize("kernel", available, ids=lambda kernel: kernel.__name__.rpartition(".")[2])
+kernels = both(plain_columns)
 
 IPV4, IPV6 = bytes([10, 0, 0, 1]) + struct.pack(">i", 10911), bytes(range(16)) + struct.pack(">i", 10911)
 EVER = 1 << 62
@@ -241,9 +231,9 @@ def test_compressed_bodies_are_named(kernel):
 
 
 def test_the_twins_have_the_same_parameters():
-    if compiled_columns is None:
+    if compiled is None:
         pytest.skip("the compiled kernel was not built; run make build")
-    parameters = [list(inspect.signature(kernel.spread_records).parameters) for kernel in available]
+    parameters = [list(inspect.signature(kernel.spread_records).parameters) for kernel in (plain_columns, compiled)]
     assert parameters[0] == parameters[1]
 
 
@@ -284,7 +274,7 @@ DRAFTS = st.lists(
     cut=st.integers(0, 120),
 )
 def test_both_kernels_spread_any_log_alike(drafts, store_host, damage, wanted, base, check, limits, topics, tags, cut):
-    if compiled_columns is None:
+    if compiled is None:
         pytest.skip("the compiled kernel was not built; run make build")
     log = bytearray(laid(*drafts, physical_offset=max(base, 0), store_host=store_host))
     if damage is not None and log:
@@ -293,5 +283,5 @@ def test_both_kernels_spread_any_log_alike(drafts, store_host, damage, wanted, b
     rows, size = limits
     choice = {"physical_base": base, "check": check, "row_count_max": rows, "size_max": size}
     choice |= {"topics": topics, "tags": tags}
-    answers = [spread(kernel, bytes(log), wanted, **choice) for kernel in available]
+    answers = [spread(kernel, bytes(log), wanted, **choice) for kernel in (plain_columns, compiled)]
     assert answers[0] == answers[1]

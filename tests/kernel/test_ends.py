@@ -1,7 +1,5 @@
 """Ends of transactions out of reads, half messages out of the log: both kernels say the same, and believe no length."""
 
-import importlib
-import os
 from typing import Any
 
 import pytest
@@ -12,18 +10,10 @@ from bolide.kernel import plain, plain_ends
 from bolide.kernel.layout import ENTRY, Draft
 from bolide.kernel.plain_records import lay_records
 from bolide.protocol.properties import encode_properties
+from tests.kernel.twins import both, compiled
 
-compiled_ends: Any
-try:
-    compiled_ends = importlib.import_module("bolide.kernel.compiled_ends")
-except ImportError:
-    if os.environ.get("BOLIDE_KERNEL") == "compiled":
-        raise
-    compiled_ends = None
-
-available = [plain_ends] if compiled_ends is None else [plain_ends, compiled_ends]
-kernels = pytest.mark.parametrize("kernel", available, ids=lambda kernel: kernel.__name__.rpartition(".")[2])
-twins = pytest.mark.skipif(compiled_ends is None, reason="the compiled kernel was not built; run make build")
+kernels = both(plain_ends)
+twins = pytest.mark.skipif(compiled is None, reason="the compiled kernel was not built; run make build")
 
 HOST = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F])
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -89,7 +79,7 @@ def test_what_the_compiled_one_takes_the_plain_one_takes_alike(
         if stream:
             stream[at % len(stream)] = byte
     bounds, _, _ = plain.cut_frames(stream, len(stream), 1 << 24)
-    ends, left = compiled_ends.read_ends(bytes(stream), bounds)
+    ends, left = compiled.read_ends(bytes(stream), bounds)
     gone = set(left)
     kept = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
     assert plain_ends.read_ends(bytes(stream), kept) == (ends, [])
@@ -245,6 +235,7 @@ def test_no_wrong_byte_makes_the_kernels_differ(
     entries = entries_of(log, places) + ENTRY.pack(BASE + at, 100, 0)
     ends = [(places[0], 17, 8, False, b"pg"), (places[1], 18, 8, False, b"pg"), (BASE + at, 19, 8, False, b"pg")]
     plainly, quickly = (
-        lay(kernel, bytes(damaged), entries, *ends, marks=marks, first_mark=first_mark) for kernel in available
+        lay(kernel, bytes(damaged), entries, *ends, marks=marks, first_mark=first_mark)
+        for kernel in (plain_ends, compiled)
     )
     assert plainly == quickly

@@ -1,6 +1,5 @@
 """Filter programs in both kernels: the same choice as the predicate they were made from, and bounds that hold."""
 
-import importlib
 import inspect
 import mmap
 import struct
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from bolide.filter.sql import Predicate, SqlError, compile_sql
 from bolide.kernel import filter_layout, plain_filter
+from tests.kernel.twins import compiled, kernel_of
 
 BASE = 1000
 NAMES = ["a", "b", "c", "TAGS", "missing"]
@@ -129,11 +129,11 @@ def matched(module: Any, predicate: Predicate, records: list[bytes], **changes: 
 
 @pytest.fixture(params=["plain", "compiled"])
 def filters(request: pytest.FixtureRequest, compiled: Any) -> Any:
-    return importlib.import_module(f"bolide.kernel.{request.param}_filter")
+    return kernel_of(request.param, "filter")
 
 
 def test_both_have_the_same_function_and_parameters(compiled: Any) -> None:
-    twin = importlib.import_module("bolide.kernel.compiled_filter")
+    twin = compiled
     assert list(inspect.signature(twin.match_entries).parameters) == list(
         inspect.signature(plain_filter.match_entries).parameters
     )
@@ -157,7 +157,6 @@ def test_a_part_that_nearly_fits_everywhere_is_looked_for_once(filters: Any) -> 
 def test_predicate_plain_and_compiled_choose_the_same(
     expression: str, messages: list[dict[str, str]], ends: bool
 ) -> None:
-    compiled = importlib.import_module("bolide.kernel.compiled_filter")
     try:
         predicate = compile_sql(expression)
     except SqlError:
@@ -172,7 +171,6 @@ def test_predicate_plain_and_compiled_choose_the_same(
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["a = b", "a CONTAINS '北'", "a = '北'", "a > b", "a IN ('x', '北')"]), st.binary(), st.binary())
 def test_bytes_that_are_no_text_are_taken_as_java_takes_them(expression: str, one: bytes, other: bytes) -> None:
-    compiled = importlib.import_module("bolide.kernel.compiled_filter")
     predicate = compile_sql(expression)
     text = b"a\x01" + one + b"\x02b\x01" + other + b"\x02"
     for module in (plain_filter, compiled):
@@ -198,7 +196,6 @@ PAIRS = st.tuples(PIECES, st.just(b"\x01"), PIECES, st.just(b"\x02")).map(b"".jo
 def test_a_value_is_found_wherever_it_stands_and_however_long_its_name_is(
     name: str, test: str, text: bytes, has_end: bool, is_last: bool
 ) -> None:
-    compiled = importlib.import_module("bolide.kernel.compiled_filter")
     text = text if has_end else text.removesuffix(b"\x02")
     predicate = compile_sql(f"{name} {test}")
     expected = [0] if predicate.passes(text) else []
@@ -338,7 +335,6 @@ def test_what_is_no_record_does_not_pass(filters: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=120), st.data())
 def test_bytes_that_are_no_program_are_refused_by_both_and_nothing_breaks(noise: bytes, data: st.DataObject) -> None:
-    compiled = importlib.import_module("bolide.kernel.compiled_filter")
     real = bytearray(compile_sql("a > 5 AND b IN ('x', 'y') OR NOT (c CONTAINS 'z')").program)
     for _ in range(data.draw(st.integers(0, 3))):
         real[data.draw(st.integers(0, len(real) - 1))] = data.draw(st.integers(0, 255))

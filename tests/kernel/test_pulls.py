@@ -1,6 +1,5 @@
 """Pulls in both kernels: what is read, what is left to others, and answers that are the same bytes as any frame's."""
 
-import importlib
 import inspect
 import json
 import struct
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from bolide.kernel import plain
 from bolide.kernel.plain_pulls import answer_pull, read_pulls
 from bolide.kernel.plain_records import select_entries
+from tests.kernel.twins import kernel_of
 
 FIELDS = {
     "consumerGroup": "G",
@@ -31,12 +31,12 @@ PULL = ("G", "T", 3, 123456789012, 32, 0, 3, -1, 15000, 1700000000000, None, Non
 
 @pytest.fixture(params=["plain", "compiled"])
 def pulls(request: pytest.FixtureRequest, compiled: Any) -> Any:
-    return importlib.import_module(f"bolide.kernel.{request.param}_pulls")
+    return kernel_of(request.param, "pulls")
 
 
 @pytest.fixture(scope="session")
 def twin(compiled: Any) -> Any:
-    return importlib.import_module("bolide.kernel.compiled_pulls")
+    return compiled
 
 
 def frame_of(fields: dict[str, str], code: int = 11, codec: int = 0, flag: int = 0, opaque: int = 7) -> bytes:

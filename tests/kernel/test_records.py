@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bolide.kernel import layout, plain_records
-from tests.kernel.record_kernels import compiled_records, kernels
+from tests.kernel.twins import both, compiled
+
+kernels = both(plain_records)
 
 VECTOR = bytes.fromhex(
     "000000c4daa320a7088ee84500000003000000000000000000000007000000000000100000000000"
@@ -313,7 +315,7 @@ drafts = st.tuples(
 )
 
 
-@pytest.mark.skipif(compiled_records is None, reason="the compiled kernel is not built")
+@pytest.mark.skipif(compiled is None, reason="the compiled kernel is not built")
 @given(
     batch=st.lists(drafts, max_size=12),
     at=st.integers(0, 2**45),
@@ -325,7 +327,7 @@ drafts = st.tuples(
 @settings(deadline=None)
 def test_both_kernels_lay_out_and_read_back_the_same(batch, at, host, stored, table, damage):
     plain = lay(plain_records, batch, at, table, host, stored)
-    assert lay(compiled_records, batch, at, table, host, stored) == plain
+    assert lay(compiled, batch, at, table, host, stored) == plain
     records, _, _, runs, keys = plain
     walked = plain_records.walk_records(records, 0, len(records), at, True, DELAYS_MS)
     assert walked[2:] == (len(batch), stored if batch else -1, len(records), layout.AT_END)
@@ -335,9 +337,9 @@ def test_both_kernels_lay_out_and_read_back_the_same(batch, at, host, stored, ta
         if position < len(log):
             log[position] = value
     for check in (True, False):
-        walks = [k.walk_records(log, 0, len(log), at, check, DELAYS_MS) for k in (plain_records, compiled_records)]
+        walks = [k.walk_records(log, 0, len(log), at, check, DELAYS_MS) for k in (plain_records, compiled)]
         assert walks[0] == walks[1]
-        scans = [k.scan_records(log, 0, len(log), at, check) for k in (plain_records, compiled_records)]
+        scans = [k.scan_records(log, 0, len(log), at, check) for k in (plain_records, compiled)]
         assert scans[0] == scans[1]
 
 
@@ -351,7 +353,7 @@ entry_rows = st.lists(
 ).map(lambda rows: b"".join(struct.pack(">qiq", *row) for row in rows))
 
 
-@pytest.mark.skipif(compiled_records is None, reason="the compiled kernel is not built")
+@pytest.mark.skipif(compiled is None, reason="the compiled kernel is not built")
 @given(
     entries=entry_rows,
     tags=st.one_of(st.none(), st.frozensets(st.integers(-3, 3), max_size=3)),
@@ -362,11 +364,11 @@ entry_rows = st.lists(
 @settings(deadline=None)
 def test_both_kernels_count_and_select_the_same_entries(entries, tags, log_min, near, limits):
     arguments = (entries, tags, log_min, near, limits[0] % 40, limits[1], limits[2:4], limits[4:6])
-    assert compiled_records.select_entries(*arguments) == plain_records.select_entries(*arguments)
-    assert compiled_records.count_entries(entries, near) == plain_records.count_entries(entries, near)
+    assert compiled.select_entries(*arguments) == plain_records.select_entries(*arguments)
+    assert compiled.count_entries(entries, near) == plain_records.count_entries(entries, near)
 
 
-@pytest.mark.skipif(compiled_records is None, reason="the compiled kernel is not built")
+@pytest.mark.skipif(compiled is None, reason="the compiled kernel is not built")
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**40), times), max_size=5), max_size=4
@@ -379,6 +381,6 @@ def test_both_kernels_file_keys_the_same(batches):
         struct.pack_into(">i", file, 36, 1)
     for batch in batches:
         keys = b"".join(struct.pack(">iqq", *key) for key in batch)
-        taken = [k.put_keys(f, keys, 8, 10) for k, f in zip((plain_records, compiled_records), files, strict=True)]
+        taken = [k.put_keys(f, keys, 8, 10) for k, f in zip((plain_records, compiled), files, strict=True)]
         assert taken[0] == taken[1]
         assert files[0] == files[1]

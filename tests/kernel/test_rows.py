@@ -1,10 +1,7 @@
 """Rows become messages of a batch: what a row says is what a consumer reads, on both kernels and for any columns."""
 
-import importlib
 import inspect
-import os
 from array import array
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,16 +9,9 @@ from hypothesis import strategies as st
 
 from bolide.kernel import plain_rows
 from bolide.protocol.batch import split_batch
+from tests.kernel.twins import both, compiled
 
-compiled_rows: Any
-try:
-    compiled_rows = importlib.import_module("bolide.kernel.compiled_rows")
-except ImportError:
-    if os.environ.get("BOLIDE_KERNEL") == "compiled":
-        raise
-    compiled_rows = None
-available = [plain_rows] if compiled_rows is None else [plain_rows, compiled_rows]
-kernels = pytest.mark.parametrize("kernel", available, ids=lambda kernel: kernel.__name__.rpartition(".")[2])
+kernels = both(plain_rows)
 
 IDENTITY = b"BOLIDE_TXN\x01q/0/1/"
 DROPPED = frozenset([b"UNIQ_KEY", b"KEYS", b"TAGS"])
@@ -117,9 +107,9 @@ def test_a_name_of_rocketmq_is_dropped_with_whatever_it_holds(kernel):
 
 
 def test_the_twins_have_the_same_parameters():
-    if compiled_rows is None:
+    if compiled is None:
         pytest.skip("the compiled kernel was not built; run make build")
-    parameters = [list(inspect.signature(kernel.lay_rows).parameters) for kernel in available]
+    parameters = [list(inspect.signature(kernel.lay_rows).parameters) for kernel in (plain_rows, compiled)]
     assert parameters[0] == parameters[1]
 
 
@@ -144,7 +134,7 @@ MAPS = st.none() | st.lists(
     damage=st.none() | st.tuples(st.sampled_from(["tags", "keys", "labels"]), st.integers(0, 60), st.integers(1, 255)),
 )
 def test_both_kernels_lay_any_rows_alike(rows, there, order, first, damage):
-    if compiled_rows is None:
+    if compiled is None:
         pytest.skip("the compiled kernel was not built; run make build")
     bodies, tags, keys, properties, labels = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [], [])
     columns = {"tags": texts(*tags), "keys": texts(*keys), "properties": maps(*properties), "labels": texts(*labels)}
@@ -155,5 +145,7 @@ def test_both_kernels_lay_any_rows_alike(rows, there, order, first, damage):
         broken = bytearray(offsets)
         broken[at % len(broken)] ^= mask
         columns[name] = valid, bytes(broken), values
-    answers = [outcome(kernel, texts(*bodies), order=order, first=first, **columns) for kernel in available]
+    answers = [
+        outcome(kernel, texts(*bodies), order=order, first=first, **columns) for kernel in (plain_rows, compiled)
+    ]
     assert answers[0] == answers[1]

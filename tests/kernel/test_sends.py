@@ -1,7 +1,5 @@
 """All sends of one read: both kernels lay out the same bytes, and neither believes a length."""
 
-import importlib
-import os
 import struct
 from typing import Any
 
@@ -14,18 +12,10 @@ from bolide.kernel.layout import SendRules
 from bolide.kernel.plain_records import scan_records
 from bolide.protocol.records import decode_records
 from tests.kernel.send_frames import READS, bounds_of, encoded, sends
+from tests.kernel.twins import both, compiled
 
-compiled_sends: Any
-try:
-    compiled_sends = importlib.import_module("bolide.kernel.compiled_sends")
-except ImportError:
-    if os.environ.get("BOLIDE_KERNEL") == "compiled":
-        raise
-    compiled_sends = None
-
-available = [plain_sends] if compiled_sends is None else [plain_sends, compiled_sends]
-kernels = pytest.mark.parametrize("kernel", available, ids=lambda kernel: kernel.__name__.rpartition(".")[2])
-twins = pytest.mark.skipif(compiled_sends is None, reason="the compiled kernel was not built; run make build")
+kernels = both(plain_sends)
+twins = pytest.mark.skipif(compiled is None, reason="the compiled kernel was not built; run make build")
 
 HOST = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F])
 RULES = SendRules(
@@ -72,7 +62,7 @@ def test_what_both_kernels_take_becomes_the_same_bytes_and_the_compiled_one_only
     stream = b"".join(frames)
     rules = RULES._replace(is_sync=is_sync, store_host=bytes(16) + HOST[4:] if is_ipv6 else HOST)
     bounds = bounds_of(stream)
-    *found, (answers, left, tallies) = lay(compiled_sends, stream, bounds, rules)
+    *found, (answers, left, tallies) = lay(compiled, stream, bounds, rules)
     pairs, gone = list(zip(bounds[::2], bounds[1::2], strict=True)), set(zip(left[::2], left[1::2], strict=True))
     kept = [place for pair in pairs if pair not in gone for place in pair]
     *meant, (meant_answers, meant_left, meant_tallies) = lay(plain_sends, stream, kept, rules)
@@ -91,7 +81,7 @@ def test_no_cut_and_no_wrong_byte_makes_the_kernels_differ(frames: list[bytes], 
     for at in data.draw(st.lists(st.integers(0, len(stream) - 1), max_size=6)):
         stream[at] = data.draw(st.integers(0, 255))
     bounds, _, _ = plain.cut_frames(stream, len(stream), 1 << 24)
-    *found, (answers, left, _) = lay(compiled_sends, bytes(stream), bounds)
+    *found, (answers, left, _) = lay(compiled, bytes(stream), bounds)
     gone = set(left)
     kept = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
     *meant, (meant_answers, meant_left, _) = lay(plain_sends, bytes(stream), kept)

@@ -4,10 +4,12 @@ import importlib
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,23 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bolide.kernel
-from bolide.kernel import layout, plain, plain_faults, plain_records
+from bolide.kernel import layout, plain
 
-RECORD_FUNCTIONS = {
-    "body_crc",
-    "count_entries",
-    "find_record",
-    "fitting_entries",
-    "heading_records",
-    "lay_records",
-    "put_keys",
-    "scan_records",
-    "seal_records",
-    "select_entries",
-    "walk_records",
-}
-CLIENT_FUNCTIONS = {"cut_records", "lay_items", "read_receipts", "unique_ids", "write_ends", "write_sends"}
-WAITING_FUNCTIONS = {"lay_units", "relay_records", "walk_units"}
+PARTS = [importlib.import_module(f"bolide.kernel.{name}") for name in bolide.kernel.PARTS]
 INT32 = st.integers(-(2**31), 2**31 - 1)
 CODES = st.integers(-(2**15), 2**15 - 1)
 # Real life: printable names, control characters as in property strings, other scripts, halves of surrogate pairs.
@@ -115,25 +103,30 @@ def as_frame(header: bytes, body: bytes = b"", codec: int = 0) -> bytes:
 
 
 def test_both_kernels_have_the_same_functions_and_parameters(compiled: ModuleType) -> None:
-    assert public(plain).keys() == public(compiled).keys()
-    for name, function in public(plain).items():
+    twins = {name: function for part in PARTS for name, function in vars(part).items() if name in door()}
+    assert twins.keys() == public(compiled).keys() == door()
+    for name, function in twins.items():
         twin = public(compiled)[name]
         assert list(inspect.signature(function).parameters) == list(inspect.signature(twin).parameters), name
 
 
-def test_every_kernel_function_is_reachable_through_the_one_door() -> None:
-    names = set(public(plain)) | RECORD_FUNCTIONS | CLIENT_FUNCTIONS
-    names |= {"lay_sends", "answer_pull", "read_pulls", "spread_records", "lay_rows", "match_entries"}
-    names |= WAITING_FUNCTIONS | {"lay_ends", "read_ends"} | set(public(plain_faults))
-    names |= {"due_drafts", "header_from_json", "key_hash", "without_place"}  # of one item: no compiled twin
-    assert names == set(bolide.kernel.__all__) - {"NAME"}
+def door() -> set[str]:
+    return set(bolide.kernel.__all__) - {"NAME"} - bolide.kernel._OF_ONE_ITEM
 
 
-def test_both_record_kernels_have_the_same_functions_and_parameters(compiled: ModuleType) -> None:
-    records = importlib.import_module("bolide.kernel.compiled_records")
-    for name in RECORD_FUNCTIONS:
-        function, twin = getattr(plain_records, name), getattr(records, name)
-        assert list(inspect.signature(function).parameters) == list(inspect.signature(twin).parameters), name
+def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
+    """Such a one as lies about after a pull: it would be imported, and the broker would be slow or wrong."""
+    shutil.copytree(Path(bolide.__file__).parent, tmp_path / "bolide", ignore=shutil.ignore_patterns("*.so", "*.c"))
+    (tmp_path / "bolide" / "kernel" / "compiled.py").write_text("def cut_frames(): ...")
+    (tmp_path / "bolide" / "kernel" / "compiled_sends.py").write_text("raise AssertionError('a part of old')")
+    run = subprocess.run(
+        [sys.executable, "-c", "import bolide.kernel"],
+        env={**os.environ, "BOLIDE_KERNEL": "auto", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "compiled.py was built from other sources: make build" in run.stderr
 
 
 @pytest.mark.parametrize("wanted", ["plain", "compiled"])
@@ -278,9 +271,8 @@ def test_an_odd_header_is_read_once_for_sends_pulls_and_commands(
     monkeypatch.setattr(plain, "_read_header", lambda *given: (next(reads), read_header(*given))[1])
     monkeypatch.setattr(plain, "_odd", {})
     rules = (bytes(8), b"", b"", b"", 0, 100, False, None)
-    sends, pulls = (importlib.import_module(f"bolide.kernel.compiled_{name}") for name in ("sends", "pulls"))
-    assert sends.lay_sends([(stream, bounds, bytes(8))], {}, rules, 0, 0, {})[3] == ([(b"", bounds)], [])
-    assert pulls.read_pulls(stream, bounds) == [None]
+    assert compiled.lay_sends([(stream, bounds, bytes(8))], {}, rules, 0, 0, {})[3] == ([(b"", bounds)], [])
+    assert compiled.read_pulls(stream, bounds) == [None]
     first, second = (compiled.read_headers(stream, bounds)[0] for _ in range(2))
     assert next(reads) == 1
     assert first == second == read_header(stream, *bounds)

@@ -40,6 +40,11 @@ def nodes(*kinds: type[ast.AST], folder: Path = PACKAGE) -> Iterator[tuple[Modul
                 yield module, node
 
 
+def typed_sources() -> list[Path]:
+    """The compiled kernel's, which no parser here reads."""
+    return sorted(path for path in (PACKAGE / "kernel").iterdir() if path.suffix in (".pyx", ".pxi", ".h"))
+
+
 def dotted(node: ast.AST) -> str:
     """`asyncio.create_task` as text; what is not a plain name gives its last part only."""
     if isinstance(node, ast.Name):

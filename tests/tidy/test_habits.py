@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bolide import errors
-from tests.tidy.source import PACKAGE, ROOT, dotted, modules, nodes
+from tests.tidy.source import PACKAGE, ROOT, dotted, modules, nodes, typed_sources
 
 CLOCK_CALLS = {
     "time.time",
@@ -155,6 +155,17 @@ def test_functions_fit_a_screen_or_were_thought_about() -> None:
 def test_files_stay_readable_or_were_thought_about() -> None:
     found = {module.name for module in modules() if len(module.path.read_text("utf-8").splitlines()) > FILE_LINES_MAX}
     assert found == set(LONG_FILES)
+
+
+def test_the_compiler_counts_the_bytes_of_a_literal() -> None:
+    counted = re.compile(r"""b("|')(?:(?!\1).)*\1,\s*\d""")
+    found = [
+        f"{path.name}:{number}"
+        for path in typed_sources()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if counted.search(line)
+    ]
+    assert not found, "a length that was counted by hand is wrong one day: literal(b'...') has its size"
 
 
 @pytest.mark.parametrize("folder", ["tests", "interop"])

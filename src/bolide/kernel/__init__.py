@@ -1,16 +1,14 @@
 """Pure functions on bytes, a batch at a time: cut, read, write, hash.
 
-The only place that chooses between the two kernels. `plain.py` is the meaning and runs everywhere; `compiled.pyx` is
-the same function with types; the store's part is `plain_records.py` and `compiled_records.pyx`, that of sends
-`plain_sends.py` and `compiled_sends.pyx`, that of pulls `plain_pulls.py` and `compiled_pulls.pyx`, that of transactions
-`plain_ends.py` and `compiled_ends.pyx`, that of filters `plain_filter.py` and `compiled_filter.pyx`, that of what waits
-`plain_waits.py` and `compiled_waits.pyx`, the client's `plain_client.py` and `compiled_client.pyx`, that of what
-pipelines read `plain_columns.py` and `compiled_columns.pyx`, and of what they write `plain_rows.py` and
-`compiled_rows.pyx`. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
+The only place that chooses between the two kernels. `plain.py` and its neighbours are the meaning and run everywhere;
+`compiled.pyx` is the same functions with types, one library of many parts. `layout.py` has the tables and types of
+both. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken where it was built.
 """
 
+import importlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 NAME: str
 
@@ -50,6 +48,12 @@ if TYPE_CHECKING:
     # the filters'
     from bolide.kernel.plain_filter import match_entries as match_entries
 
+    # the broker's, for what waits
+    from bolide.kernel.plain_later import due_drafts as due_drafts
+    from bolide.kernel.plain_later import lay_units as lay_units
+    from bolide.kernel.plain_later import relay_records as relay_records
+    from bolide.kernel.plain_later import walk_units as walk_units
+
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
     from bolide.kernel.plain_pulls import read_pulls as read_pulls
@@ -73,120 +77,6 @@ if TYPE_CHECKING:
 
     # the broker's, for sends
     from bolide.kernel.plain_sends import lay_sends as lay_sends
-
-    # the broker's, for what waits
-    from bolide.kernel.plain_waits import due_drafts as due_drafts
-    from bolide.kernel.plain_waits import lay_units as lay_units
-    from bolide.kernel.plain_waits import relay_records as relay_records
-    from bolide.kernel.plain_waits import walk_units as walk_units
-else:
-    from bolide.kernel import plain as active
-    from bolide.kernel import plain_client as client
-    from bolide.kernel import plain_columns as columns
-    from bolide.kernel import plain_ends as transactions
-    from bolide.kernel import plain_faults as faults
-    from bolide.kernel import plain_filter as filters
-    from bolide.kernel import plain_pulls as pulls
-    from bolide.kernel import plain_records as records
-    from bolide.kernel import plain_rows as rows
-    from bolide.kernel import plain_sends as sends
-    from bolide.kernel import plain_waits as waits
-
-    # These have no compiled twin.
-    due_drafts = waits.due_drafts
-    header_from_json = active.header_from_json
-    key_hash = records.key_hash
-    without_place = transactions.without_place
-
-    _wanted = os.environ.get("BOLIDE_KERNEL", "auto")
-    if _wanted not in ("auto", "plain", "compiled"):
-        raise ImportError(f"BOLIDE_KERNEL is {_wanted!r}: it may be auto, plain or compiled")
-    if _wanted != "plain":
-        try:
-            from bolide.kernel import (
-                compiled,
-                compiled_client,
-                compiled_columns,
-                compiled_ends,
-                compiled_filter,
-                compiled_pulls,
-                compiled_records,
-                compiled_rows,
-                compiled_sends,
-                compiled_waits,
-            )
-        except ImportError:
-            if _wanted == "compiled":
-                raise  # asked for by name: falling back would hide the answer
-        else:
-            active, records, sends, pulls = compiled, compiled_records, compiled_sends, compiled_pulls
-            transactions, rows = compiled_ends, compiled_rows
-            client, columns, filters, waits = compiled_client, compiled_columns, compiled_filter, compiled_waits
-        try:
-            from bolide.kernel import compiled_faults as faults  # needs signals of its own, and the others do not
-        except ImportError:
-            if _wanted == "compiled":
-                raise
-
-    NAME = active.__name__.rpartition(".")[2]
-    answer_routes = active.answer_routes
-    cut_frames = active.cut_frames
-    java_hash = active.java_hash
-    read_headers = active.read_headers
-    write_frames = active.write_frames
-
-    # the client's
-    cut_records = client.cut_records
-    lay_items = client.lay_items
-    read_receipts = client.read_receipts
-    unique_ids = client.unique_ids
-    write_ends = client.write_ends
-    write_sends = client.write_sends
-
-    # the pipeline's
-    lay_rows = rows.lay_rows
-    spread_records = columns.spread_records
-
-    # the broker's, for ends of transactions
-    lay_ends = transactions.lay_ends
-    read_ends = transactions.read_ends
-
-    # the filters'
-    match_entries = filters.match_entries
-
-    # the broker's, for pulls
-    answer_pull = pulls.answer_pull
-    read_pulls = pulls.read_pulls
-
-    # the store's
-    body_crc = records.body_crc
-    count_entries = records.count_entries
-    find_record = records.find_record
-    fitting_entries = records.fitting_entries
-    heading_records = records.heading_records
-    lay_records = records.lay_records
-    put_keys = records.put_keys
-    scan_records = records.scan_records
-    seal_records = records.seal_records
-    select_entries = records.select_entries
-    walk_records = records.walk_records
-
-    # the store's, for pages that cannot be read
-    fault_count = faults.fault_count
-    forget_span = faults.forget_span
-    guard_map = faults.guard_map
-    map_again = faults.map_again
-    patched_span = faults.patched_span
-    touch = faults.touch
-    unguard_map = faults.unguard_map
-
-    # the broker's, for sends
-    lay_sends = sends.lay_sends
-
-    # the broker's, for what waits
-    lay_units = waits.lay_units
-    relay_records = waits.relay_records
-    walk_units = waits.walk_units
 
 __all__ = [
     "NAME",
@@ -235,3 +125,45 @@ __all__ = [
     "write_frames",
     "write_sends",
 ]
+# Asked of one item at a time: the plain function serves both kernels.
+_OF_ONE_ITEM = {"due_drafts", "header_from_json", "key_hash", "without_place"}
+_FUNCTIONS = frozenset(__all__) - {"NAME"}
+# The modules of the plain kernel.
+PARTS = (
+    "plain",
+    "plain_client",
+    "plain_columns",
+    "plain_ends",
+    "plain_faults",
+    "plain_filter",
+    "plain_pulls",
+    "plain_records",
+    "plain_rows",
+    "plain_sends",
+    "plain_later",
+)
+
+
+def _chosen(wanted: str) -> tuple[str, dict[str, Callable[..., Any]]]:
+    """The name of the kernel and its functions."""
+    if wanted not in ("auto", "plain", "compiled"):
+        raise ImportError(f"BOLIDE_KERNEL is {wanted!r}: it may be auto, plain or compiled")
+    parts = [importlib.import_module(f"{__name__}.{part}") for part in PARTS]
+    functions = {name: function for part in parts for name, function in vars(part).items() if name in _FUNCTIONS}
+    if wanted == "plain":
+        return "plain", functions
+    try:
+        compiled = importlib.import_module(f"{__name__}.compiled")
+    except ImportError:
+        if wanted == "compiled":
+            raise  # asked for by name: falling back would hide the answer
+        return "plain", functions
+    missing = sorted(functions.keys() - vars(compiled).keys() - _OF_ONE_ITEM)
+    if missing:  # silence would cost speed that nobody sees go
+        raise ImportError(f"{compiled.__file__} was built from other sources: make build (it has no {missing[0]})")
+    return "compiled", functions | {name: vars(compiled)[name] for name in functions.keys() - _OF_ONE_ITEM}
+
+
+if not TYPE_CHECKING:
+    NAME, _functions = _chosen(os.environ.get("BOLIDE_KERNEL", "auto"))
+    globals().update(_functions)

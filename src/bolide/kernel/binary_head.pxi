@@ -1,6 +1,4 @@
-"""Headers in the binary codec, scanned in place. Included after head.pxi by sends and pulls."""
-
-from libc.stdint cimport int16_t, int32_t
+"""Headers in the binary codec, scanned in place."""
 
 cdef enum:
     BINARY_FIXED_SIZE = 17

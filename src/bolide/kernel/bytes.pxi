@@ -1,7 +1,4 @@
-"""Bytes that lie somewhere, and the numbers in them. Every compiled module includes this first."""
-
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+"""Bytes that lie somewhere, and the numbers and texts in them. All other parts stand on this one."""
 
 cdef extern from "big_endian.h":
     uint16_t get16(const uint8_t* at) nogil
@@ -12,13 +9,42 @@ cdef extern from "big_endian.h":
     void put64(uint8_t* at, uint64_t value) nogil
 
 
-cdef struct Span:
-    const uint8_t* at
-    Py_ssize_t size
+cdef extern from "spans.h":
+    ctypedef struct Span:
+        const uint8_t* at
+        Py_ssize_t size
+    Span literal "LITERAL"(const char* text) nogil
+
+ctypedef fused Octet:
+    char
+    uint8_t
 
 
-cdef inline bint equals(Span span, const char* text, Py_ssize_t size) noexcept nogil:
-    return span.size == size and memcmp(span.at, text, size) == 0
+cdef inline bint equals(Span span, Span other) noexcept nogil:
+    return span.size == other.size and memcmp(span.at, other.at, other.size) == 0
+
+
+cdef inline bint begins(const void* at, Span text) noexcept nogil:
+    """Whether that text lies there; there must be room for it."""
+    return memcmp(at, text.at, text.size) == 0
+
+
+cdef inline Octet* put_span(Octet* at, Span text) noexcept nogil:
+    memcpy(at, text.at, text.size)
+    return at + text.size
+
+
+cdef inline Octet* put_text(Octet* at, const char* text, Py_ssize_t size) noexcept nogil:
+    memcpy(at, text, size)
+    return at + size
+
+
+cdef inline Span span_of(object text):
+    """Of a bytes object, which must outlive it."""
+    cdef Span span
+    span.at = <const uint8_t*>PyBytes_AS_STRING(text)
+    span.size = PyBytes_GET_SIZE(text)
+    return span
 
 
 cdef inline bint is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:

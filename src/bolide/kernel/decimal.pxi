@@ -1,7 +1,9 @@
-"""Numbers in digits. Included after bytes.pxi by sends and client."""
+"""Numbers in digits."""
+
+cdef const char* HEX = b"0123456789ABCDEF"
 
 
-cdef inline uint8_t* put_decimal(uint8_t* at, int64_t value) noexcept nogil:
+cdef inline Octet* put_decimal(Octet* at, int64_t value) noexcept nogil:
     """A number in digits, at most 20 bytes."""
     cdef uint8_t digits[20]
     cdef int count = 0
@@ -18,6 +20,6 @@ cdef inline uint8_t* put_decimal(uint8_t* at, int64_t value) noexcept nogil:
             break
     while count:
         count -= 1
-        at[0] = digits[count]
+        at[0] = <Octet>digits[count]
         at += 1
     return at

@@ -1,10 +1,4 @@
-"""Entries of a queue: where a record lies, its size, the hash of its tags; and how many of them an answer may have.
-
-Included after bytes.pxi by whoever writes entries or chooses among them: records, sends, waits, pulls, filter.
-"""
-
-from libc.stdint cimport INT32_MIN, int32_t
-from libc.stdlib cimport free, malloc
+"""Entries of a queue: where a record lies, its size, the hash of its tags; and how many of them an answer may have."""
 
 cdef enum:
     ENTRY = 20

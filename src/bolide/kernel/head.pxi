@@ -1,10 +1,7 @@
 """The headers of frames, scanned in place: numbers and ext fields, and bounds of frames, which are checked first.
 
-Whoever looks for fields gives a function that takes them, one at a time. Included after scan.pxi by those that do:
-compiled, sends, pulls, ends, client.
+Whoever looks for fields gives a function that takes them, one at a time.
 """
-
-from libc.stdint cimport INT32_MAX, INT32_MIN
 
 cdef enum:
     JSON_CODEC = 0
@@ -17,6 +14,9 @@ cdef enum:
     HAS_OPAQUE = 4
     HAS_FLAG = 8
     HAS_FIELDS = 16
+    # what became of a frame, besides what was looked for
+    OTHERS = 0
+    IRREGULAR = -1
 
 # Takes one ext field; false if that makes the header irregular. A null is a text that lies nowhere.
 ctypedef bint (*Take)(const Text* key, const Text* text, void* into) noexcept nogil
@@ -48,13 +48,13 @@ cdef inline int64_t* see(Head* head, int bit, int64_t* number) noexcept nogil:
 
 
 cdef inline int64_t* number_called(const Text* key, Head* head) noexcept nogil:
-    if is_text(key, b"code", 4):
+    if is_text(key, literal(b"code")):
         return see(head, HAS_CODE, &head.code)
-    if is_text(key, b"version", 7):
+    if is_text(key, literal(b"version")):
         return see(head, HAS_VERSION, &head.version)
-    if is_text(key, b"opaque", 6):
+    if is_text(key, literal(b"opaque")):
         return see(head, HAS_OPAQUE, &head.opaque)
-    if is_text(key, b"flag", 4):
+    if is_text(key, literal(b"flag")):
         return see(head, HAS_FLAG, &head.flag)
     return NULL
 
@@ -77,13 +77,13 @@ cdef const char* scan_head_member(const char* at, const char* end, const Text* k
     cdef int64_t* number = number_called(key, head)
     if number != NULL:
         return scan_number(at, end, number)
-    if is_text(key, b"extFields", 9):
+    if is_text(key, literal(b"extFields")):
         if head.seen & HAS_FIELDS:
             return NULL
         head.seen |= HAS_FIELDS
         return scan_object(at, end, scan_field, head)
     # A remark is text or null; anything else makes the header none.
-    if is_text(key, b"remark", 6) and at[0] != 34 and at[0] != 110:
+    if is_text(key, literal(b"remark")) and at[0] != 34 and at[0] != 110:
         return NULL
     return skip_scalar(at, end)
 

@@ -1,10 +1,7 @@
 """Walking the properties of a record, name \\x01 value \\x02, pair by pair.
 
-Included after bytes.pxi by whoever looks at properties: records, sends, waits, ends, columns.
 The filter has a walk of its own.
 """
-
-from libc.string cimport memset
 
 
 cdef struct Wanted:  # the properties that queues and index look at
@@ -35,11 +32,11 @@ cdef inline const uint8_t* next_pair(const uint8_t* at, const uint8_t* end, Span
 
 cdef inline bint take_wanted(Span name, Span value, Wanted* wanted) noexcept nogil:
     """False for a name that queues and index do not look at."""
-    if equals(name, b"TAGS", 4):
+    if equals(name, literal(b"TAGS")):
         wanted.tags = value
-    elif equals(name, b"KEYS", 4):
+    elif equals(name, literal(b"KEYS")):
         wanted.keys = value
-    elif equals(name, b"UNIQ_KEY", 8):
+    elif equals(name, literal(b"UNIQ_KEY")):
         wanted.unique_key = value
     else:
         return False

@@ -8,6 +8,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from mmap import mmap
 
 from bolide.kernel.layout import (
     AT_BLANK,
@@ -21,6 +22,10 @@ from bolide.kernel.layout import (
     ENTRY,
     ENTRY_SIZE,
     IN_QUEUE,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    INDEX_HEADER,
+    INDEX_HEADER_SIZE,
     INNER_BATCH,
     IPV6_BORN,
     IPV6_STORE,
@@ -48,7 +53,6 @@ from bolide.kernel.layout import (
     Run,
 )
 from bolide.kernel.plain import java_hash
-from bolide.kernel.plain_index import put_keys as put_keys
 
 
 def body_crc(body: Buffer) -> int:
@@ -450,3 +454,46 @@ def heading_records(log: Buffer, physical_base: int, chosen: Sequence[int]) -> i
 
 def _as_int32(value: int) -> int:
     return (value + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
+
+
+def put_keys(index: bytearray | memoryview | mmap, keys: bytes, slot_count: int, entry_count_max: int) -> int:
+    """File keys in a hash index; returns how many were taken before the file was full.
+
+    index is the whole file, writable: header, slots (number of the newest entry of a chain), entries (key hash,
+    physical offset, seconds since the file's begin, number of the entry before in the chain). One that is too short, or
+    says that its next entry lies outside of it, is damaged: that raises ValueError and changes nothing.
+    """
+    if len(keys) % KEY.size:
+        raise ValueError(f"{len(keys)} bytes of keys, each has {KEY.size}")
+    _check_index(index, slot_count, entry_count_max)
+    begin_ms, end_ms, begin_physical, end_physical, used_slots, number = INDEX_HEADER.unpack_from(index)
+    number = max(number, 1)  # Java's files say 0 until they have a key
+    taken = 0
+    for hashed, physical_offset, store_ms in KEY.iter_unpack(keys):
+        if number >= entry_count_max:
+            break
+        slot = INDEX_HEADER_SIZE + hashed % slot_count * 4
+        (previous,) = struct.unpack_from(">i", index, slot)
+        if previous <= 0 or previous > number:
+            previous = 0
+        if number <= 1:
+            begin_ms, begin_physical = store_ms, physical_offset
+        seconds = 0 if begin_ms <= 0 else min(max((store_ms - begin_ms) // 1000, 0), 0x7FFF_FFFF)
+        entry = INDEX_HEADER_SIZE + slot_count * 4 + number * INDEX_ENTRY_SIZE
+        INDEX_ENTRY.pack_into(index, entry, hashed, physical_offset, seconds, previous)
+        struct.pack_into(">i", index, slot, number)
+        used_slots = min(used_slots + (previous == 0), 0x7FFF_FFFF)
+        number += 1
+        end_ms, end_physical = store_ms, physical_offset
+        taken += 1
+    INDEX_HEADER.pack_into(index, 0, begin_ms, end_ms, begin_physical, end_physical, used_slots, number)
+    return taken
+
+
+def _check_index(index: bytearray | memoryview | mmap, slots: int, entries: int) -> None:
+    size, is_count = len(index), 0 < slots <= 0x7FFF_FFFF and 0 <= entries <= 0x7FFF_FFFF
+    if not is_count or size < INDEX_HEADER_SIZE + 4 * slots + INDEX_ENTRY_SIZE * entries:
+        raise ValueError(f"an index file of {size} bytes, too short for {slots} slots and {entries} entries")
+    number = INDEX_HEADER.unpack_from(index)[5]
+    if not 0 <= number <= entries:
+        raise ValueError(f"a damaged index file: it says that entry {number} comes next, and has {entries}")

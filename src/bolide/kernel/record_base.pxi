@@ -1,9 +1,4 @@
-"""What is known of every record: its magic numbers, its flags, and the checksum of its body.
-
-Included after bytes.pxi by whoever reads records or lays them out: records, sends, waits, ends, columns.
-"""
-
-from libc.string cimport memchr
+"""What is known of every record: its magic numbers, its flags, and the checksum of its body."""
 
 cdef extern from "crc32.h":
     void crc_prepare()
@@ -21,6 +16,10 @@ cdef enum:
     IPV6_BORN = 0x10
     IPV6_STORE = 0x20
     INNER_BATCH = 0x80
+    PROPERTIES_SIZE_MAX = 0x7FFF
+    RECORD_SIZE_MIN = 91
+    RECORD_FIXED_SIZE = 88  # all of a record up to its body, both hosts IPv4
+    BATCH_ITEM_SIZE_MIN = 22
 
 
 cdef inline uint32_t body_crc_of(Span body) noexcept nogil:

@@ -1,7 +1,4 @@
-"""Laying out one record. Included after record_base.pxi by records, sends and waits."""
-
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t
+"""Laying out one record."""
 
 
 cdef struct Laid:  # a record about to be laid out, but for its properties
@@ -21,13 +18,6 @@ cdef struct Laid:  # a record about to be laid out, but for its properties
     int64_t prepared_offset
 
 
-cdef inline Span span_of(object text):
-    cdef Span span
-    span.at = <const uint8_t*>PyBytes_AS_STRING(text)
-    span.size = PyBytes_GET_SIZE(text)
-    return span
-
-
 cdef inline bint has_zero(Span span) noexcept nogil:
     """Recovery takes a zero at the end of a text for a lost one, so none is let in."""
     return span.size and memchr(span.at, 0, span.size) != NULL
@@ -35,7 +25,7 @@ cdef inline bint has_zero(Span span) noexcept nogil:
 
 cdef inline bint is_topic(Span topic) noexcept nogil:
     cdef Py_ssize_t limit = 127
-    if topic.size >= 7 and memcmp(topic.at, b"%RETRY%", 7) == 0:
+    if topic.size >= literal(b"%RETRY%").size and begins(topic.at, literal(b"%RETRY%")):
         limit = 255
     return 0 < topic.size <= limit and not has_zero(topic)
 

@@ -1,10 +1,4 @@
-"""What a record says to queues and index: hashes of tags and keys, in bytes that grow.
-
-Included after pairs.pxi and entries.pxi by records, sends and waits.
-"""
-
-cdef const char* SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
-cdef Py_ssize_t SCHEDULE_SIZE = 19
+"""What a record says to queues and index: hashes of tags and keys, in bytes that grow."""
 
 
 cdef struct Blob:  # bytes that grow
@@ -63,7 +57,7 @@ cdef int64_t hash_rare_tags(Span topic, const uint8_t* properties, Py_ssize_t pr
 
 cdef inline int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 nogil:
     cdef uint32_t hashed = 0
-    if equals(topic, SCHEDULE, SCHEDULE_SIZE) or not hash_ascii(tags.at, tags.size, &hashed):
+    if equals(topic, literal(b"SCHEDULE_TOPIC_XXXX")) or not hash_ascii(tags.at, tags.size, &hashed):
         return hash_rare_tags(topic, properties, properties_size, store_ms, delays_ms)
     return <int32_t>hashed
 

@@ -1,4 +1,4 @@
-"""Reading one record. Included after record_base.pxi by records, waits, ends and columns."""
+"""Reading one record."""
 
 cdef enum:
     AT_END = 0
@@ -40,7 +40,7 @@ cdef void put_checksum_of(uint8_t* at, const uint8_t* record, Py_ssize_t size) n
     """The property by which a record vouches for all before it: ten digits, the last one first."""
     cdef uint32_t crc = crc32_of(record, size) & 0x7FFFFFFF
     cdef int i
-    memcpy(at, b"__CRC32#\x01", 9)
+    put_span(at, literal(b"__CRC32#\x01"))
     for i in range(10):
         at[9 + i] = <uint8_t>(48 + crc % 10)
         crc //= 10
@@ -81,7 +81,7 @@ cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t 
     magic = get32(at + 4)
     if magic == MAGIC_BLANK:
         return AT_BLANK
-    if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < 91 or size > left:
+    if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or size > left:
         return AT_INVALID
     row[0] = <int64_t>get64(at + 28)
     if <uint64_t>row[0] != place_of(physical_base, position):

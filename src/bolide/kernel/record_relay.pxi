@@ -1,4 +1,4 @@
-"""Records that are laid out anew from the log, where they belong. Included after record_walk.pxi by waits and ends."""
+"""Records that are laid out anew from the log, where they belong."""
 
 
 cdef struct Tally:
@@ -28,10 +28,10 @@ cdef class _Relay:
     cdef Tally* tally_of(self, Span topic) except NULL:
         cdef Tally* tallies
         cdef Py_ssize_t i
-        if self.tally_count and equals(self.tallies[self.last_tally].topic, <const char*>topic.at, topic.size):
+        if self.tally_count and equals(self.tallies[self.last_tally].topic, topic):
             return &self.tallies[self.last_tally]
         for i in range(self.tally_count):
-            if equals(self.tallies[i].topic, <const char*>topic.at, topic.size):
+            if equals(self.tallies[i].topic, topic):
                 self.last_tally = i
                 return &self.tallies[i]
         if self.tally_count == self.tally_room:

@@ -1,4 +1,4 @@
-"""The runs of entries that follow from records. Included after record_parts.pxi by records and waits."""
+"""The runs of entries that follow from records."""
 
 
 cdef struct Run:

@@ -1,9 +1,7 @@
 """Scanning JSON in place: no object is made, no byte behind `end` is read.
 
-Each step returns where it stopped, or NULL for anything irregular. Included after bytes.pxi by those that read headers:
-compiled, sends, pulls, ends, client.
+Each step returns where it stopped, or NULL for anything irregular.
 """
-
 
 cdef enum:
     DIGITS_MAX = 18
@@ -103,14 +101,17 @@ cdef const char* scan_integer(const char* at, const char* end, Text* text, int64
     return at
 
 
-cdef inline const char* scan_word(const char* at, const char* end, const char* word, Py_ssize_t size) noexcept nogil:
-    if end - at < size or memcmp(at, word, size) != 0:
-        return NULL
-    return at + size
+cdef inline const char* scan_word(const char* at, const char* end, Span word) noexcept nogil:
+    return at + word.size if end - at >= word.size and begins(at, word) else NULL
 
 
-cdef inline bint is_text(const Text* text, const char* word, Py_ssize_t size) noexcept nogil:
-    return text.size == size and not text.is_escaped and memcmp(text.at, word, size) == 0
+cdef inline bint is_text(const Text* text, Span word) noexcept nogil:
+    return text.size == word.size and not text.is_escaped and begins(text.at, word)
+
+
+cdef inline bint is_same_text(const Text* text, const Text* other) noexcept nogil:
+    """Whether a text that is not escaped is the other one."""
+    return text.size == other.size and not text.is_escaped and memcmp(text.at, other.at, other.size) == 0
 
 
 cdef inline bint is_plain(const Text* text) noexcept nogil:
@@ -140,13 +141,13 @@ cdef const char* scan_value(const char* at, const char* end, Text* text) noexcep
     text.at = at
     text.size = 4
     if at[0] == 116:
-        return scan_word(at, end, b"true", 4)
+        return scan_word(at, end, literal(b"true"))
     if at[0] == 102:
         text.size = 5
-        return scan_word(at, end, b"false", 5)
+        return scan_word(at, end, literal(b"false"))
     text.at = NULL
     text.size = 0
-    return scan_word(at, end, b"null", 4)
+    return scan_word(at, end, literal(b"null"))
 
 
 cdef const char* skip_scalar(const char* at, const char* end) noexcept nogil:

@@ -1,4 +1,4 @@
-"""Resolving the escapes of a JSON text. Included after scan.pxi by compiled and sends."""
+"""Resolving the escapes of a JSON text."""
 
 
 cdef inline int hex_digit(char digit) noexcept nogil:

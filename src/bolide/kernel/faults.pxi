@@ -1,13 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_faults.py with a handler: a page of a guarded map that cannot be read is zeros and a count, and no signal."""
-
-import os
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.errno cimport errno as c_errno
-from libc.stdint cimport int32_t, uint64_t, uintptr_t
-
 
 cdef extern from "faults.h":
     ctypedef struct guarded_map:

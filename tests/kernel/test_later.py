@@ -1,6 +1,5 @@
 """Messages that are due, in both kernels: laid out where they belong, stamped, rolled, recalled, or passed over."""
 
-import importlib
 import inspect
 import struct
 from typing import Any
@@ -9,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolide.kernel import plain_waits
+from bolide.kernel import plain_later
 from bolide.kernel.layout import PRE_BLANK, Draft
 from bolide.kernel.plain_records import lay_records, scan_records, tag_hash
+from tests.kernel.twins import kernel_of
 
 BASE, STORED_MS, HOST = 4096, 1_700_000_000_000, bytes([10, 0, 0, 5, 0, 0, 42, 159])
 HOME = b"REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
@@ -21,12 +21,12 @@ NOBODY: frozenset[bytes] = frozenset()
 
 @pytest.fixture(params=["plain", "compiled"])
 def waits(request: pytest.FixtureRequest, compiled: Any) -> Any:
-    return importlib.import_module(f"bolide.kernel.{request.param}_waits")
+    return kernel_of(request.param, "later")
 
 
 @pytest.fixture(scope="session")
 def twin(compiled: Any) -> Any:
-    return importlib.import_module("bolide.kernel.compiled_waits")
+    return compiled
 
 
 def draft(properties: bytes = HOME, body: bytes = b"body", topic: str = "SCHEDULE_TOPIC_XXXX", **how: Any) -> Draft:
@@ -72,7 +72,7 @@ def rows(records: bytes) -> list[dict[str, Any]]:
 
 def test_both_have_the_same_functions_and_parameters(twin: Any) -> None:
     for name in ("relay_records", "lay_units", "walk_units"):
-        function, other = getattr(plain_waits, name), getattr(twin, name)
+        function, other = getattr(plain_later, name), getattr(twin, name)
         assert list(inspect.signature(function).parameters) == list(inspect.signature(other).parameters)
 
 
@@ -246,7 +246,7 @@ def test_both_kernels_lay_out_the_same_bytes(
     if damage < len(log):
         log = log[:damage] + bytes([log[damage] ^ 1]) + log[damage + 1 :]
     how = {"stamp_ms": stamp_ms, "rolls": rolls, "recalled": recalled, "host": HOST, "size_max": 3 * damage}
-    assert relaid(twin, log, entries, **how) == relaid(plain_waits, log, entries, **how)
+    assert relaid(twin, log, entries, **how) == relaid(plain_later, log, entries, **how)
 
 
 STEP_MS, NOW_MS = 1000, 1_700_000_000_000
@@ -357,7 +357,7 @@ def test_no_room_ends_the_batch(waits: Any) -> None:
 def test_both_kernels_file_the_same_units(twin: Any, drafts: list[Draft], old: bytes, room: int) -> None:
     wheel = (old * (SLOT_COUNT * 32 // max(len(old), 1) + 1))[: SLOT_COUNT * 32].ljust(SLOT_COUNT * 32, b"\0")
     log, entries = logged(drafts)
-    ours, theirs = filed(plain_waits, log, entries, wheel, 52, room), filed(twin, log, entries, wheel, 52, room)
+    ours, theirs = filed(plain_later, log, entries, wheel, 52, room), filed(twin, log, entries, wheel, 52, room)
     assert ours == theirs
 
 
@@ -371,4 +371,4 @@ def test_both_kernels_follow_any_bytes_alike(twin: Any, rows: list[tuple[int, in
     )
     for position in (-1, 0, 52, 104, 250, 300):
         arguments = (units, 0, position, STEP_MS, NOW_MS, count_max)
-        assert twin.walk_units(*arguments) == plain_waits.walk_units(*arguments)
+        assert twin.walk_units(*arguments) == plain_later.walk_units(*arguments)

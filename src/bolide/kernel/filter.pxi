@@ -1,17 +1,8 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_filter.py with types: the same function, the same answers.
 
 A program is checked as a whole before it is run, so that evaluation need not look where it steps. The properties it
 names are found in one walk over the record's text, from pair to pair, and nothing is made of the rest.
 """
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memset
 
 cdef extern from "pair_ends.h":
     uint64_t pair_ends(const uint8_t* at) nogil  # of 64 bytes
@@ -21,10 +12,6 @@ cdef extern from "pair_ends.h":
 cdef extern from "string.h" nogil:
     void* memmem(const void* text, size_t text_size, const void* part, size_t size)  # linear, whatever the part
 
-from bolide.kernel import plain_filter
-
-include "bytes.pxi"
-include "entries.pxi"
 
 cdef enum:
     CONSTANT = 0
@@ -63,12 +50,12 @@ cdef enum:
     NAMES_MAX = 64
     NODES_MAX = 4096
     DEPTH_LIMIT = 200
-    DIGITS_MAX = 15
+    EXACT_DIGITS_MAX = 15
     WORK_STEP = 0x10000
     RECORD_WORK_MAX = 0x20000  # of one record, before what became of its nodes is noted
     RECORD_WORK = 512
     STALLED_MAX = 16
-    AHEAD = 8
+    RECORDS_AHEAD = 8
 
 cdef double POWERS[16]
 POWERS[:] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15]
@@ -281,7 +268,7 @@ cdef int read_double(Span text, double* number) noexcept nogil:
     while at < end:
         if at[0] == 46 and not has_point:
             has_point = True
-        elif 48 <= at[0] <= 57 and digit_count < DIGITS_MAX:
+        elif 48 <= at[0] <= 57 and digit_count < EXACT_DIGITS_MAX:
             digits = 10 * digits + (at[0] - 48)
             digit_count += 1
             fraction_count += has_point
@@ -358,7 +345,7 @@ cdef int equal(Program* program, const Node* node, const Value* one, const Value
         return one.kind == IS_TEXT and says_true(one.text) == (other.kind == TRUE)
     if one.kind == IS_TEXT and other.kind == IS_TEXT:
         program.work += one.text.size >> 2
-        if equals(one.text, <const char*>other.text.at, other.text.size):
+        if equals(one.text, other.text):
             return TRUE
         if program.nodes[node.a].operation == PROPERTY and program.nodes[node.b].operation == PROPERTY:
             if not is_ascii(one.text.at, one.text.size) and not is_ascii(other.text.at, other.text.size):
@@ -394,7 +381,7 @@ cdef int among(Program* program, const Node* node, const Value* value) noexcept 
     program.work += node.c
     for k in range(node.c):
         text = program.nodes + little(program.data + node.b + 4 * k)
-        if equals(value.text, <const char*>program.data + text.a, text.b):
+        if value.text.size == text.b and memcmp(value.text.at, program.data + text.a, text.b) == 0:
             is_there = True
             break
     return is_there != (node.number & 1)
@@ -643,8 +630,8 @@ cdef object match(Program* program, object ask, object is_over, dict stalled, co
             spent = 0
         spent += RECORD_WORK
         entry = entries + seen * ENTRY
-        if seen + AHEAD < entry_count:
-            fetch_record(entry + AHEAD * ENTRY, log, log_base)
+        if seen + RECORDS_AHEAD < entry_count:
+            fetch_record(entry + RECORDS_AHEAD * ENTRY, log, log_base)
         physical_offset, record_size = <int64_t>get64(entry), <int32_t>get32(entry + 8)
         if count and is_full(limits, physical_offset, record_size, count, size):
             return chosen, seen, True

@@ -1,42 +1,19 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_ends.py with types: the same functions, the same answers. That file has the meaning.
 
 Ends are scanned where they lie when they are JSON, as every client writes them; any other header is left.
 """
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
-
-from bolide.kernel.plain_records import key_hash, tag_hash
-
-include "bytes.pxi"
-include "scan.pxi"
-include "head.pxi"
-include "pairs.pxi"
-include "entries.pxi"
-include "record_base.pxi"
-include "record_parts.pxi"
-include "record_reader.pxi"
-include "record_layout.pxi"
-include "record_walk.pxi"
-include "record_relay.pxi"
 
 cdef enum:
     END_TRANSACTION = 37
     COMMITTED = 0x8
     # places of the fields
     PHYSICAL = 0
-    OFFSET = 1
+    END_OFFSET = 1
     DECISION = 2
-    GROUP = 3
+    END_GROUP = 3
     ASKED = 4
     ID = 5
-    SLOT_COUNT = 6
+    END_SLOT_COUNT = 6
     # what became of a half message: nothing yet, or nothing and no round looks at it
     UNDECIDED = 0
     WAITING = 2
@@ -45,28 +22,28 @@ cdef enum:
 cdef struct End:
     Head head
     uint32_t found
-    Text slots[SLOT_COUNT]
+    Text slots[END_SLOT_COUNT]
 
 
-cdef int slot_of(const Text* key) noexcept nogil:
-    if key.size == 15:
-        return PHYSICAL if memcmp(key.at, b"commitLogOffset", 15) == 0 else -1
-    if key.size == 20:
-        if memcmp(key.at, b"tranStateTableOffset", 20) == 0:
-            return OFFSET
-        return ASKED if memcmp(key.at, b"fromTransactionCheck", 20) == 0 else -1
-    if key.size == 16:
-        return DECISION if memcmp(key.at, b"commitOrRollback", 16) == 0 else -1
-    if key.size == 13:
-        return GROUP if memcmp(key.at, b"producerGroup", 13) == 0 else -1
-    if key.size == 5:
-        return ID if memcmp(key.at, b"msgId", 5) == 0 else -1
+cdef int end_slot_of(const Text* key) noexcept nogil:
+    if key.size == literal(b"commitLogOffset").size:
+        return PHYSICAL if begins(key.at, literal(b"commitLogOffset")) else -1
+    if key.size == literal(b"tranStateTableOffset").size:
+        if begins(key.at, literal(b"tranStateTableOffset")):
+            return END_OFFSET
+        return ASKED if begins(key.at, literal(b"fromTransactionCheck")) else -1
+    if key.size == literal(b"commitOrRollback").size:
+        return DECISION if begins(key.at, literal(b"commitOrRollback")) else -1
+    if key.size == literal(b"producerGroup").size:
+        return END_GROUP if begins(key.at, literal(b"producerGroup")) else -1
+    if key.size == literal(b"msgId").size:
+        return ID if begins(key.at, literal(b"msgId")) else -1
     return -1
 
 
-cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+cdef bint take_end_field(const Text* key, const Text* text, void* into) noexcept nogil:
     cdef End* found = <End*>into
-    cdef int slot = slot_of(key)
+    cdef int slot = end_slot_of(key)
     if slot >= 0:
         found.slots[slot] = text[0]
         found.found |= <uint32_t>1 << slot
@@ -75,14 +52,14 @@ cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nog
 
 cdef inline bint is_other(const char* at, const char* end) noexcept nogil:
     """Whether the first bytes tell already that it is another request: half messages come with the ends."""
-    return end - at > 11 and memcmp(at, b'{"code":', 8) == 0 and memcmp(at + 8, b"37,", 3) != 0
+    return end - at > 11 and begins(at, literal(b'{"code":')) and not begins(at + 8, literal(b"37,"))
 
 
 cdef bint scan_end(const char* at, const char* end, End* found) noexcept nogil:
     """False for a header that is irregular, or no end that nobody waits for."""
     if is_other(at, end):
         return False
-    clear_head(&found.head, take_field, found)
+    clear_head(&found.head, take_end_field, found)
     found.found = 0
     if not scan_json_head(at, end, &found.head, scan_head_member):
         return False
@@ -97,18 +74,18 @@ cdef inline int64_t slot_number(const End* found, int slot) noexcept nogil:
 
 cdef tuple end_of(const End* found):
     """The row of an end; None if it needs thought."""
-    cdef int64_t physical_offset = slot_number(found, PHYSICAL), offset = slot_number(found, OFFSET)
+    cdef int64_t physical_offset = slot_number(found, PHYSICAL), offset = slot_number(found, END_OFFSET)
     cdef int64_t decision = slot_number(found, DECISION)
     cdef bint was_asked = False
     if physical_offset < 0 or offset < 0 or (decision != COMMITTED and decision != TRANSACTION):
         return None
-    if not found.found >> GROUP & 1 or found.slots[GROUP].size == 0 or not found.found >> ID & 1:
+    if not found.found >> END_GROUP & 1 or found.slots[END_GROUP].size == 0 or not found.found >> ID & 1:
         return None
     if found.found >> ASKED & 1:
-        was_asked = is_text(&found.slots[ASKED], b"true", 4)
-        if not was_asked and not is_text(&found.slots[ASKED], b"false", 5):
+        was_asked = is_text(&found.slots[ASKED], literal(b"true"))
+        if not was_asked and not is_text(&found.slots[ASKED], literal(b"false")):
             return None
-    group = PyBytes_FromStringAndSize(found.slots[GROUP].at, found.slots[GROUP].size)
+    group = PyBytes_FromStringAndSize(found.slots[END_GROUP].at, found.slots[END_GROUP].size)
     return physical_offset, offset, decision, was_asked, group
 
 
@@ -152,7 +129,7 @@ cdef struct Home:  # what the properties of a half message say
     bint is_apart
 
 
-cdef void find_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nogil:
+cdef void find_half_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nogil:
     """One pass over the properties; the last of equal names counts, pairs with an empty side do not."""
     cdef const uint8_t* end = at + size
     cdef Span name, value
@@ -161,22 +138,22 @@ cdef void find_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcept nog
         at = next_pair(at, end, &name, &value)
         if name.size == 0 or value.size == 0 or take_wanted(name, value, &home.wanted):
             continue
-        if equals(name, b"REAL_TOPIC", 10):
+        if equals(name, literal(b"REAL_TOPIC")):
             home.topic = value
-        elif equals(name, b"REAL_QID", 8):
+        elif equals(name, literal(b"REAL_QID")):
             home.queue = value
-        elif equals(name, b"PGROUP", 6):
+        elif equals(name, literal(b"PGROUP")):
             home.group = value
-        elif equals(name, b"DELAY", 5) or equals(name, b"CHECK_IMMUNITY_TIME_IN_SECONDS", 30):
+        elif equals(name, literal(b"DELAY")) or equals(name, literal(b"CHECK_IMMUNITY_TIME_IN_SECONDS")):
             home.is_apart = True
-        elif name.size >= 6 and memcmp(name.at, b"TIMER_", 6) == 0:
+        elif name.size >= 6 and begins(name.at, literal(b"TIMER_")):
             home.is_apart = True
 
 
 cdef inline bint is_plain_topic(Span topic) noexcept nogil:
     if not 0 < topic.size <= 127 or not is_ascii(topic.at, topic.size) or has_zero(topic) or leads_elsewhere(topic):
         return False
-    return not equals(topic, SCHEDULE, SCHEDULE_SIZE)
+    return not equals(topic, literal(b"SCHEDULE_TOPIC_XXXX"))
 
 
 cdef class _Halves:
@@ -230,18 +207,18 @@ cdef class _Halves:
             return False
         topic.at, topic.size = log + row[14], row[15]
         properties.at, properties.size = log + row[16], row[17]
-        if not equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24) or row[4] != <int64_t>end[1] or row[5] & INNER_BATCH:
+        if not equals(topic, literal(b"RMQ_SYS_TRANS_HALF_TOPIC")) or row[4] != <int64_t>end[1] or row[5] & INNER_BATCH:
             return False
-        find_home(properties.at, properties.size, home)
+        find_half_home(properties.at, properties.size, home)
         if home.is_apart or has_zero(properties) or not is_plain_topic(home.topic):
             return False
         if number_of(home.queue.at, home.queue.size, 9) < 0:
             return False
-        return home.group.size > 0 and equals(home.group, PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group))
+        return home.group.size > 0 and equals(home.group, span_of(group))
 
 
 cdef inline bint says_place(const uint8_t* pair, Py_ssize_t size) noexcept nogil:
-    return (size > 10 and memcmp(pair, b"REAL_TOPIC\x01", 11) == 0) or (size > 8 and memcmp(pair, b"REAL_QID\x01", 9) == 0)
+    return (size > 10 and begins(pair, literal(b"REAL_TOPIC\x01"))) or (size > 8 and begins(pair, literal(b"REAL_QID\x01")))
 
 
 cdef Py_ssize_t put_without_place(uint8_t* to, const uint8_t* at, Py_ssize_t size) noexcept nogil:

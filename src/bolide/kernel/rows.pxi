@@ -1,26 +1,11 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_rows.py with types: the same function, the same items. That file has the meaning.
 
 Two passes: the first looks at every row and measures it, so that the second writes into memory of the right size, once.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
-
-include "bytes.pxi"
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
 cdef enum:
-    TEXT_SIZE_MAX = 32767
-    OVERHEAD = 22
     NAMED_SIZE = 6  # TAGS or KEYS and two separators
-    DIGITS_MAX = 20
+    NUMBER_SIZE_MAX = 20
     BUFFERS_MAX = 24
 
 
@@ -93,7 +78,7 @@ cdef class _Columns:
     cdef inline bint is_dropped(self, Span name) noexcept nogil:
         cdef Py_ssize_t i
         for i in range(self.dropped_count):
-            if equals(self.dropped[i], <const char*>name.at, name.size):
+            if equals(self.dropped[i], name):
                 return True
         return False
 
@@ -140,22 +125,22 @@ cdef inline bint has_separator(Span text) noexcept nogil:
 
 
 cdef inline int digits_of(int64_t number, char* digits) noexcept nogil:
-    """Written from the end of DIGITS_MAX bytes on; how many."""
+    """Written from the end of NUMBER_SIZE_MAX bytes on; how many."""
     cdef int count = 0
     cdef uint64_t rest = 0 - <uint64_t>number if number < 0 else <uint64_t>number
     while True:
         count += 1
-        digits[DIGITS_MAX - count] = <char>(48 + rest % 10)
+        digits[NUMBER_SIZE_MAX - count] = <char>(48 + rest % 10)
         rest //= 10
         if not rest:
             break
     if number < 0:
         count += 1
-        digits[DIGITS_MAX - count] = 45
+        digits[NUMBER_SIZE_MAX - count] = 45
     return count
 
 
-cdef Py_ssize_t size_of(_Columns columns, Py_ssize_t row, int64_t number, Py_ssize_t fixed) except -1:
+cdef Py_ssize_t row_size(_Columns columns, Py_ssize_t row, int64_t number, Py_ssize_t fixed) except -1:
     """What the item of a row takes; `fixed` is the size of what all have, with the id and the number."""
     cdef Span body, text, name, value
     cdef Py_ssize_t i, size = fixed
@@ -182,21 +167,21 @@ cdef Py_ssize_t size_of(_Columns columns, Py_ssize_t row, int64_t number, Py_ssi
         raise ValueError(f"row {number}: tags, keys and properties may not hold the characters 1 and 2")
     find_text(&columns.labels, row, &text)
     size += text.size
-    if size > TEXT_SIZE_MAX:
-        raise ValueError(f"row {number}: the properties take {size} bytes, at most {TEXT_SIZE_MAX} fit")
-    return OVERHEAD + body.size + size
+    if size > PROPERTIES_SIZE_MAX:
+        raise ValueError(f"row {number}: the properties take {size} bytes, at most {PROPERTIES_SIZE_MAX} fit")
+    return BATCH_ITEM_SIZE_MIN + body.size + size
 
 
-cdef inline char* put(char* at, const void* text, Py_ssize_t size) noexcept nogil:
+cdef inline char* put_any(char* at, const void* text, Py_ssize_t size) noexcept nogil:
     if size:  # an empty text lies nowhere
         memcpy(at, text, size)
     return at + size
 
 
-cdef inline char* put_pair(char* at, const void* name, Py_ssize_t name_size, Span value) noexcept nogil:
-    at = put(at, name, name_size)
+cdef inline char* put_property(char* at, Span name, Span value) noexcept nogil:
+    at = put_span(at, name)
     at[0] = 1
-    at = put(at + 1, value.at, value.size)
+    at = put_any(at + 1, value.at, value.size)
     at[0] = 2
     return at + 1
 
@@ -207,19 +192,19 @@ cdef char* put_labels(char* at, _Columns columns, Py_ssize_t row) except NULL:
     cdef Py_ssize_t i
     find_text(&columns.tags, row, &text)
     if text.size:
-        at = put_pair(at, b"TAGS", 4, text)
+        at = put_property(at, literal(b"TAGS"), text)
     find_text(&columns.keys, row, &text)
     if text.size:
-        at = put_pair(at, b"KEYS", 4, text)
+        at = put_property(at, literal(b"KEYS"), text)
     if columns.maps.is_there:
         find_pairs(columns, row, bounds)
         for i in range(bounds[0], bounds[1]):
             find_text(&columns.names, i, &name)
             find_text(&columns.values, i, &text)
             if name.size and text.size and not columns.is_dropped(name):
-                at = put_pair(at, name.at, name.size, text)
+                at = put_property(at, name, text)
     find_text(&columns.labels, row, &text)
-    return put(at, text.at, text.size)
+    return put_any(at, text.at, text.size)
 
 
 cdef _Columns columns_of(bodies, tags, keys, properties, labels, dropped):
@@ -248,7 +233,7 @@ def lay_rows(order, first, identity, bodies, tags, keys, properties, labels, dro
     cdef bytes name = identity, ends, laid
     cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
     cdef list id_list = list(ids)
-    cdef char digits[DIGITS_MAX]
+    cdef char digits[NUMBER_SIZE_MAX]
     cdef char* at
     cdef int64_t* end
     cdef Py_buffer* view
@@ -269,7 +254,7 @@ def lay_rows(order, first, identity, bodies, tags, keys, properties, labels, dro
                 raise ValueError(f"row {row} of {columns.bodies.count}")
         PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
         digit_count = digits_of(first_number + row, digits)
-        total += size_of(columns, row, first_number + row, name_size + digit_count + 11 + id_size)
+        total += row_size(columns, row, first_number + row, name_size + digit_count + literal(b"\x02UNIQ_KEY\x01\x02").size + id_size)
         end[i] = total
     laid = PyBytes_FromStringAndSize(NULL, total)
     at = PyBytes_AS_STRING(laid)
@@ -281,13 +266,13 @@ def lay_rows(order, first, identity, bodies, tags, keys, properties, labels, dro
         total = end[i] - (end[i - 1] if i else 0)
         at = write32(write32(write32(at, <uint32_t>total), 0), 0)
         at = write32(write32(at, 0), <uint32_t>body.size)
-        at = put(at, body.at, body.size)
-        at = write16(at, <uint16_t>(total - OVERHEAD - body.size))
+        at = put_any(at, body.at, body.size)
+        at = write16(at, <uint16_t>(total - BATCH_ITEM_SIZE_MIN - body.size))
         at = put_labels(at, columns, row)
-        at = put(at, PyBytes_AS_STRING(name), name_size)
+        at = put_any(at, PyBytes_AS_STRING(name), name_size)
         digit_count = digits_of(first_number + row, digits)
-        at = put(at, digits + DIGITS_MAX - digit_count, digit_count)
+        at = put_any(at, digits + NUMBER_SIZE_MAX - digit_count, digit_count)
         at[0] = 2
         key.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(id_list[i], &key.size)
-        at = put_pair(at + 1, b"UNIQ_KEY", 8, key)
+        at = put_property(at + 1, literal(b"UNIQ_KEY"), key)
     return laid, ends

@@ -1,46 +1,17 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_client.py with types: the same functions, the same answers.
 
 An answer that is not regular JSON is given to the plain function for that one frame.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy
-
-from bolide.kernel import plain_client
-
-include "bytes.pxi"
-include "decimal.pxi"
-include "scan.pxi"
-include "head.pxi"
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
 cdef enum:
-    PROPERTIES_SIZE_MAX_ = 32767
-    ITEM_OVERHEAD = 22
     NUMBERS_SIZE_MAX = 160  # all numbers of a send and what stands between them
     END_SIZE_MAX = 256  # of names and numbers
-    FIXED_SIZE = 88
-    MAGIC_ = 0xDAA320A7
     APART = 0xF1
-    PORT_MAX_ = 0xFFFF
+    PORT_MAX = 0xFFFF
     ANSWERED = 13  # HAS_CODE, HAS_OPAQUE, HAS_FLAG
-    # what became of a frame
-    RECEIPT = 1
-    OTHERS = 0
-    IRREGULAR = -1
+    RECEIPT = 1  # what became of a frame
 
-cdef const char* HEX = b"0123456789ABCDEF"
 cdef const char* HEX_LOW = b"0123456789abcdef"
-cdef const char* KEY = b"UNIQ_KEY\x01"
-cdef Py_ssize_t KEY_SIZE = 9
 
 
 # Out
@@ -66,17 +37,16 @@ def unique_ids(prefix, at_ms, first, count):
 
 
 cdef Py_ssize_t properties_size(Py_ssize_t extra_size, Py_ssize_t id_size) except -1:
-    cdef Py_ssize_t size = extra_size + KEY_SIZE + id_size + 1
-    if size > PROPERTIES_SIZE_MAX_:
-        raise ValueError(f"the properties take {size} bytes, at most {PROPERTIES_SIZE_MAX_} fit")
+    cdef Py_ssize_t size = extra_size + literal(b"UNIQ_KEY\x01").size + id_size + 1
+    if size > PROPERTIES_SIZE_MAX:
+        raise ValueError(f"the properties take {size} bytes, at most {PROPERTIES_SIZE_MAX} fit")
     return size
 
 
 cdef char* put_properties(char* at, const char* extra, Py_ssize_t extra_size, const char* key, Py_ssize_t key_size) noexcept nogil:
     memcpy(at, extra, extra_size)
     at += extra_size
-    memcpy(at, KEY, KEY_SIZE)
-    at += KEY_SIZE
+    at = put_span(at, literal(b"UNIQ_KEY\x01"))
     memcpy(at, key, key_size)
     at += key_size
     at[0] = 2
@@ -110,7 +80,7 @@ cdef char* put_escaped(char* at, const char* text, Py_ssize_t size) noexcept nog
             at[1] = b"btn fr"[byte - 8]
             at += 2
         else:
-            memcpy(at, b"\\u00", 4)
+            put_span(at, literal(b"\\u00"))
             at[4] = HEX_LOW[byte >> 4]
             at[5] = HEX_LOW[byte & 15]
             at += 6
@@ -124,7 +94,7 @@ def write_sends(head, tail, born_ms, opaque, queue_ids, items, ids):
     cdef Py_ssize_t i, id_size, body_size, room = 0, count = len(item_list)
     cdef int64_t born = born_ms, number = opaque, flag, queue_id
     cdef const char* id_text
-    cdef char properties[PROPERTIES_SIZE_MAX_ + 1]
+    cdef char properties[PROPERTIES_SIZE_MAX + 1]
     cdef char* start
     cdef char* at
     cdef char* header
@@ -157,15 +127,6 @@ def write_sends(head, tail, born_ms, opaque, queue_ids, items, ids):
         memcpy(at, PyBytes_AS_STRING(body), body_size)
         at += body_size
     return frames[: at - start]
-
-
-cdef inline char* put_text(char* at, const char* text, Py_ssize_t size) noexcept nogil:
-    memcpy(at, text, size)
-    return at + size
-
-
-cdef inline char* put_number(char* at, int64_t value) noexcept nogil:
-    return <char*>put_decimal(<uint8_t*>at, value)
 
 
 cdef int64_t offset_in(const char* text, Py_ssize_t size) noexcept nogil:
@@ -212,12 +173,12 @@ def write_ends(head, tail, opaque, rows):
         text = PyUnicode_AsUTF8AndSize(row[3], &size)
         header = at + 8
         at = put_text(header, PyBytes_AS_STRING(head_bytes), head_size)
-        at = put_number(put_text(at, b'"commitOrRollback":"', 20), row[0])
-        at = put_number(put_text(at, b'","tranStateTableOffset":"', 26), row[1])
-        at = put_number(put_text(at, b'","commitLogOffset":"', 21), place)
-        at = put_escaped(put_text(at, b'","msgId":"', 11), text, size)
-        at = put_escaped(put_text(at, b'","transactionId":"', 19), text, size)
-        at = put_number(put_text(at, b'"},"flag":2,"language":"PYTHON","opaque":', 41), number)
+        at = put_decimal(put_span(at, literal(b'"commitOrRollback":"')), <int64_t>row[0])
+        at = put_decimal(put_span(at, literal(b'","tranStateTableOffset":"')), <int64_t>row[1])
+        at = put_decimal(put_span(at, literal(b'","commitLogOffset":"')), place)
+        at = put_escaped(put_span(at, literal(b'","msgId":"')), text, size)
+        at = put_escaped(put_span(at, literal(b'","transactionId":"')), text, size)
+        at = put_decimal(put_span(at, literal(b'"},"flag":2,"language":"PYTHON","opaque":')), number)
         at = put_text(at, PyBytes_AS_STRING(tail_bytes), tail_size)
         write32(write32(header - 8, <uint32_t>(4 + at - header)), <uint32_t>(at - header))
         number += 1
@@ -238,7 +199,7 @@ def lay_items(items, ids):
         item = <tuple?>item_list[i]
         body, extra = item[0], item[1]
         PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
-        total += ITEM_OVERHEAD + PyBytes_GET_SIZE(body) + properties_size(PyBytes_GET_SIZE(extra), id_size)
+        total += BATCH_ITEM_SIZE_MIN + PyBytes_GET_SIZE(body) + properties_size(PyBytes_GET_SIZE(extra), id_size)
     batch = PyBytes_FromStringAndSize(NULL, total)
     at = PyBytes_AS_STRING(batch)
     for i in range(count):
@@ -247,7 +208,7 @@ def lay_items(items, ids):
         id_text = PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
         body_size = PyBytes_GET_SIZE(body)
         text_size = properties_size(PyBytes_GET_SIZE(extra), id_size)
-        at = write32(at, <uint32_t>(ITEM_OVERHEAD + body_size + text_size))
+        at = write32(at, <uint32_t>(BATCH_ITEM_SIZE_MIN + body_size + text_size))
         at = write32(write32(at, 0), 0)
         at = write32(write32(at, <uint32_t>flag), <uint32_t>body_size)
         memcpy(at, PyBytes_AS_STRING(body), body_size)
@@ -268,23 +229,23 @@ cdef struct Answer:
     bint has_ids
 
 
-cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+cdef bint take_receipt_field(const Text* key, const Text* text, void* into) noexcept nogil:
     """Whoever says a thing twice is irregular."""
     cdef Answer* answer = <Answer*>into
     if not is_plain(text):
         return False
-    if is_text(key, b"msgId", 5):
+    if is_text(key, literal(b"msgId")):
         if answer.has_ids or text.size == 0:
             return False
         answer.ids = text[0]
         answer.has_ids = True
-    elif is_text(key, b"queueId", 7):
+    elif is_text(key, literal(b"queueId")):
         if answer.has_queue_id:
             return False
         answer.queue_id = number_of(<const uint8_t*>text.at, text.size, 9)
         answer.has_queue_id = True
         return answer.queue_id >= 0
-    elif is_text(key, b"queueOffset", 11):
+    elif is_text(key, literal(b"queueOffset")):
         if answer.has_queue_offset:
             return False
         answer.queue_offset = number_of(<const uint8_t*>text.at, text.size, DIGITS_MAX)
@@ -295,7 +256,7 @@ cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nog
 
 cdef int read_answer(const char* at, const char* end, Answer* answer) noexcept nogil:
     cdef Head* head = &answer.head
-    clear_head(head, take_field, answer)
+    clear_head(head, take_receipt_field, answer)
     answer.has_ids = answer.has_queue_id = answer.has_queue_offset = False
     if not scan_json_head(at, end, head, scan_head_member) or head.is_twice:
         return IRREGULAR
@@ -351,17 +312,17 @@ def cut_records(buffer):
     cdef int32_t size, body_size, text_size
     cdef list rows = []
     while at < end:
-        if end - at < FIXED_SIZE:
+        if end - at < RECORD_FIXED_SIZE:
             return None
         size, body_size = <int32_t>get32(at), <int32_t>get32(at + 84)
-        if get32(at + 4) != MAGIC_ or get32(at + 36) & APART or size < FIXED_SIZE or size > end - at:
+        if get32(at + 4) != MAGIC_V1 or get32(at + 36) & APART or size < RECORD_FIXED_SIZE or size > end - at:
             return None
-        if get32(at + 52) > PORT_MAX_ or get32(at + 68) > PORT_MAX_:
+        if get32(at + 52) > PORT_MAX or get32(at + 68) > PORT_MAX:
             return None
         record_end = at + size
-        if body_size < 0 or body_size > size - FIXED_SIZE - 1:
+        if body_size < 0 or body_size > size - RECORD_FIXED_SIZE - 1:
             return None
-        topic = at + FIXED_SIZE + body_size
+        topic = at + RECORD_FIXED_SIZE + body_size
         if topic[0] > 127 or record_end - topic < 3 + topic[0]:
             return None
         text = topic + 1 + topic[0]
@@ -369,7 +330,7 @@ def cut_records(buffer):
         if text_size < 0 or record_end - text != 2 + text_size or not is_ascii(topic + 1, topic[0]):
             return None
         rows.append((
-            at - start, <int64_t>get64(at + 20), PyBytes_FromStringAndSize(<const char*>at + FIXED_SIZE, body_size),
+            at - start, <int64_t>get64(at + 20), PyBytes_FromStringAndSize(<const char*>at + RECORD_FIXED_SIZE, body_size),
         ))
         at = record_end
     return rows

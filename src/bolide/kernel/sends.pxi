@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_sends.py with types: the same function. That file has the meaning.
 
 No object is made for a message: headers are scanned where they lie, and records, keys and answers grow in three buffers.
@@ -7,62 +5,26 @@ A header that cannot be scanned here is shown to the plain reader, which says wh
 is left, and so are the sends behind it.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT32_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy
-
-from bolide.kernel import plain
-from bolide.kernel.plain_records import key_hash, tag_hash
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
-
-include "bytes.pxi"
-include "decimal.pxi"
-include "scan.pxi"
-include "unescape.pxi"
-include "head.pxi"
-include "binary_head.pxi"
-include "pairs.pxi"
-include "entries.pxi"
-include "record_base.pxi"
-include "record_parts.pxi"
-include "record_layout.pxi"
-
 cdef enum:
     SEND = 10
     SEND_SHORT = 310
     SEND_BATCH = 320
-    PYTHON = 3
     NEEDS_THOUGHT = 0x88  # system flag: the end of a transaction or an inner batch
-    PROPERTIES_SIZE_MAX = 0x7FFF
-    ITEM_SIZE_MIN = 22
     LEFT_TOPICS_MAX = 16
-    # places of the fields, the long names SLOT_COUNT behind the short ones
-    SLOT_COUNT = 13
-    TOPIC = 1
+    # places of the fields, the long names SEND_SLOT_COUNT behind the short ones
+    SEND_SLOT_COUNT = 13
+    SEND_TOPIC = 1
     QUEUE_COUNT = 3
     QUEUE = 4
-    SYS_FLAG = 5
+    SEND_SYS_FLAG = 5
     BORN = 6
     FLAG = 7
-    PROPERTIES = 8
+    SEND_PROPERTIES = 8
     TIMES = 9
     TIMES_MAX = 11
     BATCH = 12
-    REQUIRED = 0xFF
-    # what a frame is
-    OTHER = 0
-    SENT = 1
-    IRREGULAR = 2
-
-assert plain.LANGUAGES[PYTHON] == "PYTHON"
-
+    SEND_REQUIRED = 0xFF
+    SENT = 1  # what a frame is
 
 cdef struct Send:
     Head head
@@ -80,7 +42,7 @@ cdef struct Judged:  # what the properties of a message say
     bint is_unwaited
 
 
-cdef struct Item:  # one message about to be laid
+cdef struct SendItem:  # one message about to be laid
     Span body
     Span properties
     int32_t flag
@@ -101,7 +63,7 @@ cdef struct Queue:
     uint8_t* entry
 
 
-cdef struct Tally:
+cdef struct SentTally:
     PyObject* known
     int64_t count
     int64_t size
@@ -109,47 +71,47 @@ cdef struct Tally:
 
 # Reading headers.
 
-cdef int slot_of(const Text* key) noexcept nogil:
+cdef int send_slot_of(const Text* key) noexcept nogil:
     """The place of a field, -1 for one that nobody here asks for."""
     cdef const char* name = key.at
     if key.size == 1:
-        return name[0] - 97 if 97 <= name[0] < 97 + SLOT_COUNT else -1
-    if key.size == 4:
-        return SLOT_COUNT + FLAG if memcmp(name, b"flag", 4) == 0 else -1
-    if key.size == 5:
-        if memcmp(name, b"topic", 5) == 0:
-            return SLOT_COUNT + TOPIC
-        return SLOT_COUNT + BATCH if memcmp(name, b"batch", 5) == 0 else -1
-    if key.size == 7:
-        if memcmp(name, b"queueId", 7) == 0:
-            return SLOT_COUNT + QUEUE
-        return SLOT_COUNT + SYS_FLAG if memcmp(name, b"sysFlag", 7) == 0 else -1
-    if key.size == 8:
-        return SLOT_COUNT + 10 if memcmp(name, b"unitMode", 8) == 0 else -1
-    if key.size == 10:
-        return SLOT_COUNT + PROPERTIES if memcmp(name, b"properties", 10) == 0 else -1
-    if key.size == 12:
-        return SLOT_COUNT + 2 if memcmp(name, b"defaultTopic", 12) == 0 else -1
-    if key.size == 13:
-        if memcmp(name, b"producerGroup", 13) == 0:
-            return SLOT_COUNT
-        return SLOT_COUNT + BORN if memcmp(name, b"bornTimestamp", 13) == 0 else -1
-    if key.size == 14:
-        return SLOT_COUNT + TIMES if memcmp(name, b"reconsumeTimes", 14) == 0 else -1
-    if key.size == 17:
-        return SLOT_COUNT + TIMES_MAX if memcmp(name, b"maxReconsumeTimes", 17) == 0 else -1
-    if key.size == 21:
-        return SLOT_COUNT + QUEUE_COUNT if memcmp(name, b"defaultTopicQueueNums", 21) == 0 else -1
+        return name[0] - 97 if 97 <= name[0] < 97 + SEND_SLOT_COUNT else -1
+    if key.size == literal(b"flag").size:
+        return SEND_SLOT_COUNT + FLAG if begins(name, literal(b"flag")) else -1
+    if key.size == literal(b"topic").size:
+        if begins(name, literal(b"topic")):
+            return SEND_SLOT_COUNT + SEND_TOPIC
+        return SEND_SLOT_COUNT + BATCH if begins(name, literal(b"batch")) else -1
+    if key.size == literal(b"queueId").size:
+        if begins(name, literal(b"queueId")):
+            return SEND_SLOT_COUNT + QUEUE
+        return SEND_SLOT_COUNT + SEND_SYS_FLAG if begins(name, literal(b"sysFlag")) else -1
+    if key.size == literal(b"unitMode").size:
+        return SEND_SLOT_COUNT + 10 if begins(name, literal(b"unitMode")) else -1
+    if key.size == literal(b"properties").size:
+        return SEND_SLOT_COUNT + SEND_PROPERTIES if begins(name, literal(b"properties")) else -1
+    if key.size == literal(b"defaultTopic").size:
+        return SEND_SLOT_COUNT + 2 if begins(name, literal(b"defaultTopic")) else -1
+    if key.size == literal(b"producerGroup").size:
+        if begins(name, literal(b"producerGroup")):
+            return SEND_SLOT_COUNT
+        return SEND_SLOT_COUNT + BORN if begins(name, literal(b"bornTimestamp")) else -1
+    if key.size == literal(b"reconsumeTimes").size:
+        return SEND_SLOT_COUNT + TIMES if begins(name, literal(b"reconsumeTimes")) else -1
+    if key.size == literal(b"maxReconsumeTimes").size:
+        return SEND_SLOT_COUNT + TIMES_MAX if begins(name, literal(b"maxReconsumeTimes")) else -1
+    if key.size == literal(b"defaultTopicQueueNums").size:
+        return SEND_SLOT_COUNT + QUEUE_COUNT if begins(name, literal(b"defaultTopicQueueNums")) else -1
     return -1
 
 
-cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+cdef bint take_send_field(const Text* key, const Text* text, void* into) noexcept nogil:
     """Only properties may be other than plain."""
     cdef Send* send = <Send*>into
-    cdef int slot = slot_of(key)
+    cdef int slot = send_slot_of(key)
     if slot < 0:
         return text.at == NULL or is_plain(text)
-    if text.at == NULL or (not is_plain(text) and slot != PROPERTIES and slot != SLOT_COUNT + PROPERTIES):
+    if text.at == NULL or (not is_plain(text) and slot != SEND_PROPERTIES and slot != SEND_SLOT_COUNT + SEND_PROPERTIES):
         return False
     send.slots[slot] = text[0]
     send.found |= <uint32_t>1 << slot
@@ -161,7 +123,7 @@ cdef int read_frame(const uint8_t* frame, Py_ssize_t size, Py_ssize_t* body_at, 
     cdef Py_ssize_t header_end = 4 + header_size_of(frame)
     cdef Head* head = &send.head
     cdef bint is_regular
-    clear_head(head, take_field, send)
+    clear_head(head, take_send_field, send)
     send.found = 0
     body_at[0] = header_end
     if header_end > size:
@@ -175,7 +137,7 @@ cdef int read_frame(const uint8_t* frame, Py_ssize_t size, Py_ssize_t* body_at, 
     if not is_regular:
         return IRREGULAR
     if head.flag & RESPONSE_FLAG or (head.code != SEND and head.code != SEND_SHORT and head.code != SEND_BATCH):
-        return OTHER
+        return OTHERS
     return SENT
 
 
@@ -197,31 +159,31 @@ cdef void judge_pair(Span name, Span value, Judged* judged) noexcept nogil:
     cdef Py_ssize_t size = name.size
     if take_wanted(name, value, &judged.wanted):
         return
-    if size == 4:
-        if equals(name, b"WAIT", 4):
+    if size == literal(b"WAIT").size:
+        if equals(name, literal(b"WAIT")):
             judged.is_unwaited = not is_true(<const char*>value.at, value.size)
-    elif size == 8:
-        if equals(name, b"TRAN_MSG", 8):
+    elif size == literal(b"TRAN_MSG").size:
+        if equals(name, literal(b"TRAN_MSG")):
             judged.has_half_mark = True
             judged.is_half = is_true(<const char*>value.at, value.size)
-        elif equals(name, b"REAL_QID", 8):
+        elif equals(name, literal(b"REAL_QID")):
             judged.has_place = True
-        elif equals(name, b"TRACE_ON", 8):
+        elif equals(name, literal(b"TRACE_ON")):
             judged.is_rewritten = True
-    elif size == 5:
-        judged.is_apart |= equals(name, b"DELAY", 5)
-    elif size == 6:
-        judged.is_rewritten |= equals(name, b"POP_CK", 6)
-    elif size == 7:
-        judged.is_rewritten |= equals(name, b"CLUSTER", 7)
-    elif size == 9:
-        judged.is_apart |= equals(name, b"INNER_NUM", 9)
-    elif size == 10:
-        judged.is_rewritten |= equals(name, b"MSG_REGION", 10)
-        judged.has_place |= equals(name, b"REAL_TOPIC", 10)
-    elif size == 17:
-        judged.has_place |= equals(name, b"__transactionId__", 17)
-    if size >= 6 and memcmp(name.at, b"TIMER_", 6) == 0:
+    elif size == literal(b"DELAY").size:
+        judged.is_apart |= equals(name, literal(b"DELAY"))
+    elif size == literal(b"POP_CK").size:
+        judged.is_rewritten |= equals(name, literal(b"POP_CK"))
+    elif size == literal(b"CLUSTER").size:
+        judged.is_rewritten |= equals(name, literal(b"CLUSTER"))
+    elif size == literal(b"INNER_NUM").size:
+        judged.is_apart |= equals(name, literal(b"INNER_NUM"))
+    elif size == literal(b"MSG_REGION").size:
+        judged.is_rewritten |= equals(name, literal(b"MSG_REGION"))
+        judged.has_place |= equals(name, literal(b"REAL_TOPIC"))
+    elif size == literal(b"__transactionId__").size:
+        judged.has_place |= equals(name, literal(b"__transactionId__"))
+    if size >= literal(b"TIMER_").size and begins(name.at, literal(b"TIMER_")):
         judged.is_apart = True
 
 
@@ -247,14 +209,14 @@ cdef bint is_writable_text(Span text) noexcept nogil:
     return True
 
 
-cdef bint read_item(const uint8_t* at, Py_ssize_t left, Item* item, Py_ssize_t* size) noexcept nogil:
+cdef bint read_item(const uint8_t* at, Py_ssize_t left, SendItem* item, Py_ssize_t* size) noexcept nogil:
     """One message of a batch, its lengths checked against each other; false if they do not add up."""
     cdef int32_t total, body_size
-    if left < ITEM_SIZE_MIN:
+    if left < BATCH_ITEM_SIZE_MIN:
         return False
     total = <int32_t>get32(at)
     body_size = <int32_t>get32(at + 16)
-    if total < ITEM_SIZE_MIN or total > left or body_size < 0 or body_size > total - ITEM_SIZE_MIN:
+    if total < BATCH_ITEM_SIZE_MIN or total > left or body_size < 0 or body_size > total - BATCH_ITEM_SIZE_MIN:
         return False
     item.flag = <int32_t>get32(at + 12)
     item.body.at = at + 20
@@ -262,11 +224,11 @@ cdef bint read_item(const uint8_t* at, Py_ssize_t left, Item* item, Py_ssize_t* 
     item.properties.at = at + 22 + body_size
     item.properties.size = <int16_t>get16(at + 20 + body_size)
     size[0] = total
-    return item.properties.size == total - ITEM_SIZE_MIN - body_size
+    return item.properties.size == total - BATCH_ITEM_SIZE_MIN - body_size
 
 
 cdef bint is_plain_batch(const uint8_t* body, Py_ssize_t size) noexcept nogil:
-    cdef Item item
+    cdef SendItem item
     cdef Judged judged
     cdef Py_ssize_t at = 0, item_size
     while at < size:
@@ -281,14 +243,6 @@ cdef bint is_plain_batch(const uint8_t* body, Py_ssize_t size) noexcept nogil:
 
 # Writing answers.
 
-cdef inline uint8_t* put_text(uint8_t* at, const char* text, Py_ssize_t size) noexcept nogil:
-    memcpy(at, text, size)
-    return at + size
-
-
-cdef const char* HEX = b"0123456789ABCDEF"
-
-
 cdef inline uint8_t* put_hex(uint8_t* at, const uint8_t* source, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(size):
@@ -298,12 +252,11 @@ cdef inline uint8_t* put_hex(uint8_t* at, const uint8_t* source, Py_ssize_t size
     return at
 
 
-cdef inline uint8_t* put_sized(uint8_t* at, const char* name, Py_ssize_t name_size, uint8_t** size_at) noexcept nogil:
+cdef inline uint8_t* put_sized(uint8_t* at, Span name, uint8_t** size_at) noexcept nogil:
     """A binary ext entry up to its value, whose size is to be put at size_at."""
-    put16(at, <uint16_t>name_size)
-    memcpy(at + 2, name, name_size)
-    size_at[0] = at + 2 + name_size
-    return at + 6 + name_size
+    put16(at, <uint16_t>name.size)
+    size_at[0] = put_span(at + 2, name)
+    return size_at[0] + 4
 
 
 cdef class _Batch:
@@ -342,13 +295,13 @@ cdef class _Batch:
     cdef bint is_left(self, const Text* topic) noexcept:
         cdef int i
         for i in range(self.left_count):
-            if is_text(topic, self.left_topics[i].at, self.left_topics[i].size):
+            if is_same_text(topic, &self.left_topics[i]):
                 return True
         return self.is_blind
 
     cdef int find(self, const Text* topic, dict topics) except -1:
         """Look the topic up, unless it is that of the send before."""
-        if self.known != NULL and is_text(topic, self.known_as.at, self.known_as.size):
+        if self.known != NULL and is_same_text(topic, &self.known_as):
             return 0
         self.known = PyDict_GetItemWithError(topics, PyBytes_FromStringAndSize(topic.at, topic.size))
         self.known_as = topic[0]
@@ -371,14 +324,14 @@ cdef class _Batch:
         return count
 
     cdef int count_in(self, int64_t size) except -1:
-        cdef Tally* tallies = <Tally*>self.tallies.data
-        cdef Py_ssize_t count = self.tallies.size // <Py_ssize_t>sizeof(Tally), i
-        cdef Tally* tally = NULL
+        cdef SentTally* tallies = <SentTally*>self.tallies.data
+        cdef Py_ssize_t count = self.tallies.size // <Py_ssize_t>sizeof(SentTally), i
+        cdef SentTally* tally = NULL
         for i in range(count):
             if tallies[i].known == self.known:
                 tally = &tallies[i]
         if tally == NULL:
-            tally = <Tally*>grow(&self.tallies, sizeof(Tally))
+            tally = <SentTally*>grow(&self.tallies, sizeof(SentTally))
             tally.known = self.known
             tally.count = tally.size = 0
         tally.count += 1
@@ -387,19 +340,19 @@ cdef class _Batch:
 
     cdef int take(self, const Send* send, const uint8_t* body, Py_ssize_t body_size, int codec) except -1:
         """Lay out one send; 0 if it needs thought, and then nothing was laid."""
-        cdef int base = SLOT_COUNT if send.head.code == SEND else 0
+        cdef int base = SEND_SLOT_COUNT if send.head.code == SEND else 0
         cdef const Text* flagged = &send.slots[base + BATCH]
         cdef int64_t unused, queue_id, sys_flag, born_ms, flag, times
         cdef bint is_batch, is_taken
-        cdef Item item
+        cdef SendItem item
         cdef Judged judged, inner
         cdef Py_ssize_t at = 0, size = 0
-        if self.known == NULL or (send.found >> base) & REQUIRED != REQUIRED:
+        if self.known == NULL or (send.found >> base) & SEND_REQUIRED != SEND_REQUIRED:
             return 0
         is_taken = (
             read_number(send, base + QUEUE_COUNT, INT32_MIN, INT32_MAX, &unused)
             and read_number(send, base + QUEUE, 0, <int64_t>(<tuple>self.known)[1] - 1, &queue_id)
-            and read_number(send, base + SYS_FLAG, INT32_MIN, INT32_MAX, &sys_flag)
+            and read_number(send, base + SEND_SYS_FLAG, INT32_MIN, INT32_MAX, &sys_flag)
             and read_number(send, base + BORN, -1000000000000000000, 1000000000000000000, &born_ms)
             and read_number(send, base + FLAG, INT32_MIN, INT32_MAX, &flag)
             and read_number(send, base + TIMES, INT32_MIN, INT32_MAX, &times)
@@ -408,7 +361,7 @@ cdef class _Batch:
         if not is_taken or sys_flag & NEEDS_THOUGHT or body_size == 0 or body_size > self.body_size_max:
             return 0
         is_batch = send.found >> base + BATCH & 1 and is_true(flagged.at, flagged.size)
-        if not self.read_given(send, base + PROPERTIES, &item.properties):
+        if not self.read_given(send, base + SEND_PROPERTIES, &item.properties):
             return 0
         judge(item.properties, &judged)
         if judged.is_apart or (judged.is_unwaited and self.is_sync):
@@ -458,23 +411,24 @@ cdef class _Batch:
 
     cdef bytes place_of(self, Span unique_key, int64_t queue_id):
         """What is added to a half message: where it belongs, and what every message gets."""
-        cdef Span topic
+        cdef Span topic, words
         cdef uint8_t digits[20]
         cdef Py_ssize_t digit_count = put_decimal(digits, queue_id) - digits
         cdef bytes added
         cdef uint8_t* at
         topic.at = <const uint8_t*>PyUnicode_AsUTF8AndSize((<tuple>self.known)[0], &topic.size)
+        words = literal(b"__transactionId__\x01\x02REAL_TOPIC\x01\x02REAL_QID\x01\x02")
         added = PyBytes_FromStringAndSize(
-            NULL, 41 + unique_key.size + topic.size + digit_count + PyBytes_GET_SIZE(self.added)
+            NULL, words.size + unique_key.size + topic.size + digit_count + PyBytes_GET_SIZE(self.added)
         )
-        at = put_text(<uint8_t*>PyBytes_AS_STRING(added), b"__transactionId__\x01", 18)
-        at = put_text(at, <const char*>unique_key.at, unique_key.size)
-        at = put_text(at, b"\x02REAL_TOPIC\x01", 12)
-        at = put_text(at, <const char*>topic.at, topic.size)
-        at = put_text(at, b"\x02REAL_QID\x01", 10)
+        at = put_span(<uint8_t*>PyBytes_AS_STRING(added), literal(b"__transactionId__\x01"))
+        at = put_span(at, unique_key)
+        at = put_span(at, literal(b"\x02REAL_TOPIC\x01"))
+        at = put_span(at, topic)
+        at = put_span(at, literal(b"\x02REAL_QID\x01"))
         at = put_text(at, <const char*>digits, digit_count)
         at[0] = 2
-        put_text(at + 1, PyBytes_AS_STRING(self.added), PyBytes_GET_SIZE(self.added))
+        put_span(at + 1, span_of(self.added))
         return added
 
     cdef int read_given(self, const Send* send, int slot, Span* properties) except -1:
@@ -494,7 +448,7 @@ cdef class _Batch:
         return 1
 
     cdef int put_record(
-        self, int32_t run, const Item* item, Wanted* wanted, bytes added, int64_t sys_flag, int64_t born_ms, int64_t times
+        self, int32_t run, const SendItem* item, Wanted* wanted, bytes added, int64_t sys_flag, int64_t born_ms, int64_t times
     ) except -1:
         """One record, its entry and its keys. `added` goes behind the properties."""
         cdef Queue* queue = &(<Queue*>self.queues.data)[run]
@@ -574,16 +528,16 @@ cdef class _Batch:
     cdef uint8_t* put_json(self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) noexcept:
         at = put_text(at, PyBytes_AS_STRING(self.json_head), PyBytes_GET_SIZE(self.json_head))
         at = self.put_ids(at, first)
-        at = put_text(at, b'","queueId":"', 13)
+        at = put_span(at, literal(b'","queueId":"'))
         at = put_decimal(at, queue_id)
-        at = put_text(at, b'","queueOffset":"', 17)
+        at = put_span(at, literal(b'","queueOffset":"'))
         at = put_decimal(at, queue_offset)
         if unique_key.size:
-            at = put_text(at, b'","transactionId":"', 19)
+            at = put_span(at, literal(b'","transactionId":"'))
             at = put_text(at, <const char*>unique_key.at, unique_key.size)
-        at = put_text(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)
+        at = put_span(at, literal(b'"},"flag":1,"language":"PYTHON","opaque":'))
         at = put_decimal(at, opaque)
-        at = put_text(at, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+        at = put_span(at, literal(b',"serializeTypeCurrentRPC":"JSON","version":'))
         at = put_decimal(at, self.version)
         at[0] = 125
         return at + 1
@@ -599,17 +553,17 @@ cdef class _Batch:
         put32(at + 9, RESPONSE_FLAG)
         put32(at + 13, 0)
         at = put_text(ext_size_at + 4, PyBytes_AS_STRING(self.binary_head), PyBytes_GET_SIZE(self.binary_head))
-        value = put_sized(at, b"msgId", 5, &size_at)
+        value = put_sized(at, literal(b"msgId"), &size_at)
         at = self.put_ids(value, first)
         put32(size_at, <uint32_t>(at - value))
-        value = put_sized(at, b"queueId", 7, &size_at)
+        value = put_sized(at, literal(b"queueId"), &size_at)
         at = put_decimal(value, queue_id)
         put32(size_at, <uint32_t>(at - value))
-        value = put_sized(at, b"queueOffset", 11, &size_at)
+        value = put_sized(at, literal(b"queueOffset"), &size_at)
         at = put_decimal(value, queue_offset)
         put32(size_at, <uint32_t>(at - value))
         if unique_key.size:
-            value = put_sized(at, b"transactionId", 13, &size_at)
+            value = put_sized(at, literal(b"transactionId"), &size_at)
             at = put_text(value, <const char*>unique_key.at, unique_key.size)
             put32(size_at, <uint32_t>(at - value))
         put32(ext_size_at, <uint32_t>(at - ext_size_at - 4))
@@ -631,10 +585,10 @@ cdef class _Batch:
         return runs
 
     cdef list counted(self):
-        cdef const Tally* tallies = <const Tally*>self.tallies.data
+        cdef const SentTally* tallies = <const SentTally*>self.tallies.data
         cdef Py_ssize_t i
         cdef list counted = []
-        for i in range(self.tallies.size // <Py_ssize_t>sizeof(Tally)):
+        for i in range(self.tallies.size // <Py_ssize_t>sizeof(SentTally)):
             counted.append(((<tuple>tallies[i].known)[0], tallies[i].count, tallies[i].size))
         return counted
 
@@ -657,9 +611,9 @@ cdef int may_be_send(stream, Py_ssize_t start, Py_ssize_t end) except -1:
 
 
 cdef int is_text_throughout(const Send* send) except -1:
-    if send.found >> PROPERTIES & 1 and not is_unicode(&send.slots[PROPERTIES]):
+    if send.found >> SEND_PROPERTIES & 1 and not is_unicode(&send.slots[SEND_PROPERTIES]):
         return 0
-    return not send.found >> (SLOT_COUNT + PROPERTIES) & 1 or is_unicode(&send.slots[SLOT_COUNT + PROPERTIES])
+    return not send.found >> (SEND_SLOT_COUNT + SEND_PROPERTIES) & 1 or is_unicode(&send.slots[SEND_SLOT_COUNT + SEND_PROPERTIES])
 
 
 cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, dict next_offsets):
@@ -709,7 +663,7 @@ cdef tuple lay_read(_Batch batch, stream, list places, bytes born_host, dict kno
             if kind == IRREGULAR or not is_text_throughout(&send):
                 batch.is_blind = batch.is_blind or may_be_send(stream, start, end)
             elif kind == SENT:
-                slot = SLOT_COUNT + TOPIC if send.head.code == SEND else TOPIC
+                slot = SEND_SLOT_COUNT + SEND_TOPIC if send.head.code == SEND else SEND_TOPIC
                 if not send.found >> slot & 1:
                     batch.is_blind = True
                 elif not batch.is_left(&send.slots[slot]):

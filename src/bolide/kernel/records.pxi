@@ -1,39 +1,10 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """plain_records.py with types: the same functions, the same answers. That file has the byte tables and the meaning.
 
 What is rare goes to the plain function for that one item: text beyond ASCII, and the delay topic.
 """
 
-from cpython.array cimport array, clone
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy
-
-from bolide.kernel import plain_records
-from bolide.kernel.plain_records import COLUMNS, key_hash, tag_hash
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) nogil
-
-include "bytes.pxi"
-include "pairs.pxi"
-include "entries.pxi"
-include "record_base.pxi"
-include "record_parts.pxi"
-include "record_reader.pxi"
-include "record_layout.pxi"
-include "record_walk.pxi"
-
 cdef enum:
-    AHEAD = 12  # how many keys before its turn a slot of the index is fetched
+    KEYS_AHEAD = 12  # how many keys before its turn a slot of the index is fetched
 
 cdef array _NUMBERS = array("q")
 
@@ -49,7 +20,7 @@ def body_crc(body):
     return crc & 0x7FFFFFFF
 
 
-cdef struct Item:  # a draft, without an object in it
+cdef struct DraftItem:  # a draft, without an object in it
     Laid laid
     Span properties
     int32_t run
@@ -65,14 +36,14 @@ cdef struct Entries:  # of one queue in a batch
 cdef class _Layout:
     """Memory of one lay_records call, freed however it ends."""
 
-    cdef Item* items
+    cdef DraftItem* items
     cdef Entries* entries
     cdef Blob keys
     cdef list held  # what keeps bodies that are not bytes in their place
 
     def __cinit__(self, Py_ssize_t count):
         self.held = []
-        self.items = <Item*>malloc((count + 1) * sizeof(Item))
+        self.items = <DraftItem*>malloc((count + 1) * sizeof(DraftItem))
         self.entries = <Entries*>malloc((count + 1) * sizeof(Entries))
         if not (self.items and self.entries):
             raise MemoryError
@@ -83,7 +54,7 @@ cdef class _Layout:
         free(self.keys.data)
 
 
-cdef int read_draft(_Layout layout, Item* item, tuple draft, Span store_host, int64_t body_size_max) except -1:
+cdef int read_draft(_Layout layout, DraftItem* item, tuple draft, Span store_host, int64_t body_size_max) except -1:
     """Everything but the topic; what may not be stored raises as the plain kernel does."""
     cdef object body = draft[2]
     cdef Laid* laid = &item.laid
@@ -129,7 +100,7 @@ cdef Py_ssize_t plan(_Layout layout, list drafts, Span store_host, next_offsets,
     cdef int32_t run = -1, run_queue = 0
     cdef Py_ssize_t i, total = 0
     cdef Span name
-    cdef Item* item
+    cdef DraftItem* item
     for i in range(PyList_GET_SIZE(drafts)):
         draft = drafts[i]
         if not isinstance(draft, tuple) or len(<tuple>draft) != 10:
@@ -176,7 +147,7 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
     cdef int64_t place = physical_offset, stored = store_ms
     cdef bytes entries
     cdef Entries* of_run
-    cdef Item* item
+    cdef DraftItem* item
     cdef Laid* laid
     cdef Wanted wanted
     for i in range(PyList_GET_SIZE(heads)):
@@ -502,8 +473,8 @@ def put_keys(index, keys, slot_count, entry_count_max):
         used_slots = <int32_t>get32(head + 32)
         number = max(<int32_t>get32(head + 36), 1)
         while key < keys_end and number < most:
-            if key + AHEAD * ENTRY < keys_end:  # slots are all over the file: have them fetched before their turn
-                prefetch(head + 40 + <int64_t>(get32(key + AHEAD * ENTRY) % modulus) * 4)
+            if key + KEYS_AHEAD * ENTRY < keys_end:  # slots are all over the file: have them fetched before their turn
+                prefetch(head + 40 + <int64_t>(get32(key + KEYS_AHEAD * ENTRY) % modulus) * 4)
             slot = head + 40 + <int64_t>(get32(key) % modulus) * 4
             previous = <int32_t>get32(slot)
             if previous <= 0 or previous > number:

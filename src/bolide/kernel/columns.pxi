@@ -1,24 +1,8 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """plain_columns.py with types: the same function, the same buffers. That file has the meaning.
 
 Two passes: the first reads, checks and chooses the records and measures every column, so that the second writes each
 into memory of the right size, once. Text beyond ASCII goes through Python, one item at a time.
 """
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
-
-include "bytes.pxi"
-include "pairs.pxi"
-include "record_base.pxi"
-include "record_reader.pxi"
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* at) nogil
 
 cdef enum:
     COMPRESSED = 0x1
@@ -147,7 +131,7 @@ cdef class _Rows:
                 continue
             for i in range(first, self.pair_count):
                 pair = &self.pairs[i]
-                if equals(pair.name, <const char*>name.at, name.size):
+                if equals(pair.name, name):
                     pair.value = value
                     break
             else:
@@ -160,7 +144,7 @@ cdef class _Rows:
     cdef inline bint is_wanted_topic(self, Span* topic) except -1:
         """Whether rows of the topic are wanted; makes it UTF-8. Records of one topic often follow each other."""
         cdef Span raw = topic[0]
-        if equals(self.last_topic, <const char*>raw.at, raw.size):
+        if equals(self.last_topic, raw):
             topic[0] = self.last_found
             return self.last_is_wanted
         if not is_ascii(raw.at, raw.size):
@@ -174,7 +158,7 @@ cdef class _Rows:
 cdef inline bint is_among(Span text, Span* spans, Py_ssize_t count) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(count):
-        if equals(spans[i], <const char*>text.at, text.size):
+        if equals(spans[i], text):
             return True
     return False
 
@@ -210,7 +194,7 @@ cdef object numbers64(_Rows rows, int kind, uint64_t factor):
     return column
 
 
-cdef inline Span text_of(Record* record, int which) noexcept nogil:
+cdef inline Span column_text(Record* record, int which) noexcept nogil:
     cdef Span body
     if which == TOPIC:
         return record.topic
@@ -235,7 +219,7 @@ cdef tuple texts(_Rows rows, int which):
     cdef Span text
     offset[0] = 0
     for i in range(rows.count):
-        text = text_of(&rows.records[i], which)
+        text = column_text(&rows.records[i], which)
         if not text.size:
             missing += 1
             if which == MSG_ID:
@@ -247,23 +231,23 @@ cdef tuple texts(_Rows rows, int which):
     column = PyBytes_FromStringAndSize(NULL, size)
     out = <uint8_t*>PyBytes_AS_STRING(column)
     for i in range(rows.count):
-        text = text_of(&rows.records[i], which)
+        text = column_text(&rows.records[i], which)
         if which == MSG_ID and not text.size:
             put_offset_id(out + offset[i], &rows.records[i])
         else:
-            put_text(out + offset[i], text)
+            put_utf8(out + offset[i], text)
     valid = None
     if has_nulls and missing:
         valid = PyBytes_FromStringAndSize(NULL, (rows.count + 7) // 8)
         bits = <uint8_t*>PyBytes_AS_STRING(valid)
         memset(bits, 0, (rows.count + 7) // 8)
         for i in range(rows.count):
-            if text_of(&rows.records[i], which).size:
+            if column_text(&rows.records[i], which).size:
                 bits[i >> 3] |= 1 << (i & 7)
     return valid, offsets, column
 
 
-cdef inline void put_text(uint8_t* out, Span text) noexcept nogil:
+cdef inline void put_utf8(uint8_t* out, Span text) noexcept nogil:
     memcpy(out, text.at, text.size)
 
 
@@ -271,16 +255,16 @@ cdef void put_offset_id(uint8_t* out, Record* record) noexcept nogil:
     cdef const uint8_t* at = record.store_host
     cdef const uint8_t* end = record.body - 16
     while at < end:
-        out = put_hex(out, at[0])
+        out = put_hex_byte(out, at[0])
         at += 1
     at = record.at + 28
     end = at + 8
     while at < end:
-        out = put_hex(out, at[0])
+        out = put_hex_byte(out, at[0])
         at += 1
 
 
-cdef inline uint8_t* put_hex(uint8_t* out, uint8_t byte) noexcept nogil:
+cdef inline uint8_t* put_hex_byte(uint8_t* out, uint8_t byte) noexcept nogil:
     cdef const char* digits = b"0123456789ABCDEF"
     out[0] = digits[byte >> 4]
     out[1] = digits[byte & 15]
@@ -311,10 +295,10 @@ cdef tuple property_maps(_Rows rows):
     values = PyBytes_FromStringAndSize(NULL, values_size)
     out = <uint8_t*>PyBytes_AS_STRING(names)
     for i in range(rows.pair_count):
-        put_text(out + name_at[i], rows.pairs[i].name)
+        put_utf8(out + name_at[i], rows.pairs[i].name)
     out = <uint8_t*>PyBytes_AS_STRING(values)
     for i in range(rows.pair_count):
-        put_text(out + value_at[i], rows.pairs[i].value)
+        put_utf8(out + value_at[i], rows.pairs[i].value)
     return offsets, name_offsets, names, value_offsets, values
 
 

@@ -1,59 +1,32 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True
 """plain_pulls.py with types: the same functions, the same answers.
 
 A request that is not regular (escapes, odd numbers, nested values) is given to the plain function for that one frame. A
 header whose first `code` is another's is left at once: most frames of a broker are sends.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT32_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
-
-from bolide.kernel import plain_pulls
-
-include "bytes.pxi"
-include "scan.pxi"
-include "head.pxi"
-include "binary_head.pxi"
-include "entries.pxi"
-
 cdef enum:
-    MAGIC_V1 = 0xDAA320A7  # of a record
-    MAGIC_V2 = 0xDAA320AB
-    RECORD_SIZE_MIN = 91
-    BODY_AT = 88  # of a record, if the hosts in it are IPv4
-    IPV6_BORN = 0x10
-    IPV6_STORE = 0x20
     PULL_REQUEST = 11
     LITE_PULL_REQUEST = 361
     HEAD_SIZE_MAX = 512
     # fields, in the order of the numbers below
     QUEUE_ID = 0
-    OFFSET = 1
+    PULL_OFFSET = 1
     COUNT_MAX = 2
     SIZE_MAX_ = 3
-    SYS_FLAG = 4
+    PULL_SYS_FLAG = 4
     COMMIT_OFFSET = 5
     SUSPEND_MS = 6
     VERSION = 7
     NUMBER_COUNT = 8
-    GROUP = 8
-    TOPIC = 9
+    PULL_GROUP = 8
+    PULL_TOPIC = 9
     EXPRESSION = 10
     EXPRESSION_TYPE = 11
     NOBODYS = 12
     SOURCE = 13
-    # what became of a frame
-    READ = 1
-    OTHERS = 0
-    IRREGULAR = -1
+    READ = 1  # what became of a frame
     # all but the size, the expression and its type must be there
-    REQUIRED = 0x3F7
+    PULL_REQUIRED = 0x3F7
 
 
 cdef struct Fields:
@@ -65,39 +38,39 @@ cdef struct Fields:
 
 cdef int field_of(const Text* key) noexcept nogil:
     """Which field a key names."""
-    if key.size == 5:
-        return TOPIC if is_text(key, b"topic", 5) else NOBODYS
-    if key.size == 7:
-        if is_text(key, b"queueId", 7):
+    if key.size == literal(b"topic").size:
+        return PULL_TOPIC if is_text(key, literal(b"topic")) else NOBODYS
+    if key.size == literal(b"queueId").size:
+        if is_text(key, literal(b"queueId")):
             return QUEUE_ID
-        return SYS_FLAG if is_text(key, b"sysFlag", 7) else NOBODYS
-    if key.size == 10:
-        if is_text(key, b"maxMsgNums", 10):
+        return PULL_SYS_FLAG if is_text(key, literal(b"sysFlag")) else NOBODYS
+    if key.size == literal(b"maxMsgNums").size:
+        if is_text(key, literal(b"maxMsgNums")):
             return COUNT_MAX
-        return VERSION if is_text(key, b"subVersion", 10) else NOBODYS
-    if key.size == 11:
-        if is_text(key, b"queueOffset", 11):
-            return OFFSET
-        return SIZE_MAX_ if is_text(key, b"maxMsgBytes", 11) else NOBODYS
-    if key.size == 12:
-        if is_text(key, b"commitOffset", 12):
+        return VERSION if is_text(key, literal(b"subVersion")) else NOBODYS
+    if key.size == literal(b"queueOffset").size:
+        if is_text(key, literal(b"queueOffset")):
+            return PULL_OFFSET
+        return SIZE_MAX_ if is_text(key, literal(b"maxMsgBytes")) else NOBODYS
+    if key.size == literal(b"commitOffset").size:
+        if is_text(key, literal(b"commitOffset")):
             return COMMIT_OFFSET
-        return EXPRESSION if is_text(key, b"subscription", 12) else NOBODYS
-    if key.size == 13:
-        if is_text(key, b"consumerGroup", 13):
-            return GROUP
-        if is_text(key, b"bolideBulkMax", 13):
+        return EXPRESSION if is_text(key, literal(b"subscription")) else NOBODYS
+    if key.size == literal(b"consumerGroup").size:
+        if is_text(key, literal(b"consumerGroup")):
+            return PULL_GROUP
+        if is_text(key, literal(b"bolideBulkMax")):
             return SOURCE  # rare like it, and left to others like it
-        return SOURCE if is_text(key, b"requestSource", 13) else NOBODYS
-    if key.size == 14:
-        return EXPRESSION_TYPE if is_text(key, b"expressionType", 14) else NOBODYS
-    if key.size == 20:
-        return SUSPEND_MS if is_text(key, b"suspendTimeoutMillis", 20) else NOBODYS
+        return SOURCE if is_text(key, literal(b"requestSource")) else NOBODYS
+    if key.size == literal(b"expressionType").size:
+        return EXPRESSION_TYPE if is_text(key, literal(b"expressionType")) else NOBODYS
+    if key.size == literal(b"suspendTimeoutMillis").size:
+        return SUSPEND_MS if is_text(key, literal(b"suspendTimeoutMillis")) else NOBODYS
     return NOBODYS
 
 
-cdef bint put_number(Fields* fields, int field, int64_t value) noexcept nogil:
-    if (field == QUEUE_ID or field == COUNT_MAX or field == SIZE_MAX_ or field == SYS_FLAG) and (
+cdef bint keep_number(Fields* fields, int field, int64_t value) noexcept nogil:
+    if (field == QUEUE_ID or field == COUNT_MAX or field == SIZE_MAX_ or field == PULL_SYS_FLAG) and (
         value < INT32_MIN or value > INT32_MAX
     ):
         return False
@@ -106,7 +79,7 @@ cdef bint put_number(Fields* fields, int field, int64_t value) noexcept nogil:
     return True
 
 
-cdef inline bint put_text(Fields* fields, int field, const Text* text) noexcept nogil:
+cdef inline bint keep_text(Fields* fields, int field, const Text* text) noexcept nogil:
     """Whoever says a thing twice is irregular: what is passed over here would not be looked at."""
     if fields.seen >> field & 1:
         return False
@@ -115,7 +88,7 @@ cdef inline bint put_text(Fields* fields, int field, const Text* text) noexcept 
     return True
 
 
-cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nogil:
+cdef bint take_pull_field(const Text* key, const Text* text, void* into) noexcept nogil:
     cdef Fields* fields = <Fields*>into
     cdef int field = field_of(key)
     cdef int64_t number
@@ -124,8 +97,8 @@ cdef bint take_field(const Text* key, const Text* text, void* into) noexcept nog
     if field == SOURCE or text.at == NULL or text.is_escaped:
         return False
     if field < NUMBER_COUNT:
-        return read_decimal(text.at, text.size, &number) and put_number(fields, field, number)
-    return put_text(fields, field, text)
+        return read_decimal(text.at, text.size, &number) and keep_number(fields, field, number)
+    return keep_text(fields, field, text)
 
 
 cdef inline bint is_pull(int64_t code) noexcept nogil:
@@ -144,7 +117,7 @@ cdef const char* scan_member(const char* at, const char* end, const Text* key, v
 cdef int read_head(const uint8_t* header, Py_ssize_t size, int codec, Fields* fields) noexcept nogil:
     cdef Head* head = &fields.head
     cdef bint is_regular
-    clear_head(head, take_field, fields)
+    clear_head(head, take_pull_field, fields)
     fields.seen = 0
     if codec == BINARY_CODEC:
         if size >= 2 and not is_pull(<int16_t>get16(header)):
@@ -158,7 +131,7 @@ cdef int read_head(const uint8_t* header, Py_ssize_t size, int codec, Fields* fi
     return READ if is_regular and not head.is_twice and not head.flag & 3 else IRREGULAR
 
 
-cdef object text_of(const Fields* fields, int field):
+cdef object pull_text(const Fields* fields, int field):
     cdef const Text* text = &fields.texts[field - NUMBER_COUNT]
     if not fields.seen >> field & 1:
         return None
@@ -172,18 +145,18 @@ cdef object pull_of(int codec, Fields* fields):
         fields.head.code,
         fields.head.opaque,
         (
-            text_of(fields, GROUP),
-            text_of(fields, TOPIC),
+            pull_text(fields, PULL_GROUP),
+            pull_text(fields, PULL_TOPIC),
             numbers[QUEUE_ID],
-            numbers[OFFSET],
+            numbers[PULL_OFFSET],
             numbers[COUNT_MAX],
             numbers[SIZE_MAX_] if fields.seen >> SIZE_MAX_ & 1 else 0,
-            numbers[SYS_FLAG],
+            numbers[PULL_SYS_FLAG],
             numbers[COMMIT_OFFSET],
             numbers[SUSPEND_MS],
             numbers[VERSION],
-            text_of(fields, EXPRESSION),
-            text_of(fields, EXPRESSION_TYPE),
+            pull_text(fields, EXPRESSION),
+            pull_text(fields, EXPRESSION_TYPE),
         ),
     )
 
@@ -197,7 +170,7 @@ cdef object read_one(const uint8_t* stream, Py_ssize_t start, Py_ssize_t end, ob
     became = read_head(stream + start + 4, header_size, stream[start], &fields)
     if became == OTHERS:
         return None
-    if became == READ and fields.seen & REQUIRED == REQUIRED:
+    if became == READ and fields.seen & PULL_REQUIRED == PULL_REQUIRED:
         try:
             return pull_of(stream[start], &fields)
         except UnicodeDecodeError:
@@ -236,12 +209,10 @@ cdef inline bint is_chosen(const Choice* choice, const uint8_t* entry) noexcept 
     return is_wanted(<int64_t>get64(entry + 12), choice.wanted, choice.wanted_count)
 
 
-cdef char* put_pair(char* at, const char* key, Py_ssize_t key_size, int64_t value) noexcept nogil:
+cdef char* put_ext_number(char* at, Span key, int64_t value) noexcept nogil:
     """An ext field of a binary header."""
     cdef int size
-    at = write16(at, <uint16_t>key_size)
-    memcpy(at, key, key_size)
-    at += key_size
+    at = put_span(write16(at, <uint16_t>key.size), key)
     size = snprintf(at + 4, 24, b"%lld", <long long>value)
     write32(at, size)
     return at + 4 + size
@@ -255,13 +226,12 @@ cdef Py_ssize_t put_binary(char* start, int32_t opaque, int16_t version, int64_t
     at = write16(at + 1, <uint16_t>version)
     at = write32(at, <uint32_t>opaque)
     at = write32(at, 1)
-    at = write32(at, 5)
-    memcpy(at, b"FOUND", 5)
-    fields = at + 5
-    at = put_pair(fields + 4, b"suggestWhichBrokerId", 20, suggested_id)
-    at = put_pair(at, b"nextBeginOffset", 15, next_offset)
-    at = put_pair(at, b"minOffset", 9, min_offset)
-    at = put_pair(at, b"maxOffset", 9, max_offset)
+    at = write32(at, <uint32_t>literal(b"FOUND").size)
+    fields = put_span(at, literal(b"FOUND"))
+    at = put_ext_number(fields + 4, literal(b"suggestWhichBrokerId"), suggested_id)
+    at = put_ext_number(at, literal(b"nextBeginOffset"), next_offset)
+    at = put_ext_number(at, literal(b"minOffset"), min_offset)
+    at = put_ext_number(at, literal(b"maxOffset"), max_offset)
     write32(fields, <uint32_t>(at - fields - 4))
     return at - start
 
@@ -282,17 +252,17 @@ cdef Py_ssize_t put_json(char* at, int32_t opaque, int32_t version, int64_t sugg
     )
 
 
-cdef struct Queue:
+cdef struct PulledQueue:
     Span topic
     int32_t queue_id
     int64_t offset  # of the first entry
 
 
-cdef inline bint is_of(const Queue* queue, int64_t number, const uint8_t* record, const uint8_t* entry) noexcept nogil:
+cdef inline bint is_of(const PulledQueue* queue, int64_t number, const uint8_t* record, const uint8_t* entry) noexcept nogil:
     """Whether the record that an entry names begins there, at its own place, and is the queue's at this offset."""
     cdef int64_t size = <int32_t>get32(entry + 8), body_size, topic, properties
     cdef uint32_t magic, sys_flag
-    cdef int64_t body = BODY_AT
+    cdef int64_t body = RECORD_FIXED_SIZE
     if size < RECORD_SIZE_MIN or <int32_t>get32(record) != size or get64(record + 28) != get64(entry):
         return False
     if <int32_t>get32(record + 12) != queue.queue_id or get64(record + 20) != <uint64_t>queue.offset + <uint64_t>number:
@@ -321,7 +291,7 @@ cdef inline bint is_blank(const uint8_t* entry) noexcept nogil:
     return get64(entry) == 0 and get32(entry + 8) == PRE_BLANK_SIZE and get64(entry + 12) == 0
 
 
-cdef object lay_answer(const Choice* choice, const Queue* queue, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t min_offset, int64_t max_offset):
+cdef object lay_answer(const Choice* choice, const PulledQueue* queue, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t min_offset, int64_t max_offset):
     cdef char head[HEAD_SIZE_MAX]
     cdef Py_ssize_t head_size, scanned = 0, i
     cdef int64_t count = 0, size = 0
@@ -369,7 +339,7 @@ cdef object lay_answer(const Choice* choice, const Queue* queue, const uint8_t* 
 
 def answer_pull(codec, opaque, version, suggested_id, topic, queue_id, offset, min_offset, max_offset, entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base):
     cdef Choice choice
-    cdef Queue queue
+    cdef PulledQueue queue
     cdef Py_buffer entries_view, log_view
     queue.topic.at, queue.topic.size = <const uint8_t*>PyBytes_AS_STRING(<bytes?>topic), PyBytes_GET_SIZE(topic)
     queue.queue_id, queue.offset = queue_id, offset

@@ -1,26 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""plain_waits.py with types: the same functions, the same answers. That file has the meaning."""
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp, memcpy
-
-from bolide.kernel.plain import java_hash
-from bolide.kernel.plain_records import key_hash, tag_hash
-
-include "bytes.pxi"
-include "pairs.pxi"
-include "entries.pxi"
-include "record_base.pxi"
-include "record_parts.pxi"
-include "record_reader.pxi"
-include "record_layout.pxi"
-include "record_walk.pxi"
-include "record_relay.pxi"
+"""plain_later.py with types: the same functions, the same answers. That file has the meaning."""
 
 cdef enum:
     STAMPS_SIZE_MAX = 160
@@ -44,24 +22,24 @@ cdef void find_home(const uint8_t* at, Py_ssize_t size, Found* found) noexcept n
     found.is_odd = False
     while at < end:
         at = next_pair(at, end, &name, &value)
-        if name.size == 0 or (name.size == 16 and memcmp(name.at, b"TIMER_", 6) == 0):
+        if name.size == 0 or (name.size == 16 and begins(name.at, literal(b"TIMER_"))):
             found.is_odd = True
         if value.size == 0 or take_wanted(name, value, &found.wanted):
             continue
-        if equals(name, b"REAL_QID", 8):
+        if equals(name, literal(b"REAL_QID")):
             found.queue = value
-        elif equals(name, b"REAL_TOPIC", 10):
+        elif equals(name, literal(b"REAL_TOPIC")):
             found.topic = value
-        elif equals(name, b"TIMER_DEL_UNIQKEY", 17):
+        elif equals(name, literal(b"TIMER_DEL_UNIQKEY")):
             found.mark = value
-        elif equals(name, b"TIMER_ROLL_TIMES", 16):
+        elif equals(name, literal(b"TIMER_ROLL_TIMES")):
             found.rolled = value
 
 
 cdef inline bint is_home(Span topic) noexcept nogil:
     if not is_topic(topic) or not is_ascii(topic.at, topic.size) or leads_elsewhere(topic):
         return False
-    return not equals(topic, b"RMQ_SYS_TRANS_HALF_TOPIC", 24)
+    return not equals(topic, literal(b"RMQ_SYS_TRANS_HALF_TOPIC"))
 
 
 cdef Py_ssize_t put_without_stamps(uint8_t* target, const uint8_t* at, Py_ssize_t size, bint rolls) noexcept nogil:
@@ -73,9 +51,9 @@ cdef Py_ssize_t put_without_stamps(uint8_t* target, const uint8_t* at, Py_ssize_
     while at < end:
         pair = at
         at = next_pair(pair, end, &name, &value)
-        if at - 1 == pair or equals(name, b"TIMER_ENQUEUE_MS", 16) or equals(name, b"TIMER_DEQUEUE_MS", 16):
+        if at - 1 == pair or equals(name, literal(b"TIMER_ENQUEUE_MS")) or equals(name, literal(b"TIMER_DEQUEUE_MS")):
             continue
-        if rolls and equals(name, b"TIMER_ROLL_TIMES", 16):
+        if rolls and equals(name, literal(b"TIMER_ROLL_TIMES")):
             continue
         memcpy(target, pair, at - 1 - pair)
         target += at - 1 - pair
@@ -237,13 +215,13 @@ cdef void find_outing(const uint8_t* at, Py_ssize_t size, Outing* found) noexcep
         at = next_pair(at, end, &name, &value)
         if value.size == 0:
             continue
-        if equals(name, b"TIMER_OUT_MS", 12):
+        if equals(name, literal(b"TIMER_OUT_MS")):
             found.out_ms = value
-        elif equals(name, b"REAL_TOPIC", 10):
+        elif equals(name, literal(b"REAL_TOPIC")):
             found.topic = value
-        elif equals(name, b"TIMER_DEL_UNIQKEY", 17):
+        elif equals(name, literal(b"TIMER_DEL_UNIQKEY")):
             found.is_mark = True
-        elif equals(name, b"TIMER_ROLL_TIMES", 16):
+        elif equals(name, literal(b"TIMER_ROLL_TIMES")):
             found.has_rolled = True
 
 
