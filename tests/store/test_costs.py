@@ -4,6 +4,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ from bolide.store.disk import Disk
 from bolide.store.record import decode
 from bolide.store.segment import Segment
 from bolide.testing.disk import path_of
-from tests.store.given import START_MS, HeldClock, bodies, draft, opened, small
+from tests.store.given import START_MS, HeldClock, bodies, crash, draft, opened, query, small
 
 QUEUE_FILE_SIZE = 6_000_000
 
@@ -148,3 +149,56 @@ def test_a_delayed_message_keeps_its_real_place_and_its_entry_says_when_it_is_du
         entry = store.queue(QueueKey("SCHEDULE_TOPIC_XXXX", 2)).entry(0)
         assert entry == (place, len(store.record_at(place)), START_MS + 10_000)  # the third level is ten seconds
         assert bodies(store, "Orders", 5) == []
+
+
+class WatchedDisk(Disk):
+    """Remembers which files were made durable by the thread that appends."""
+
+    def __init__(self):
+        super().__init__()
+        self.appender = threading.current_thread()
+        self.waited_for = []
+
+    def _note(self, name):
+        if threading.current_thread() is self.appender:
+            self.waited_for.append(name)
+
+    def sync(self, fd):
+        self._note(path_of(fd))
+        super().sync(fd)
+
+    def sync_directory(self, path):
+        self._note(str(path))
+        super().sync_directory(path)
+
+
+def test_no_append_waits_for_a_sync_not_the_first_nor_one_that_begins_a_file_of_log_queue_or_index(tmp_path):
+    disk = WatchedDisk()
+    config = small(tmp_path, segment_size=1 << 16, index_entries_max=16)
+    with opened(config, disk=disk) as store:
+        store.commitlog.await_next()
+        disk.waited_for.clear()
+        for number in range(400):
+            store.append([draft(b"%d" % number + b"." * 300, KEYS=f"k{number}")])
+            store.commitlog.await_next()
+        assert disk.waited_for == []
+        assert len(store.commitlog.segments.bases) > 1
+        assert len(store.dispatch.index.files) > 20
+        assert query(store, "T", "k7", 1, 0, 1 << 60)[0].body[:1] == b"7"
+
+
+def test_index_files_that_are_full_are_durable_and_believed_after_a_crash_once_the_queues_are_flushed(tmp_path):
+    config = small(tmp_path, index_entries_max=16)
+    clock = HeldClock()
+    store = opened(config, clock)
+    for number in range(100):
+        clock.ms += 1
+        store.append([draft(b"%d" % number, KEYS=f"k{number}")])
+    store.flush()
+    store.flush_queues()
+    full = {file.path.name: file.path.stat().st_ino for file in store.dispatch.index.files[:-1]}
+    crash(store)
+    with opened(config) as store:
+        kept = {file.path.name: file.path.stat().st_ino for file in store.dispatch.index.files}
+        assert full.items() <= kept.items()
+        assert all(len(query(store, "T", f"k{number}", 9, 0, 1 << 60)) == 1 for number in range(100))

@@ -439,6 +439,7 @@ def test_an_index_that_cannot_be_synced_refuses_no_message_and_is_made_again(tmp
         disk.broken_for = "/index/"
         for i in range(100, 700):  # two files and a half
             store.append([draft(b"%d" % i, KEYS=f"k{i}")])
+        store.flush_queues()
         disk.broken_for = None  # a later sync succeeds, and says nothing of the one that failed
     assert (tmp_path / "abort").exists(), "the next start must look at everything"
     for path in sorted((tmp_path / "index").iterdir())[:1]:

@@ -160,9 +160,10 @@ class CommitLog:
         self._disk.remove(segment.path)
 
     def prepare_next(self) -> None:
-        """Have the segment after the last one made in the background."""
-        if self._next is None and self._last is not None:
-            self._next = self._worker.submit(self._make, self._last.base + self.segment_size)
+        """Have the segment after the last one made in the background, or the first where there is none."""
+        if self._next is None:
+            base = self.end if self._last is None else self._last.base + self.segment_size
+            self._next = self._worker.submit(self._make, base)
 
     def await_next(self) -> None:
         """Wait until the segment after the last one is made, or could not be."""

@@ -8,11 +8,9 @@ a second sync would say it is fine, so the store turns read-only, all who wait h
 import asyncio
 import contextlib
 import logging
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from pathlib import Path
 
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
@@ -22,7 +20,7 @@ from bolide.store.config import PAGE_SIZE
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
 from bolide.store.progress import Progress
-from bolide.store.segment import Segment, segment_name
+from bolide.store.segment import Segment, segment_name, sync_file
 
 log = logging.getLogger(__name__)
 
@@ -151,16 +149,17 @@ def _give_up(waiter: asyncio.Future[None]) -> None:
 def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pages_min: int) -> Callable[[], None]:
     """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
     store_ms, is_thorough = dispatch.store_ms, pages_min == 0
-    index_ms = dispatch.index.full_ms
+    full = dispatch.index.take_full()
     extents = dispatch.unnoted() if is_thorough else []
     segments, directories = dispatch.unsynced(pages_min)
 
     def sync() -> None:
+        dispatch.index.sync_full(full)
         try:
             with disk.syncing_together():
                 for directory, base in segments:
                     with contextlib.suppress(FileNotFoundError):  # its topic was removed meanwhile
-                        _sync_file(disk, directory / segment_name(base))
+                        sync_file(disk, directory / segment_name(base))
                 for directory in directories:
                     with contextlib.suppress(FileNotFoundError):
                         disk.sync_directory(directory)
@@ -170,16 +169,7 @@ def begin_queue_flush(disk: Disk, dispatch: Dispatch, checkpoint: Checkpoint, pa
         if is_thorough and not checkpoint.has_doubtful_queues:
             checkpoint.queue_ms = max(checkpoint.queue_ms, store_ms)
             dispatch.roster.note(extents)
-        checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
+        checkpoint.index_ms = max(checkpoint.index_ms, dispatch.index.full_ms)
         checkpoint.save()
 
     return sync
-
-
-def _sync_file(disk: Disk, path: Path) -> None:
-    """With a descriptor of our own, for the segment may be closed to make room; one at a time: queues are many."""
-    fd = disk.open(path)
-    try:
-        disk.sync(fd)
-    finally:
-        os.close(fd)

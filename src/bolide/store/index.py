@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bolide import kernel
 from bolide.errors import StoreError
 from bolide.kernel.layout import ENTRY_SIZE, INDEX_ENTRY, INDEX_HEADER, INDEX_HEADER_SIZE, Buffer
 from bolide.store.disk import Disk
-from bolide.store.segment import Segment
+from bolide.store.segment import Segment, sync_file
 
 DAMAGED = bytes(INDEX_HEADER_SIZE)
 _RESERVE_STEP = 1 << 20
@@ -192,6 +192,14 @@ class IndexFile:
         self._segment.close()
 
 
+class FullFile(NamedTuple):
+    """An index file that takes nothing more, as it is to be made durable and noted."""
+
+    path: Path
+    end_ms: int
+    header: bytes
+
+
 class Index:
     """The run of index files, oldest first."""
 
@@ -206,6 +214,7 @@ class Index:
         self.on_full: Callable[[str, bytes], None] = lambda name, header: None  # a file was full, and is durable
         self.is_doubtful = False  # a sync failed: files from then on may not be what they seem
         self.full_ms = 0  # the end of the newest file that is full and durable
+        self._full: list[IndexFile] = []  # not durable yet: nobody who appends waits for that
 
     def load(self, mends: bool = False) -> None:
         """Open what is there; names that are no numbers are none of ours.
@@ -267,8 +276,6 @@ class Index:
 
     def _add_file(self, now_ms: int) -> None:
         full = self.files[-1] if self.files else None
-        if full is not None:
-            self._make_durable(full)
         self._disk.make_directories(self._directory)
         taken = {file.path.name for file in self.files}
         while (name := name_at(now_ms)) in taken:
@@ -276,24 +283,33 @@ class Index:
         file = self._open(self._directory / name, is_new=True)
         if full is not None:
             file.start_after(full)
-        self._disk.sync_directory(self._directory)
+            self._full.append(full)
         self.files.append(file)
 
-    def _make_durable(self, full: IndexFile) -> None:
-        """A disk that fails here costs nobody a message, so none is refused: the log has the keys.
+    def take_full(self) -> list[FullFile]:
+        """The files that are full since this was last asked, for `sync_full`."""
+        full, self._full = self._full, []
+        return [FullFile(file.path, file.header().end_ms, file.encoded_header()) for file in full if file in self.files]
 
-        The next start makes the files again from the last one that is durable for sure. A later sync may well succeed,
-        and says nothing of this one.
+    def sync_full(self, full: list[FullFile]) -> None:
+        """Make files durable that are full, and say so; may run in another thread.
+
+        A disk that fails here costs nobody a message: the log has the keys. The next start makes the files again from
+        the last one that is durable for sure. A later sync may well succeed, and says nothing of this one.
         """
-        try:
-            full.sync()
-        except OSError as problem:
+        for path, end_ms, header in full:
+            try:
+                sync_file(self._disk, path)
+                self._disk.sync_directory(path.parent)
+            except FileNotFoundError:  # it has expired
+                continue
+            except OSError as problem:
+                if not self.is_doubtful:
+                    log.error("index file not synced, the next start makes it again path=%s problem=%s", path, problem)
+                self.is_doubtful = True
             if not self.is_doubtful:
-                log.error("index file not synced, the next start makes it again path=%s problem=%s", full.path, problem)
-            self.is_doubtful = True
-        if not self.is_doubtful:
-            self.full_ms = full.header().end_ms
-            self.on_full(full.path.name, full.encoded_header())
+                self.full_ms = end_ms
+                self.on_full(path.name, header)
 
     def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | None]:
         """Physical offsets of messages that may have the key, newest first.

@@ -36,6 +36,15 @@ def segment_name(base: int) -> str:
     return f"{base:020d}"
 
 
+def sync_file(disk: Disk, path: Path) -> None:
+    """With a descriptor of our own, for the segment may be closed to make room; one at a time: queues are many."""
+    fd = disk.open(path)
+    try:
+        disk.sync(fd)
+    finally:
+        os.close(fd)
+
+
 class Segment:
     """An open file with its map. `fd` is -1 where only the map is kept open."""
 

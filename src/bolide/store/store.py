@@ -104,7 +104,11 @@ class Store:
         """Lock the directory, recover what is in it, and be ready to append."""
         allow_many_files()
         disk = disk or Disk()
-        for directory in (config.root, *config.log_directories):
+        for directory in (
+            config.root,
+            *config.log_directories,
+            *([config.root / "index"] if config.index_enabled else []),
+        ):
             disk.make_directories(directory)
         store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk)
         store._lock.take()
