@@ -1,13 +1,16 @@
 """Consume queue extensions: queues as a broker with enableConsumeQueueExt left them, built byte by byte."""
 
+import shutil
 import struct
+
+import pytest
 
 from bolide.kernel import java_hash
 from bolide.model.queue import QueueKey
 from bolide.store.read import PullStatus
 from bolide.store.record import decode
 from bolide.store.roster import FILE_NAME
-from bolide.store.verify import Finding, Verification
+from bolide.store.verify import Finding, Verification, findings
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 
 QUEUE = QueueKey("T", 0)
@@ -57,15 +60,38 @@ def test_an_entry_with_an_address_is_filtered_by_the_tag_of_its_unit_in_whicheve
         assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8)
 
 
-def test_an_entry_whose_unit_is_gone_or_torn_is_passed_on_to_the_client(tmp_path):
-    config = extended(tmp_path, "aaaaaaaa")
-    directory = tmp_path / "consumequeue_ext" / "T" / "0"
+def damage_units(root, harm):
+    """Units are torn, tell another tag, or are gone with their file or with all of them."""
+    directory = root / "consumequeue_ext" / "T" / "0"
     (directory / f"{FILE_SIZE:020d}").unlink()
     first = directory / f"{0:020d}"
     content = bytearray(first.read_bytes())
-    content[UNIT_SIZE : UNIT_SIZE + 2] = bytes(2)  # the size of the second unit
+    if harm == "torn":
+        content[UNIT_SIZE : UNIT_SIZE + 2] = bytes(2)
+    elif harm == "wrong":
+        content[UNIT_SIZE : 2 * UNIT_SIZE] = unit("z")
     first.write_bytes(content)
-    with opened(config) as store:
+    if harm == "gone":
+        shutil.rmtree(root / "consumequeue_ext")
+
+
+@pytest.mark.parametrize("harm", ["torn", "wrong", "gone"])
+def test_an_entry_whose_unit_is_damaged_gets_its_tag_from_the_log_and_keeps_it(tmp_path, harm, caplog):
+    config = extended(tmp_path, "abbabbab")
+    damage_units(tmp_path, harm)
+    assert {finding.what.split(" is ")[0] for finding in findings(config)} >= {"entry 1", "entry 7"}
+    for _ in range(2):
+        with opened(config) as store:
+            assert found(store, tag_hashes=WANTED) == [b"1", b"2", b"4", b"5", b"7"]
+            assert found(store) == [b"%d" % i for i in range(8)]
+    assert findings(config) == []
+    assert caplog.text.count("were made again") >= 1
+
+
+def test_a_unit_that_is_lost_after_its_entry_was_read_has_the_message_passed_on_to_the_client(tmp_path):
+    with opened(extended(tmp_path, "aaaaaaaa")) as store:
+        assert found(store, tag_hashes=WANTED) == []
+        damage_units(tmp_path, "torn")
         assert found(store, tag_hashes=WANTED) == [b"1", *(b"%d" % i for i in range(UNITS_A_FILE, 8))]
 
 

@@ -56,6 +56,7 @@ def test_a_full_disk_at_roll_time_is_an_error_and_writing_resumes_when_space_ret
 @pytest.mark.feature("F151")
 def test_a_directory_that_cannot_be_written_answers_code_1(tmp_path):
     with opened(small(tmp_path)) as store:
+        store.commitlog.discard_next()
         store.config.log_directory.rmdir()
         store.config.log_directory.write_text("a file in the way")
         with pytest.raises(Refusal) as refused:

@@ -80,9 +80,10 @@ def verify(
     """
     found: list[Finding] = []
     count = 0
+    verification = Verification(config_for(directory, settings))
     with plain_errors(), Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verifying", total=None)
-        for step in Verification(config_for(directory, settings)).run():
+        for step in verification.run():
             if isinstance(step, Finding):
                 found.append(step)
             else:
@@ -90,11 +91,12 @@ def verify(
                 bar.update(task, completed=step.done, total=step.total)
     if as_json or output is Output.JSON:
         rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found]
-        _print_json({"records": count, "findings": rows})
+        _print_json({"records": count, "passed_over_bytes": verification.passed_over_size, "findings": rows})
     else:
         for one in found:
             typer.echo(f"{one.file} at {one.position}: {one.what}")
-        typer.echo(f"{count} records, {len(found)} findings")
+        lost = f", {verification.passed_over_size} bytes of log passed over" if verification.passed_over_size else ""
+        typer.echo(f"{count} records, {len(found)} findings{lost}")
     raise typer.Exit(1 if found else 0)
 
 

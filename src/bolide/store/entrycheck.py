@@ -2,9 +2,10 @@
 
 A bad page in the middle of a queue file is not seen at a start, and reading every entry then would take minutes. So a
 queue asks here before it hands out a block of old entries for the first time: each must be what its record makes of it,
-place, size and tag, and the record must be of this queue and offset. Entries of this life are not asked about: they
-come from records that were just laid out. Nor does a pull ask that takes all messages as they come: it compares each
-with its entry while it copies it, and comes here only where one does not fit.
+place, size and tag, and the record must be of this queue and offset. Where the tag lies in an extension file, that one
+is asked, and an entry whose unit is missing or says another tag gets its tag itself. Entries of this life are not asked
+about: they come from records that were just laid out. Nor does a pull ask that takes all messages as they come: it
+compares each with its entry while it copies it, and comes here only where one does not fit.
 
 What does not fit is made again from the log between the nearest entries that do. Where that has no record for an
 offset, the entry becomes blank, and readers go on behind it. Whoever reads waits meanwhile; with thousands of busy
@@ -22,11 +23,14 @@ from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.derived import walk
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Dispatch
+from bolide.store.extension import QueueExtension
 from bolide.store.indexmend import IndexMending
 
 log = logging.getLogger(__name__)
 _TAG_AT = 12
 _TAG_MIN = -(2**31)  # less is the address of a tag in an extension file
+_ADDRESS_MARK = 0x80  # the first byte of an address
+_NO_TAG = 1 << 62  # no hash of anything
 
 
 class EntryCheck:
@@ -42,7 +46,7 @@ class EntryCheck:
         raw = queue.raw(first, end - first)
         if raw is None:
             return
-        entries, at, count = bytes(raw), 0, len(raw) // ENTRY_SIZE
+        entries, at, count = self._with_tags(queue, bytes(raw)), 0, len(raw) // ENTRY_SIZE
         while (at := at + self._fitting_count(queue, first + at, entries[at * ENTRY_SIZE :])) < count:
             past = at
             while past < count and not self._fits(queue, first + past, _entry(entries, past)):
@@ -50,6 +54,18 @@ class EntryCheck:
             if past > at:
                 self._mend(queue, first + at, first + past)
             at = past + 1  # that one fits, though it could not be told with the others
+
+    def _with_tags(self, queue: ConsumeQueue, entries: bytes) -> bytes:
+        """Entries with tags where they have addresses in an extension file; one that leads nowhere becomes no tag."""
+        if _ADDRESS_MARK not in entries[_TAG_AT::ENTRY_SIZE]:
+            return entries
+        directory = self._config.root / "consumequeue_ext" / queue.topic / str(queue.queue_id)
+        extension = QueueExtension(directory, self._config.extension_file_size)
+        tagged = bytearray(extension.resolve(memoryview(entries)))
+        for at in range(0, len(tagged), ENTRY_SIZE):
+            place, size, tag = ENTRY.unpack_from(tagged, at)
+            ENTRY.pack_into(tagged, at, place, size, _NO_TAG if tag < _TAG_MIN else tag)
+        return bytes(tagged)
 
     def _fitting_count(self, queue: ConsumeQueue, first: int, entries: bytes) -> int:
         """How many of the first entries are right: told by the kernel, for those in the file of the log that has the

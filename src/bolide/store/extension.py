@@ -3,7 +3,8 @@
 A Java broker with `enableConsumeQueueExt=true` stores beside each entry a unit with the real tag hash, the store time
 and a bitmap of matching filters; the entry then holds the unit's address, its offset in the run of extension files
 minus 2**63. Here the tag hash is all that is wanted: what such a broker left must be filtered as it would have been. A
-unit that is missing or torn makes the tag unknown, and an unknown tag is passed on, for the client filters again.
+unit that is missing, torn or wrong is not made again: its entry gets the tag of its record (`entrycheck.py`) when it is
+first read. Should one be lost after that, an unknown tag is passed on, for the client filters again.
 
     unit: i16 size (20 + bitmap), i64 tag hash, i64 store time, i16 bitmap size, bitmap
 """
@@ -57,7 +58,10 @@ class QueueExtension:
             return None
 
     def _tag_at(self, file: BinaryIO | None, position: int) -> int | None:
-        unit = b"" if file is None else os.pread(file.fileno(), _UNIT.size, position)
+        try:
+            unit = b"" if file is None else os.pread(file.fileno(), _UNIT.size, position)
+        except OSError:  # a page that cannot be read
+            return None
         if len(unit) < _UNIT.size:
             return None
         size, tag, _, bitmap_size = _UNIT.unpack(unit)

@@ -58,7 +58,7 @@ class Roster:
         self._seal = b""
         self._fd = -1
         self._end = 0  # of the lines that are whole
-        self._whole_size = 0  # of all that is to be said, when it was last written anew
+        self._written_size = 0  # when it was last written anew
         self._lock = threading.Lock()  # queues are made in one thread, and made durable in another
 
     def load(self) -> None:
@@ -67,6 +67,11 @@ class Roster:
             for fact, end in _facts(self._path.read_bytes()):
                 self._take(fact)
                 self._end = end
+
+    @property
+    def whole_size(self) -> int:
+        """Bytes of the file that are believed."""
+        return self._end
 
     def _take(self, fact: dict[str, Any]) -> None:
         self._seal = bytes.fromhex(fact.get("checkpoint", ""))
@@ -105,7 +110,7 @@ class Roster:
             self.queues.update(known)
             if known:
                 self._append({"queues": [_row(key, extent) for key, extent in known.items()]})
-            if self._end > max(_SIZE_MAX, _GROWTH_MAX * self._whole_size):
+            if self._end > max(_SIZE_MAX, _GROWTH_MAX * self._written_size):
                 self._write_anew()
 
     def add_full_index(self, name: str, header: bytes) -> None:
@@ -147,7 +152,7 @@ class Roster:
         finally:
             os.close(fd)
         os.replace(fresh, self._path)
-        self._end = self._whole_size = len(content)
+        self._end = self._written_size = len(content)
         if is_durable:
             self._disk.sync_directory(self._path.parent)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.layout import UNIT_SIZE
+from bolide.kernel.layout import KIND_MARK, UNIT_SIZE
 from bolide.store.disk import Disk
 from bolide.store.segment import Segment
 from bolide.store.segments import SegmentPool, Segments
+from bolide.store.timerwheel import Slot
 
 _END_SIZE = 16
 _END = struct.Struct(">iqI")
@@ -25,6 +26,7 @@ _TIMES = struct.Struct(">16xqi")
 _PLACE = struct.Struct(">28xqi")
 _KIND_MAX = 15
 _OPEN_FILES_MAX = 64
+_UNITS_AT_ONCE = 4096
 
 
 class TimerLog:
@@ -117,6 +119,14 @@ class TimerLog:
             if segment.is_readable(-2 - broken - segment.base, UNIT_SIZE):  # the disk gives it by now
                 found = kernel.walk_units(*how)
         return found
+
+    def load_of(self, slot: Slot, step_ms: int) -> int | None:
+        """How many messages wait in a slot, by its units, of which a recall takes one off; None for a broken chain."""
+        position, load = slot.last, 0
+        while position >= 0:
+            _, kinds, position = self.walk(position, step_ms, slot.time_ms, _UNITS_AT_ONCE)
+            load += sum(-1 if kind & KIND_MARK else 1 for kind in kinds)
+        return load if position == -1 else None
 
     @property
     def room(self) -> int:

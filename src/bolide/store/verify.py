@@ -1,5 +1,7 @@
 """Checks every record, every queue entry and every key of a store against the log, and names what does not fit.
 
+The roster of queues and the timer's files are read too.
+
 Reads files only; nothing is changed. The store should be stopped, or the newest messages may look out of step.
 
 Records of a topic that was removed stay in the log, and their entries are rightly missing: that is so for a topic that
@@ -23,8 +25,10 @@ from bolide.store.extension import QueueExtension
 from bolide.store.index import Index
 from bolide.store.named import NamedPlaces
 from bolide.store.resync import Resync
+from bolide.store.roster import FILE_NAME, Roster
 from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
+from bolide.store.timeragreement import timer_disagreements
 
 _NO_ENTRY = (0, 0, 0)
 _PRE_BLANK = ENTRY.unpack(PRE_BLANK)
@@ -70,6 +74,7 @@ class Verification:
         self._delays_ms = delays_ms_of(config.delay_levels)
         self._record_count = 0
         self.log_end = 0
+        self.passed_over_size = 0  # bytes of log that are no whole record
 
     def run(self) -> Iterator[Finding | Step]:
         """Findings as they turn up, and steps in between for a progress bar."""
@@ -83,6 +88,9 @@ class Verification:
             yield from self._odd
             if self._config.index_enabled:
                 yield from self._check_index()
+            yield from self._check_roster(Roster(Disk(), self._config.root))
+            for path, position, what in timer_disagreements(self._config, self._has_record):
+                yield Finding(str(path), position, what)
         except StoreError as error:
             yield Finding(str(self._config.root), 0, str(error))
         finally:
@@ -157,6 +165,7 @@ class Verification:
     def _passed_over(self, start: int, end: int) -> Finding:
         base = self._log.base_of(start)
         named = [f"{each.topic}/{each.queue_id}:{each.queue_offset}" for each in self._named.between(start, end)]
+        self.passed_over_size += end - start
         what = passed_over(start, end) + (f"; entries {', '.join(named[:_NAMED_MAX])}" if named else "")
         return Finding(self._file(start), start - (base or 0), what)
 
@@ -192,6 +201,23 @@ class Verification:
         """The entry with its tag hash, if it holds the address of one."""
         directory = self._config.root / "consumequeue_ext" / queue.directory.parent.name / queue.directory.name
         return QueueExtension(directory, self._config.extension_file_size).resolve(memoryview(entry))
+
+    def _check_roster(self, roster: Roster) -> Iterator[Finding]:
+        """What was written down of the queues must be there: a start after a clean stop believes it."""
+        roster.load()
+        path = self._config.root / FILE_NAME
+        if path.exists() and roster.whole_size < path.stat().st_size:
+            what = "a line is not whole: what it says, and all behind it, is not believed"
+            yield Finding(str(path), roster.whole_size, what)
+        for (topic, queue_id), extent in sorted(roster.queues.items()):
+            directory = self._config.root / "consumequeue" / topic / str(queue_id)
+            if extent.next_offset and not directory.is_dir():
+                yield Finding(str(directory), 0, f"it is missing, and was noted up to offset {extent.next_offset}")
+            elif self._log.start <= extent.physical_end > self.log_end:
+                what = (
+                    f"{topic}/{queue_id} is noted up to {extent.physical_end} of the log, which ends at {self.log_end}"
+                )
+                yield Finding(str(path), 0, what)
 
     def _check_end(self, key: tuple[str, int]) -> Iterator[Finding]:
         """After the last entry that the log knows of, there must be zeros, or blanks of messages that are gone."""

@@ -91,7 +91,8 @@ def test_the_status_has_every_key_that_tools_of_both_releases_print(tmp_path: Pa
         answer = await rig.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         table = KVTable.decode(answer.body).table
         directory = rig.kept.settings.now.store.log_directory
-        assert table.keys() == (JAVA_KEYS - NOT_COUNTED) | {f"commitLogDiskRatio_{directory}"}
+        ours = {f"commitLogDiskRatio_{directory}", "passedOverBytesAtStart", "passedOverTotal"}
+        assert table.keys() == (JAVA_KEYS - NOT_COUNTED) | ours
         assert all(value for value in table.values())
         assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("2", "1")
         assert (table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("400", "200.0")
@@ -103,6 +104,20 @@ def test_the_status_has_every_key_that_tools_of_both_releases_print(tmp_path: Pa
         assert rates["putTps"][0] > rates["getTransferedTps"][0] > 0
         assert table["getTransferredTps"] == table["getTransferedTps"]
         assert 0 <= float(table["commitLogDiskRatio"]) <= 1
+
+    with_broker(tmp_path, scenario)
+
+
+def test_the_status_tells_what_was_passed_over_by_whom(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        places = rig.store.append([draft(b"x" * 100), draft(b"y" * 100)]).physical_offsets
+        segment = rig.store.segment_at(places[0])
+        assert segment is not None
+        segment.write(bytes(8), places[0])
+        assert len(rig.store.read(QueueKey("T", 0), 0, 8).views) == 1
+        table = KVTable.decode((await rig.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        assert (table["passedOverTotal"], table["passedOver_store.read"]) == ("1", "1")
+        assert table["passedOverBytesAtStart"] == "0"
 
     with_broker(tmp_path, scenario)
 

@@ -62,7 +62,8 @@ class Status:
 
     def runtime(self, request: Request) -> Command:
         """28: what brokerStatus and clusterList print."""
-        table = {**self._life(), **self._traffic(), **self._log_state(), **self._timing(), **self._idle_pools()}
+        of_store = {**self._log_state(), **self._losses()}
+        table = {**self._life(), **self._traffic(), **of_store, **self._timing(), **self._idle_pools()}
         return request.command.answer(ResponseCode.SUCCESS, body=KVTable(table=table).encode())
 
     def _life(self) -> dict[str, str]:
@@ -124,6 +125,13 @@ class Status:
             "remainTransientStoreBufferNumbs": str(free_buffers if store.config.pool_enabled else (1 << 31) - 1),
             "pageCacheLockTimeMills": "0",
         }
+
+    def _losses(self) -> dict[str, str]:
+        """Keys of our own: what could not be read and was passed over, at the start and since, by who met it."""
+        mishaps = self._store.mishaps
+        counts = {f"passedOver_{task}": str(count) for task, count in sorted(mishaps.counts.items())}
+        at_start = str(self._store.recovered.losses.size)
+        return {"passedOverBytesAtStart": at_start, "passedOverTotal": str(mishaps.total), **counts}
 
     def _timing(self) -> dict[str, str]:
         timers, rates = self._timers, self._stats.rates(_RATE_SPANS_S[0])

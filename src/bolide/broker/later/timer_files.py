@@ -19,7 +19,7 @@ from bolide.broker.tables.table_files import TableWriter
 from bolide.clock import Clock
 from bolide.errors import CorruptRecord
 from bolide.files import read_whole
-from bolide.kernel.layout import KIND_MARK, UNIT_SIZE
+from bolide.kernel.layout import UNIT_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
 from bolide.protocol.bodies import DataVersion
@@ -32,7 +32,6 @@ from bolide.store.timerlog import TimerLog
 from bolide.store.timerwheel import SLOTS_AHEAD, Slot, TimerWheel
 
 _BLANK_STEPS = 60  # at the far end of the wheel, which are never used
-_UNITS_AT_ONCE = 4096
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
 log = logging.getLogger(__name__)
 
@@ -167,18 +166,11 @@ class TimerFiles:
         if self.log.end < self.check.log_end:
             return f"the timer's log ends at {self.log.end}, and was durable up to {self.check.log_end}"
         for slot in self.wheel.occupied():
-            if slot.time_ms >= self.check.read_ms and not self._holds(slot):
+            if slot.time_ms >= self.check.read_ms and self.log.load_of(slot, self._step_ms) != slot.load:
                 return f"the slot of {slot.time_ms} ms has not the units that it counts"
         if self.waiting_count < waiting_count:
             return f"{self.waiting_count} messages wait in the wheel, and {waiting_count} did"
         return ""
-
-    def _holds(self, slot: Slot) -> bool:
-        position, load = slot.last, 0
-        while position >= 0:
-            _, kinds, position = self.log.walk(position, self._step_ms, slot.time_ms, _UNITS_AT_ONCE)
-            load += sum(-1 if kind & KIND_MARK else 1 for kind in kinds)
-        return position == -1 and load == slot.load
 
     def file_again(self, odd: str, read_ms: int) -> None:
         """Empty wheel and log, and have everything filed again that was not due before read_ms."""
