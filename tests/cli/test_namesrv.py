@@ -100,6 +100,32 @@ def test_a_signal_stops_it_cleanly_once_and_frees_the_port(tmp_path: Path, numbe
         assert successor.ask(Command(206)).code == 0
 
 
+SIGNALLED_TWICE = """
+import os, signal, sys
+from bolide.cli.start import StopSignal, run_until_done
+
+NUMBER = signal.Signals[sys.argv[1]]
+
+async def main():
+    stop = StopSignal()
+    os.kill(os.getpid(), NUMBER)
+    await stop.wait()
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=NUMBER):
+        kill(pid, number)
+
+sys.last = Last()  # goes when the interpreter has given back the signals
+run_until_done(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_second_signal_in_the_last_moment_does_not_make_a_clean_stop_a_death(tmp_path: Path, name: str) -> None:
+    command = [sys.executable, "-c", SIGNALLED_TWICE, name]
+    assert subprocess.run(command, timeout=LIMIT_S, check=False, env=environment(tmp_path)).returncode == 0
+
+
 @pytest.mark.feature("F032", "F033")
 def test_after_kill_9_the_tables_are_empty_and_the_kv_configuration_is_back(tmp_path: Path) -> None:
     broker = {"brokerName": "a", "brokerAddr": "x:1", "clusterName": "C", "haServerAddr": "x:2", "brokerId": "0"}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bolide.remoting.changes import ChangeRules
 
 USAGE_ERROR = 2
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _Config = TypeVar("_Config")
 log = logging.getLogger(__name__)
 
@@ -193,11 +194,14 @@ def reachable(host: str, port: int) -> str:
 
 
 def run_until_done(main: Coroutine[Any, Any, None]) -> None:
-    """Run a server on uvloop until it returns."""
+    """Run a server on uvloop until it returns; no signal that comes after that turns a clean stop into a death."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
+    # The interpreter gives signals back their default while it ends, and that kills.
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class StopSignal:
@@ -206,7 +210,7 @@ class StopSignal:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._come, number)
 
     def _come(self, number: signal.Signals) -> None:
