@@ -8,7 +8,10 @@ from bolide import aio
 from bolide.admin.admin import Admin
 from bolide.errors import ClientError
 from bolide.protocol.codes import RequestCode
-from tests.client.scenes import OLDEST, client_clock, collecting, committed, numbers, send_all, stage
+from bolide.protocol.command import Command
+from bolide.protocol.records import decode_records
+from tests.client.relay import relaying
+from tests.client.scenes import OLDEST, client_clock, collecting, committed, numbers, reach_through, send_all, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
@@ -246,6 +249,37 @@ async def test_an_idle_consumer_waits_at_the_broker_and_hears_of_a_message_at_on
         await producer.send("T", b"news")
         await eventually(lambda: member.bodies == [b"news"])
         assert asyncio.get_running_loop().time() - began_s < 1
+
+
+@pytest.mark.feature("F223")
+@virtual_time
+async def test_a_pull_is_asked_for_searched_for_and_taken_in_and_the_next_begins_where_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pulls = RequestCode.PULL_MESSAGE
+    async with (
+        stage(queue_count=1) as rocket,
+        aio.Producer("pg", rocket.namesrv, clock=client_clock()) as producer,
+        relaying(rocket.brokers[0].address, client_clock()) as relay,
+    ):
+        await send_all(producer, "T", numbers(0, 3))
+        reach_through(monkeypatch, rocket.brokers[0].address, relay.address)
+        async with collecting("g", "T", rocket.namesrv) as member:
+
+            def of_topic() -> list[Command]:
+                return [command for command in relay.of(pulls) if command.fields["topic"] == "T"]
+
+            await eventually(lambda: len(member.taken) == 3 and len(of_topic()) == 2)
+            asked, following = of_topic()
+            fields = {"consumerGroup": "g", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "subscription": "*"}
+            assert asked.fields.items() >= fields.items(), "the client says what it wants, and from where"
+            (answer,) = [answer for command, answer in relay.answered if command is asked]
+            told = {"nextBeginOffset": "3", "minOffset": "0", "maxOffset": "3", "suggestWhichBrokerId": "0"}
+            assert (answer.code, answer.fields.items() >= told.items()) == (0, True), "the broker says how far it is"
+            assert [record.body for record in decode_records(answer.body)] == numbers(0, 3)
+            assert [message.queue_offset for message in member.taken] == [0, 1, 2]
+            assert following.fields["queueOffset"] == "3", "the client goes on from there"
+            assert all(command is not following for command, _ in relay.answered), "it waits at the broker"
 
 
 @both_loops

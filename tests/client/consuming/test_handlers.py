@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import bolide
 from bolide import aio
 from bolide.client.consuming.handlers import Handler, listening
+from bolide.client.consuming.inflight import InFlight
 from bolide.protocol.bodies import ConsumeResult, DirectConsumption
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
@@ -87,6 +89,30 @@ def test_an_async_function_is_called_at_most_so_many_times_at_once() -> None:
 
     scenario(play)
     assert 1 < most <= 3
+
+
+@pytest.mark.feature("F222")
+def test_what_was_pulled_lies_in_its_queue_until_a_call_is_free_and_until_that_is_done() -> None:
+    seen: list[tuple[bytes, int, int]] = []  # the message; of its queue, those not settled and those not handed out
+
+    async def play(rocket: AsyncCluster, producer: aio.Producer) -> None:
+        await rocket.create_topic("One", 1)
+        done = asyncio.Event()
+
+        async def on_message(message: aio.Received) -> None:
+            home = message.home
+            assert isinstance(home, InFlight)
+            seen.append((message.body, len(home), home.waiting_count))
+            if len(seen) == 4:
+                done.set()
+
+        await producer.send_batch([aio.Message("One", b"%d" % number) for number in range(4)])
+        handler = replace(handler_of(on_message, concurrency=1), topics={"One": "*"})
+        async with listening(rocket.namesrv, [handler]):
+            await done.wait()
+
+    scenario(play)
+    assert seen == [(b"0", 4, 3), (b"1", 3, 2), (b"2", 2, 1), (b"3", 1, 0)]
 
 
 @pytest.mark.feature("F253", "F252")

@@ -12,13 +12,14 @@ import pytest
 from bolide import aio
 from bolide.client.config import client_config
 from bolide.client.instance import GO_AWAY, client_id_of
-from bolide.errors import BolideError, ClientError, ConnectError
+from bolide.errors import BolideError, ClientError, ConnectError, ConnectionLost
 from bolide.protocol.bodies import ProducerConnections
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.testing import open_link
 from bolide.testing.nodes import free_port
-from tests.client.scenes import client_clock, collecting, numbers, send_all, stage
+from tests.client.relay import relaying
+from tests.client.scenes import client_clock, collecting, numbers, reach_through, send_all, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
@@ -107,6 +108,35 @@ async def test_with_one_of_two_brokers_dead_every_send_ends_at_the_other() -> No
         await rocket.brokers[0].kill()
         receipts = await send_all(producer, "T", numbers(4, 24))
         assert {receipt.queue.broker_name for receipt in receipts} == {"broker-1"}
+
+
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+@pytest.mark.feature("F116")
+@pytest.mark.parametrize(
+    ("options", "lost_count", "is_sent"), [({}, 2, True), ({}, 3, False), ({"retry_count": 4}, 4, True)]
+)
+@virtual_time
+async def test_a_submitted_message_whose_answers_are_lost_is_tried_as_often_again_as_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], lost_count: int, is_sent: bool
+) -> None:
+    clock = client_clock()
+    async with stage(queue_count=1) as rocket, relaying(rocket.brokers[0].address, clock) as relay:
+        reach_through(monkeypatch, rocket.brokers[0].address, relay.address)
+        async with aio.Producer("pg", rocket.namesrv, timeout_s=30, clock=clock, **options) as producer:
+            await producer.send("T", b"first")
+            relay.asked.clear()
+            relay.is_lost = lambda command: command.code in SENDS and len(relay.of(*SENDS)) <= lost_count
+            answer = await producer.submit("T", b"again and again")
+            if is_sent:
+                assert (await answer).queue_offset == 1, "what was lost never came to the broker"
+            else:
+                with pytest.raises(ConnectionLost):
+                    await answer
+            assert [command.body for command in relay.of(*SENDS)] == [b"again and again"] * (
+                1 + options.get("retry_count", 2)
+            )
 
 
 @pytest.mark.feature("F110")
