@@ -69,6 +69,7 @@ class FrameReader:
 
     __slots__ = (
         "_frame_size_max",
+        "_header_seen_from",
         "_header_size_max",
         "_held_size",
         "_read_size",
@@ -87,6 +88,7 @@ class FrameReader:
     ) -> None:
         self._frame_size_max = frame_size_max
         self._header_size_max = header_size_max
+        self._header_seen_from = read_size // 2
         self._read_size = read_size
         self._spare = [] if spare is None else spare
         self._view: memoryview | None = None
@@ -141,7 +143,7 @@ class FrameReader:
         bounds, self._used_size, problem = kernel.cut_frames(self._view, self._held_size, self._frame_size_max)
         if problem is not None:
             self.problem = self._explain(problem)
-        elif self._held_size - self._used_size >= self._read_size // 2:  # any larger header comes by here unfinished
+        elif self._held_size - self._used_size >= self._header_seen_from:  # any larger header comes by here unfinished
             self._check_header(self._used_size)
         if self._read_size > self._header_size_max:  # else whatever came whole in one read is small enough
             return self._with_small_headers(bounds)
@@ -160,8 +162,8 @@ class FrameReader:
                     return bounds[:i]
         return bounds
 
-    def settle(self) -> None:
-        """Forget the frames of the last cut; what is left of the stream moves to the front."""
+    def settle(self) -> int:
+        """Forget the frames of the last cut; what is left moves to the front. Returns the memory held for it."""
         assert self._view is not None, "a cut comes before settling"
         view = self._view
         used, end = self._used_size, self._held_size
@@ -170,10 +172,12 @@ class FrameReader:
         if not self._held_size or self.problem is not None:
             self._held_size = 0
             self._release(view)
-        elif used:
+            return 0
+        if used:
             target = view if len(view) == self._read_size or end - used >= self._read_size else self._buffer()
             target[: end - used] = view[used:end]
             self._view = target
+        return self.capacity
 
     def shrink(self) -> None:
         """Keep a small beginning of a frame in a buffer of its own size; the next window takes a large one again."""

@@ -303,9 +303,9 @@ class Session(asyncio.BufferedProtocol):
         if self._gone.done():
             self.reader.close()
         else:
-            self.reader.settle()
-            if self.reader.capacity != self._unfinished_size and self.shared.unfinished is not None:
-                self._unfinished_size = self.reader.capacity
+            size = self.reader.settle()
+            if size != self._unfinished_size and self.shared.unfinished is not None:
+                self._unfinished_size = size
                 self.shared.unfinished.hold(self, self._unfinished_size)
         self.flush()
         if self.reader.problem:
