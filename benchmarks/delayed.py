@@ -55,7 +55,10 @@ def own_memory_mb() -> float:
 
 async def run(count: int, together: int, body_size: int, directory: str) -> Work:
     from bolide.broker.config import read_config
+    from bolide.broker.intake import Intake
     from bolide.broker.later.delay import Delays
+    from bolide.broker.later.routing import DelayRouter
+    from bolide.broker.later.timer_files import TimerFiles
     from bolide.broker.later.timers import Timers
     from bolide.broker.state import BrokerState
     from bolide.broker.tables.table_files import TableWriter
@@ -71,7 +74,9 @@ async def run(count: int, together: int, body_size: int, directory: str) -> Work
             async with open_store(config.store, clock) as store:
                 table_writer = TableWriter(aside)
                 state = BrokerState.open(config, store, table_writer, clock)
-                timers, delays = Timers(state, table_writer), Delays(state, table_writer)
+                intake = Intake(state, DelayRouter(config.store.delay_levels))
+                timers = Timers(state, intake, TimerFiles(config.store, store, table_writer, clock))
+                delays = Delays(state, intake, table_writer)
                 started_cpu_s = time.process_time()
                 plain_s = await _append(store, "Plain", 0, [_PLAIN] * together, body_size)
                 plain_cpu_s = time.process_time() - started_cpu_s

@@ -67,6 +67,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     """The hot path and the plain one over a store of their own."""
     from bolide.broker.config import read_config
     from bolide.broker.hotpath import HotPath
+    from bolide.broker.intake import Intake
     from bolide.broker.later.routing import DelayRouter
     from bolide.broker.members.locks import Locks
     from bolide.broker.sending.send import Sends
@@ -92,8 +93,9 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
         state = BrokerState.open(config, store, table_writer, clock)
         state.topics.update(TopicConfig(topic_name="BenchmarkTopic", read_queue_nums=8, write_queue_nums=8))
         open_topics = OpenTopics(state.topics, state.settings, table_writer)
-        sends = Sends(state, open_topics, DelayRouter(store.config.delay_levels), Locks(clock))
-        hot = HotPath(state, sends)
+        intake = Intake(state, DelayRouter(store.config.delay_levels))
+        sends = Sends(state, intake, open_topics, Locks(clock))
+        hot = HotPath(state, intake, open_topics)
         peer: Any = Peer()
 
         def take(stream: memoryview, bounds: list[int]) -> bytes:

@@ -41,7 +41,7 @@ async def delaying(root: Path, clock: VirtualClock | None = None, **settings: An
     """Delivers by itself while the block lasts, and stops as a broker does."""
     clock = clock or VirtualClock(START_MS)
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
-        delays = Delays(side.state, side.tables.table_writer)
+        delays = Delays(side.state, side.intake, side.tables.table_writer)
         side.store.listen(delays.on_arrival)
         tasks = [
             group.create_task(delays.deliver_forever(), name="deliver"),

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bolide.broker.config import LiveConfig, read_config
+from bolide.broker.intake import Intake
+from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.members import Members
 from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
@@ -48,6 +50,11 @@ class Tables:
         """Another configuration in its place, as request 25 does."""
         self._settings |= settings
         self.settings.now = read_config(self._settings)
+
+
+def intake_of(state: BrokerState) -> Intake:
+    """The door of a broker without a timer."""
+    return Intake(state, DelayRouter(state.store.config.delay_levels))
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session
 from bolide.store.store import Store
-from tests.broker.open_tables import Tables, tables
+from tests.broker.open_tables import Tables, intake_of, tables
 from tests.broker.pullers import GROUP, SMALL, TOPIC, topic_of
 from tests.remoting.ends import Peer
 from tests.store.given import draft
@@ -58,7 +58,8 @@ class Rig:
         self.client = Client(ConnectConfig(), clock)
         filters = Filters(kept.settings, kept.table_writer, clock)
         reader = LaneReader(state, filters, FilterBudget(clock), chance=random.Random(7))
-        self.room = Pop(state, kept.table_writer, reader, TopicQueues(state, self.client))
+        self.intake = intake_of(state)
+        self.room = Pop(state, self.intake, kept.table_writer, reader, TopicQueues(state, self.client))
         self.handlers = Handlers(self.room.handlers())
         self.sessions: set[Session] = set()
         self.is_killed = False

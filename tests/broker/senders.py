@@ -1,12 +1,13 @@
 """A broker's sending side without a socket: real tables, a real store, and a peer that only has an address."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.later.routing import DelayRouter
+from bolide.broker.intake import Intake
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.send import Sends
 from bolide.broker.sending.send_back import SendBacks
@@ -14,6 +15,7 @@ from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
 from bolide.broker.tables.open_topics import OpenTopics
 from bolide.clock import Clock, SystemClock
+from bolide.errors import Refusal
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
@@ -21,12 +23,12 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.send import SendMessageRequest
 from bolide.protocol.properties import join_properties
 from bolide.remoting.handlers import Handlers
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Reply, Request, failure
 from bolide.store.disk import Disk
 from bolide.store.open import open_store
 from bolide.store.record import decode
 from bolide.store.store import Store
-from tests.broker.open_tables import Tables, tables
+from tests.broker.open_tables import Tables, intake_of, tables
 
 STORE_HOST = Host("10.0.0.5", 10911).packed()
 SMALL = {
@@ -45,12 +47,30 @@ class Peer:
     """As much of a session as sending asks for."""
 
     peer: str = "192.168.1.9:51234"
+    held_count: int = 0
+    answers: list[Reply] = field(default_factory=list)
+    has_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hold(self, count: int) -> None:
+        self.held_count += count
+
+    def release(self, count: int) -> None:
+        self.held_count -= count
+
+    def answer(self, request: Request, serve: Callable[[], Reply]) -> None:
+        try:
+            self.answers.append(serve())
+        except Refusal as refusal:
+            self.answers.append(failure(request, refusal))
+        self.has_answer.set()
 
 
 @dataclass
 class Sending:
     tables: Tables
     state: BrokerState
+    intake: Intake
+    open_topics: OpenTopics
     store: Store
     stats: Stats
     sends: Sends
@@ -58,9 +78,9 @@ class Sending:
     locks: Locks
     clock: Clock
 
-    def ask(self, command: Command, peer: str = Peer.peer, waited_s: float = 0.0) -> Any:
-        session: Any = Peer(peer)
-        request = Request(command, session, self.clock.monotonic_s() - waited_s)
+    def ask(self, command: Command, peer: str = Peer.peer, waited_s: float = 0.0, session: Any = None) -> Any:
+        by: Any = session or Peer(peer)
+        request = Request(command, by, self.clock.monotonic_s() - waited_s)
         return Handlers(self.sends.handlers() | self.send_backs.handlers()).serve(request)
 
     def answer(self, command: Command, **how: Any) -> Command:
@@ -70,8 +90,10 @@ class Sending:
         return answer
 
     async def sent(self, command: Command, **how: Any) -> Command:
-        answer = self.ask(command, **how)
-        return answer if isinstance(answer, Command) else await answer
+        session = Peer()
+        reply = await answered(session, self.ask(command, session=session, **how))
+        assert session.held_count == 0
+        return reply
 
     def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
         key = QueueKey(topic, queue_id)
@@ -80,6 +102,17 @@ class Sending:
             return []
         views = self.store.read(key, 0, 1000).views if queue.next_offset else []
         return [decode(view) for view in views]
+
+
+async def answered(session: Peer, reply: Reply | Awaitable[Reply]) -> Command:
+    """What a request is told in the end, whichever way."""
+    reply = await reply if isinstance(reply, Awaitable) else reply
+    if reply is None:
+        await session.has_answer.wait()
+        await asyncio.sleep(0)
+        (reply,) = session.answers
+    assert reply is not None
+    return reply
 
 
 @asynccontextmanager
@@ -93,10 +126,11 @@ async def sending(
     ):
         state = kept.state(store)
         stats = state.stats
-        router, locks = DelayRouter(store.config.delay_levels), Locks(clock)
+        intake, locks = intake_of(state), Locks(clock)
         open_topics = OpenTopics(kept.topics, kept.settings, kept.table_writer)
-        sends = Sends(state, open_topics, router, locks)
-        yield Sending(kept, state, store, stats, sends, SendBacks(state, open_topics, router), locks, clock)
+        sends = Sends(state, intake, open_topics, locks)
+        back = SendBacks(state, intake, open_topics)
+        yield Sending(kept, state, intake, open_topics, store, stats, sends, back, locks, clock)
 
 
 def header(topic: str = "Orders", **changes: Any) -> SendMessageRequest:

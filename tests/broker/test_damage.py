@@ -69,7 +69,7 @@ async def test_a_damaged_word_in_the_revive_log_costs_what_it_speaks_of(tmp_path
         written = [(queue_id, len(rig.records(REVIVE_TOPIC, queue_id))) for queue_id in range(8)]
         for queue_id, count in written:
             list(flip_each(rig.store, REVIVE_TOPIC, list(range(0, count, 5)), queue_id))
-        again = Revivals(rig.state)
+        again = Revivals(rig.state, rig.intake)
         rig.offsets.put(GROUP, TOPIC, 0, 0)
         rig.offsets.written_ms = 0
         await again.load()
@@ -215,7 +215,7 @@ async def test_a_queue_offset_that_flipped_in_a_popped_record_leads_its_group_no
         await asyncio.sleep(INVISIBLE_S + 2)  # virtual
         assert rig.room.revivals.out_count == 0
         assert len(readable(rig.store, lambda topic: topic.startswith("%RETRY%"))) >= 7
-        again = Revivals(rig.state)
+        again = Revivals(rig.state, rig.intake)
         rig.offsets.put(GROUP, TOPIC, 0, 0)
         rig.offsets.written_ms = 0
         await again.load()

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
 from bolide.broker.later.requests import LaterRequests
 from bolide.broker.later.routing import DelayRouter, Timing
+from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import Sends
-from bolide.broker.tables.open_topics import OpenTopics
 from bolide.model.message import StoredMessage
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
@@ -80,10 +81,12 @@ async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any)
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
         kept, store = side.tables, side.store
         state = side.state
-        timers = Timers(state, kept.table_writer)
-        router = DelayRouter(store.config.delay_levels, Timing(kept.settings, clock, timers.load_at))
-        side.sends = Sends(state, OpenTopics(kept.topics, kept.settings, kept.table_writer), router, side.locks)
-        waits = LaterRequests(state, router, Delays(state, kept.table_writer), timers)
+        files = TimerFiles(kept.settings.now.store, store, kept.table_writer, clock)
+        timing = Timing(kept.settings, clock, files.load_at)
+        intake = Intake(state, DelayRouter(store.config.delay_levels, timing))
+        timers = Timers(state, intake, files)
+        side.sends = Sends(state, intake, side.open_topics, side.locks)
+        waits = LaterRequests(state, intake, Delays(state, intake, kept.table_writer), timers)
         store.listen(timers.on_arrival)
         tasks = [
             group.create_task(timers.run_forever(), name="timers"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bolide.broker.later.routing import DelayRouter
 from bolide.broker.transactions.transactions import Transactions
 from bolide.errors import Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
@@ -66,7 +65,7 @@ class Transacting:
         self.room = room
         self.clock = clock
         self.offsets, self.members = room.state.offsets, room.state.members
-        self.transactions = Transactions(room.state, DelayRouter(room.store.config.delay_levels))
+        self.transactions = Transactions(room.state, room.intake)
         self._handlers = Handlers(self.transactions.handlers())
         self._count = 0
 
@@ -140,7 +139,7 @@ async def transacting(root: Path, **settings: Any) -> AsyncIterator[Transacting]
     async with sending(root, clock=clock, **settings) as room:
         topic = TopicConfig(topic_name="Orders", read_queue_nums=4, write_queue_nums=4, perm=6)
         room.tables.topics.update(topic)
-        await room.sends.open_topics.keep("Orders")
+        await room.open_topics.keep("Orders")
         rig = Transacting(room, clock)
         await rig.transactions.load()
         yield rig

@@ -27,9 +27,11 @@ from bolide.broker.admin.status import Status
 from bolide.broker.admin.topics import TopicCalls
 from bolide.broker.config import BrokerConfig, shown
 from bolide.broker.hotpath import HotPath
+from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
 from bolide.broker.later.requests import LaterRequests
 from bolide.broker.later.routing import DelayRouter, Timing
+from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.later.timers import Timers
 from bolide.broker.members.filter_servers import FilterServers
 from bolide.broker.members.locks import Locks
@@ -94,14 +96,15 @@ class Broker:
         self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, table_writer)
         self.parked = ParkedPulls(settings, clock)
         self.registration = Registration(state, client, aside, self.filter_servers)
-        self.delays = Delays(state, table_writer)
-        self.timers = Timers(state, table_writer) if config.store.timer_enabled else None
-        timing = None if self.timers is None else Timing(settings, clock, self.timers.load_at)
-        self.router = DelayRouter(config.store.delay_levels, timing)
+        timer_files = TimerFiles(config.store, store, table_writer, clock) if config.store.timer_enabled else None
+        timing = None if timer_files is None else Timing(settings, clock, timer_files.load_at)
+        self.intake = intake = Intake(state, DelayRouter(config.store.delay_levels, timing))
+        self.delays = Delays(state, intake, table_writer)
+        self.timers = None if timer_files is None else Timers(state, intake, timer_files)
         reader = LaneReader(state, self.filters, self.filter_budget)
-        self.pop = Pop(state, table_writer, reader, TopicQueues(state, client))
-        self.transactions = Transactions(state, self.router)
-        self.staged_batches = StagedBatches(state, table_writer, self.router)
+        self.pop = Pop(state, intake, table_writer, reader, TopicQueues(state, client))
+        self.transactions = Transactions(state, intake)
+        self.staged_batches = StagedBatches(state, intake, table_writer)
         self._handlers, self._hot_path = self._processors(aside)
         self.take = self._hot_path.take
         self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
@@ -113,15 +116,15 @@ class Broker:
 
     def _processors(self, aside: Executor) -> tuple[Handlers, HotPath]:
         """Who answers what, one by one and a read at a time."""
-        state, table_writer = self.state, self.table_writer
+        state, intake, table_writer = self.state, self.intake, self.table_writer
         open_topics = OpenTopics(state.topics, state.settings, table_writer, self.registration.announced)
-        sends = Sends(state, open_topics, self.router, self.locks)
+        sends = Sends(state, intake, open_topics, self.locks)
         pulls = Pulls(state, PullAccess(state, self.filters), self.parked, self.filter_budget)
         parts = (
             sends,
-            SendBacks(state, open_topics, self.router),
-            LaterRequests(state, self.router, self.delays, self.timers),
-            Replies(state, sends),
+            SendBacks(state, intake, open_topics),
+            LaterRequests(state, intake, self.delays, self.timers),
+            Replies(state, intake, sends),
             self.transactions,
             self.filter_servers,
             self.staged_batches,
@@ -140,7 +143,7 @@ class Broker:
         tables = [part.handlers() for part in parts]
         gate = demand_local if state.settings.now.admin_from == LOCAL else None
         handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
-        return handlers, HotPath(state, sends, behind=pulls.take, ends=self.transactions.outcomes)
+        return handlers, HotPath(state, intake, open_topics, pulls.take, self.transactions.outcomes)
 
     def _arrived(self, arrival: Arrival) -> None:
         """The message is stored, and its sender is to hear that: whoever is told of it keeps its troubles to itself."""
@@ -162,7 +165,7 @@ class Broker:
         A record has room for a number only; `ips` has it for the names that an operator gave.
         """
         host, port = split_address(address)
-        self.state.store.store_host = Host(ips.get(host, host), port).packed()
+        self.state.store.be_found_at(Host(ips.get(host, host), port).packed())
 
 
 @asynccontextmanager

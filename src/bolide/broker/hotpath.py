@@ -20,9 +20,10 @@ from functools import partial
 from typing import Protocol, cast
 
 from bolide import kernel
-from bolide.broker.confirmations import Confirmations
-from bolide.broker.sending.send import Sends, broker_properties, pack_peer
+from bolide.broker.intake import Intake
+from bolide.broker.sending.send import broker_properties, pack_peer
 from bolide.broker.state import BrokerState
+from bolide.broker.tables.open_topics import OpenTopics
 from bolide.errors import Refusal
 from bolide.kernel.layout import Read, SendRules, Sent
 from bolide.model.topics import HALF_TOPIC
@@ -58,7 +59,12 @@ class HotPath:
     """Stands before the handlers: what it does not take, they serve."""
 
     def __init__(
-        self, state: BrokerState, sends: Sends, behind: Behind | None = None, ends: Ends | None = None
+        self,
+        state: BrokerState,
+        intake: Intake,
+        open_topics: OpenTopics,
+        behind: Behind | None = None,
+        ends: Ends | None = None,
     ) -> None:
         """`behind` is given what is left of a read after the sends: the pulls, where they have such a path.
 
@@ -66,7 +72,9 @@ class HotPath:
         """
         self._behind = behind
         self._ends = ends
-        self._topics = sends.open_topics
+        self._topics = open_topics
+        self._intake = intake
+        self._state = state
         self._store = state.store
         self._settings = state.settings
         self._stats = state.stats
@@ -74,7 +82,6 @@ class HotPath:
         self._sessions: list[Session] = []  # whose reads are kept
         self._reads: list[Read] = []
         self._is_end_due = False
-        self._confirmations = Confirmations(state.store, state.stats, state.clock, sends.refused)
         self._senders: set[Session] = set()
         self._enders: set[Session] = set()  # who has sent half messages is looked at for ends first
         self._silent_until_s = 0.0
@@ -86,7 +93,7 @@ class HotPath:
         self._config = config
         self._accepts_from_ms = config.accepts_sends_from_ms
         self._is_sync = store.config.is_sync
-        self._is_closed = store.config.role == "SLAVE"
+        self._is_closed = self._state.is_slave
         self._topics.follow_all()
         json_head, binary_head = answer_heads(config.region, config.is_traced)
         self._rules = SendRules(
@@ -164,10 +171,8 @@ class HotPath:
             if isinstance(problem, _Unlaid):
                 self._tell(problem)
             return self._go_on(sessions, reads, [(b"", bounds) for _, bounds, _ in reads])
-        stored_count = 0
-        for topic, count, size in tallies:
-            self._stats.put(topic, count, size)
-            stored_count += count
+        stored_count = self._intake.count(tallies)
+        for topic, _, _ in tallies:
             if topic == HALF_TOPIC:
                 self._enders.update(sessions)
         if self._is_sync:
@@ -192,16 +197,16 @@ class HotPath:
     def _append(self, lay: Lay[Sent]) -> Sent:
         """Store what is laid out, behind the ends that are due if it is more than half messages."""
         if self._ends is not None and self._ends.is_due:
-            sent, _ = self._store.append_laid(partial(_only_halves, lay))
+            sent = self._intake.append_laid(partial(_only_halves, lay))
             if sent is not None:
                 return sent
             self._ends.finish()
-        return self._store.append_laid(lay)[0]
+        return self._intake.append_laid(lay)
 
     def _confirm(self, session: Session, read: Read, answered: tuple[bytes, list[int]]) -> tuple[bytes, list[int]]:
         answers, left = answered
         if taken_count := (len(read[1]) - len(left)) // 2:
-            self._confirmations.add(session, answers, taken_count)
+            self._intake.push_when_safe(session, answers, taken_count)
         return b"", left
 
     def _go_on(

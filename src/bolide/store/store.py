@@ -153,6 +153,10 @@ class Store:
 
     # Writing
 
+    def be_found_at(self, host: bytes) -> None:
+        """Records say from now on that they are kept there."""
+        self.store_host = host
+
     def append(self, drafts: Sequence[Draft]) -> Appended:
         """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
         if self.config.sealed:

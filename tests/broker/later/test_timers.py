@@ -144,7 +144,7 @@ def test_thousands_of_one_second_come_in_their_order(tmp_path: Path) -> None:
                 [Draft("rmq_sys_wheel_timer", 0, b"%d" % n, properties, 0, 0, START_MS, bytes(8)) for n in range(2000)]
             )
             await pass_s(5.9)
-            assert late.timers.load_at(START_MS + 5000) == 2000
+            assert late.timers.files.load_at(START_MS + 5000) == 2000
             assert late.sending.store.max_offset(QueueKey("Orders", 0)) == 0
             await pass_s(0.2)
             store, key = late.sending.store, QueueKey("Orders", 0)

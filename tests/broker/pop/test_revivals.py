@@ -451,7 +451,7 @@ async def test_synchronous_flush_answers_when_the_checkpoint_is_on_disk(tmp_path
         popper = await Popper.connect(rig)
         popper.peer.send(popper.pop_request())
         await eventually(lambda: rig.room.revivals.out_count == 1)
-        flushed = asyncio.get_running_loop().call_later(5, rig.store.flush)
+        flushed = asyncio.get_running_loop().call_later(3, rig.store.flush)
         (answer,) = await popper.peer.answers(1)
         assert (answer.code, clock.now_ms() >= START_MS + round(1000 * flushed.when())) == (0, True)
         popper.peer.leave()

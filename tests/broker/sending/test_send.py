@@ -28,7 +28,7 @@ def scenario(root: Path, check: Any, **settings: Any) -> None:
     async def play() -> None:
         async with sending(root, **settings) as room:
             room.tables.topics.update(topic())
-            await room.sends.open_topics.keep("Orders")
+            await room.open_topics.keep("Orders")
             result = check(room)
             if result is not None:
                 await result
@@ -230,12 +230,12 @@ def test_the_first_message_of_a_new_topic_is_answered_when_the_topic_would_survi
         assert not first.done()
         assert not second.done()
         assert [each.body for each in room.messages("New")] == [b"first", b"second"]
-        assert b"New" not in room.sends.open_topics.table
+        assert b"New" not in room.open_topics.table
         gate.set()
         assert [(await sent).code for sent in (first, second)] == [0, 0]
         kept = json.loads((room.tables.settings.now.directory / "topics.json").read_text())["topicConfigTable"]["New"]
         assert (kept["readQueueNums"], kept["writeQueueNums"], kept["perm"]) == (2, 2, 6)
-        assert room.sends.open_topics.table[b"New"] == ("New", 2)
+        assert room.open_topics.table[b"New"] == ("New", 2)
         assert room.answer(message(topic="New")).code == 0
 
     scenario(tmp_path, check)
@@ -367,7 +367,7 @@ def test_a_flush_that_is_late_is_told_as_stored_and_a_failed_one_as_not(tmp_path
         clock = VirtualClock()
         async with sending(tmp_path, clock=clock, disk=disk, flushDiskType="SYNC_FLUSH") as room:
             room.tables.topics.update(topic())
-            await room.sends.open_topics.keep("Orders")
+            await room.open_topics.keep("Orders")
             gate = threading.Event()
             room.store.worker.submit(gate.wait)
             begun = clock.monotonic_s()
@@ -402,7 +402,7 @@ def test_a_one_way_message_is_stored_like_any_other(tmp_path: Path) -> None:
 
 def test_a_changed_topic_changes_what_is_taken_without_a_question(tmp_path: Path) -> None:
     def check(room: Sending) -> None:
-        table = room.sends.open_topics.table
+        table = room.open_topics.table
         assert table[b"Orders"] == ("Orders", 4)
         room.tables.topics.update(topic(read=2, write=9))
         assert table[b"Orders"] == ("Orders", 9)

@@ -57,7 +57,7 @@ def scenario(root: Path, check: Any, **settings: Any) -> None:
     async def play() -> None:
         async with sending(root, **settings) as room:
             room.tables.topics.update(TopicConfig(topic_name="Orders", read_queue_nums=4, write_queue_nums=4))
-            await room.sends.open_topics.keep("Orders")
+            await room.open_topics.keep("Orders")
             text = join_properties({"UNIQ_KEY": "U1", "TAGS": "TagA", "KEYS": "k", "own": "x"})
             assert (await room.sent(message(b"hello", queue_id=2, properties=text))).code == 0
             result = check(room, room.messages("Orders", 2)[0])

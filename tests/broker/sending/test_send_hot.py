@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 import bolide.kernel
 from bolide.broker.hotpath import HotPath
-from bolide.broker.later.routing import DelayRouter
+from bolide.broker.intake import Intake
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.send import Sends, pack_peer
 from bolide.broker.state import BrokerState
@@ -31,7 +31,7 @@ from bolide.store.disk import Disk
 from bolide.store.store import Store
 from bolide.testing import VirtualClock, run
 from bolide.testing.disk import FaultyDisk
-from tests.broker.open_tables import Tables
+from tests.broker.open_tables import Tables, intake_of
 from tests.broker.reads import PEER, Peer, answered
 from tests.broker.senders import SMALL, STORE_HOST, message, sending
 from tests.kernel.send_frames import READS, bounds_of
@@ -44,6 +44,8 @@ class Room:
     """The sending side over a store of its own; nothing in it needs a loop."""
 
     state: BrokerState
+    intake: Intake
+    open_topics: OpenTopics
     store: Store
     sends: Sends
     hot: HotPath
@@ -86,9 +88,11 @@ def room(root: Path, disk: Disk | None = None, **changes: str) -> Iterator[Room]
         with Store.open(tables.settings.now.store, clock, STORE_HOST, disk) as store:
             state = tables.state(store)
             open_topics = OpenTopics(tables.topics, tables.settings, tables.table_writer)
-            sends = Sends(state, open_topics, DelayRouter(store.config.delay_levels), Locks(clock))
+            intake = intake_of(state)
+            sends = Sends(state, intake, open_topics, Locks(clock))
             sends._unique_ids = UniqueIds(bytes([10, 0, 0, 1]), 1, 1, clock)
-            yield Room(state, store, sends, HotPath(state, sends), state.stats, tables, clock)
+            hot = HotPath(state, intake, open_topics)
+            yield Room(state, intake, open_topics, store, sends, hot, state.stats, tables, clock)
 
 
 def log_of(store: Store, start: int) -> bytes:
@@ -228,7 +232,7 @@ def test_what_sends_leave_goes_on_with_its_bounds_and_all_answers_leave_together
         return b"pulled", bounds[2:]
 
     with room(tmp_path) as here:
-        hot = HotPath(here.state, here.sends, behind)
+        hot = HotPath(here.state, here.intake, here.open_topics, behind)
         stream = Command(11).encode() + message().encode() + Command(34).encode()
         bounds, peer = bounds_of(stream), cast(Any, Peer())
         answers, left = answered(hot, peer, stream)
@@ -260,8 +264,8 @@ def test_under_synchronous_flush_the_answers_of_a_read_leave_when_it_is_durable(
 
 async def opened(here: Any) -> HotPath:
     here.tables.topics.update(TopicConfig(topic_name="Orders"))
-    await here.sends.open_topics.keep("Orders")
-    return HotPath(here.state, here.sends)
+    await here.open_topics.keep("Orders")
+    return HotPath(here.state, here.intake, here.open_topics)
 
 
 def test_a_late_flush_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) -> None:

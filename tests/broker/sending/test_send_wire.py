@@ -25,7 +25,7 @@ class NotedPath(HotPath):
     """The hot path, and what it left of each read."""
 
     def __init__(self, room: Sending) -> None:
-        super().__init__(room.state, room.sends)
+        super().__init__(room.state, room.intake, room.open_topics)
         self.left_counts: list[int] = []
         self.turns: list[int] = []
         self.has_taken = asyncio.Event()
@@ -71,7 +71,7 @@ def test_a_pipelined_producer_gets_every_answer_and_keeps_its_order(tmp_path: Pa
     async def play() -> None:
         async with sending(tmp_path, **settings) as room:
             room.tables.topics.update(TopicConfig(topic_name="Orders"))
-            await room.sends.open_topics.keep("Orders")
+            await room.open_topics.keep("Orders")
             owner = SendingOwner(room)
             async with served(owner, in_flight_max=50) as server:
                 peer = await Peer.connect(server.port)
@@ -102,7 +102,7 @@ def test_a_stopping_server_still_answers_what_waits_for_the_disk(tmp_path: Path)
     async def play() -> None:
         async with sending(tmp_path, flushDiskType="SYNC_FLUSH") as room:
             room.tables.topics.update(TopicConfig(topic_name="Orders"))
-            await room.sends.open_topics.keep("Orders")
+            await room.open_topics.keep("Orders")
             owner = SendingOwner(room)
             async with served(owner) as server:
                 peer = await Peer.connect(server.port)
@@ -133,7 +133,7 @@ async def test_the_reads_of_one_turn_are_stored_by_one_write(tmp_path: Path) -> 
     disk = CountingDisk()
     async with sending(tmp_path, disk=disk, mappedFileSizeCommitLog=str(1 << 20)) as room:
         room.tables.topics.update(TopicConfig(topic_name="Orders"))
-        await room.sends.open_topics.keep("Orders")
+        await room.open_topics.keep("Orders")
         owner = SendingOwner(room)
         async with served(owner) as server:
             peers = [await Peer.connect(server.port) for _ in range(100)]
@@ -160,7 +160,7 @@ async def test_a_message_that_needs_thought_holds_up_its_own_connection_only(tmp
     # A busy machine may write the table of topics for longer than a send waits.
     async with sending(tmp_path, waitTimeMillsInSendQueue="20000") as room:
         room.tables.topics.update(TopicConfig(topic_name="Orders"))
-        await room.sends.open_topics.keep("Orders")
+        await room.open_topics.keep("Orders")
         owner = SendingOwner(room)
         async with served(owner) as server:
             peers = [await Peer.connect(server.port) for _ in range(4)]
@@ -182,7 +182,7 @@ def test_if_the_hot_path_breaks_nobody_of_that_turn_is_answered_and_the_next_is_
         asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint["exception"]))
         async with sending(tmp_path) as room:
             room.tables.topics.update(TopicConfig(topic_name="Orders"))
-            await room.sends.open_topics.keep("Orders")
+            await room.open_topics.keep("Orders")
             owner = SendingOwner(room)
             async with served(owner) as server:
                 victim = await Peer.connect(server.port)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bolide.broker.later.routing import DelayRouter
 from bolide.broker.sending.staged_batches import STAGE_LIFE_MS, StagedBatches
 from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
@@ -30,7 +29,7 @@ from bolide.protocol.staging import (
 )
 from bolide.store.record import Appended, Draft
 from bolide.store.store import Store
-from tests.broker.open_tables import tables
+from tests.broker.open_tables import intake_of, tables
 from tests.broker.pullers import SMALL, topic_of
 from tests.broker.whole import whole
 from tests.store.given import HeldClock, draft, read_all
@@ -79,7 +78,7 @@ async def staged_batches(root: Path, clock: HeldClock | None = None) -> AsyncIte
         store = Store.open(config.store, clock)
         try:
             state = kept.state(store)
-            made = StagedBatches(state, kept.table_writer, DelayRouter(config.store.delay_levels))
+            made = StagedBatches(state, intake_of(state), kept.table_writer)
             await made.load()
             await made._prepare()
             yield Rig(state, store, made, clock)
@@ -157,7 +156,7 @@ def test_a_start_that_cannot_carry_a_batch_out_leaves_it_for_the_next_request(tm
             with pytest.raises(Refusal, match="full"):
                 await rig.publish(1, *stages)
             old = rig.staged_batches
-            rig.staged_batches = StagedBatches(rig.state, old._table_writer, old._router)
+            rig.staged_batches = StagedBatches(rig.state, intake_of(rig.state), old._table_writer)
             await rig.staged_batches.load()
             assert rig.found() == expected(1, 3)
             room += [1, 1, 1]

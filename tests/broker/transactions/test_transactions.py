@@ -329,7 +329,7 @@ def test_many_ends_of_one_turn_are_one_write(tmp_path: Path) -> None:
 
 def hot_path(rig: Transacting) -> HotPath:
     room, ends = rig.room, rig.transactions.outcomes
-    return HotPath(room.state, room.sends, ends=ends)
+    return HotPath(room.state, room.intake, room.open_topics, ends=ends)
 
 
 def half_message(unique_id: str) -> bytes:

@@ -32,6 +32,7 @@ class Resets:
     """Carries resets out."""
 
     def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self._settings = state.settings
         self._offsets = state.offsets
         self._members = state.members
@@ -69,7 +70,7 @@ class Resets:
 
     async def _checked(self, header: ResetOffsetRequest, config: TopicConfig) -> dict[int, int]:
         """Where each queue goes by 5.x's rules: one queue or all readable ones, whatever the group had."""
-        if self._settings.now.store.role == "SLAVE":
+        if self._state.is_slave:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave does not reset offsets: ask its master")
         known_group(self._groups, header.group)
         queue = self._store.queue(QueueKey(header.topic, header.queue_id))

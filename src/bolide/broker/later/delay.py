@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bolide.broker.intake import Intake
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.offsets import quote_keys
 from bolide.broker.tables.table_files import Pace, TableWriter
@@ -38,7 +39,7 @@ from bolide.protocol.bodies.body import read
 from bolide.store.config import delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.dispatch import Arrival
-from bolide.store.relay import BATCH_COUNT_MAX, relay
+from bolide.store.relay import BATCH_COUNT_MAX
 
 FILE_NAME = "delayOffset.json"
 _SOON_S = 0.25
@@ -63,10 +64,10 @@ class _Note(NamedTuple):
 class Delays:
     """How far each level is delivered: `table`, level → queue offset of the next message."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, table_writer: TableWriter) -> None:
+        self._intake = intake
         self._path = state.settings.now.directory / FILE_NAME
         self._store = state.store
-        self._stats = state.stats
         self._table_writer = table_writer
         self._clock = state.clock
         self._delays_ms = delays_ms_of(state.store.config.delay_levels)
@@ -177,7 +178,7 @@ class Delays:
         if not due_count:
             return wait_ms
         try:
-            relaid = relay(self._store, entries[: due_count * ENTRY_SIZE])
+            relaid = self._intake.redeliver(entries[: due_count * ENTRY_SIZE])
         except Refusal as refusal:
             if not self._is_refused:
                 log.error("due messages cannot be stored, tried again until they are problem=%s", refusal.remark)
@@ -186,8 +187,6 @@ class Delays:
         self._is_refused = False
         self._end = relaid.end
         self._move(level, offset + relaid.seen)
-        for topic, count, size, _ in relaid.tallies:
-            self._stats.put(topic, count, size)
         return 0
 
     def _correct(self, level: int, queue: ConsumeQueue) -> int:

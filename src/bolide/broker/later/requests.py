@@ -4,12 +4,11 @@ A recall is a timed message itself: a mark for the slot of the one it takes back
 when the mark is stored. Whether there was such a message is not known before its slot is delivered, and is never told.
 """
 
+from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
-from bolide.broker.later.routing import DelayRouter
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import pack_peer
 from bolide.broker.state import BrokerState
-from bolide.broker.tables.topics import PERM_WRITE
 from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -18,7 +17,7 @@ from bolide.protocol.headers.send import RecallMessageAnswer, RecallMessageReque
 from bolide.protocol.ids import RecallHandle, parse_recall_handle
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.handlers import Handler
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Reply, Request
 from bolide.store.record import Draft
 
 _RECALL_TAG = "_RECALL_TAG_"
@@ -28,14 +27,13 @@ _UNAVAILABLE = "recall failed, broker service not available"
 class LaterRequests:
     """Answers about what waits."""
 
-    def __init__(self, state: BrokerState, router: DelayRouter, delays: Delays, timers: Timers | None) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, delays: Delays, timers: Timers | None) -> None:
+        self._state = state
         self._settings = state.settings
-        self._store = state.store
         self._topics = state.topics
-        self._router = router
+        self._intake = intake
         self._delays = delays
         self._timers = timers
-        self._stats = state.stats
         self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:
@@ -46,29 +44,33 @@ class LaterRequests:
             RequestCode.GET_TIMER_METRICS: self.timer_counts,
         }
 
-    def recall(self, request: Request) -> Command:
+    def recall(self, request: Request) -> Reply:
         """370: a timed message is not to be delivered."""
-        region = self._settings.now.region
         try:
             header = RecallMessageRequest.decode(request.command.fields)
             self._check_ready()
             handle = self._handle(header)
-            self._mark(request, header, handle)
+            end = self._mark(request, header, handle)
         except Refusal as refusal:
-            return request.command.answer(refusal.code, remark=refusal.remark, fields={names.REGION: region})
-        fields = RecallMessageAnswer(message_id=handle.unique_id, region=region).encode()
-        return request.command.answer(ResponseCode.SUCCESS, fields=fields)
+            return self._refused(request.command, refusal)
+        fields = RecallMessageAnswer(message_id=handle.unique_id, region=self._settings.now.region).encode()
+        answer = request.command.answer(ResponseCode.SUCCESS, fields=fields)
+        return self._intake.when_safe(request, end, answer, refuse=self._refused)
+
+    def _refused(self, command: Command, refusal: Refusal) -> Command:
+        region = self._settings.now.region
+        return command.answer(refusal.code, remark=refusal.remark, fields={names.REGION: region})
 
     def _check_ready(self) -> None:
         config = self._settings.now
         if not config.recalls:
             remark = "recall failed, operation is forbidden; set recallMessageEnable=true on the broker"
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
-        if self._store.config.role == "SLAVE":
+        if self._state.is_slave:
             raise Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, f"{_UNAVAILABLE}: it is a slave")
         if self._clock.now_ms() < config.accepts_sends_from_ms:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"{_UNAVAILABLE} yet (startAcceptSendRequestTimeStamp)")
-        if not (config.permission & PERM_WRITE or config.recalls_unless_writable):
+        if not (self._state.may_write or config.recalls_unless_writable):
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"{_UNAVAILABLE}: it is closed for writing")
 
     def _handle(self, header: RecallMessageRequest) -> RecallHandle:
@@ -91,7 +93,8 @@ class LaterRequests:
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {problem}")
         return handle
 
-    def _mark(self, request: Request, header: RecallMessageRequest, handle: RecallHandle) -> None:
+    def _mark(self, request: Request, header: RecallMessageRequest, handle: RecallHandle) -> int:
+        """Store the mark; returns up to where the log must be safe for it."""
         now_ms, config = self._clock.now_ms(), self._settings.now.store
         key = f"{handle.topic}+{handle.unique_id}" if config.recall_names_topic else handle.unique_id
         properties = {
@@ -102,11 +105,10 @@ class LaterRequests:
             names.PRODUCER_GROUP: header.producer_group or "",
             names.TAGS: _RECALL_TAG,
         }
-        where = self._router.route(handle.topic, 0, {name: value for name, value in properties.items() if value})
+        where = self._intake.route(handle.topic, 0, {name: value for name, value in properties.items() if value})
         encoded = encode_properties(where.properties)
         peer = pack_peer(request.session.peer)
-        appended = self._store.append([Draft(where.topic, where.queue_id, b"0", encoded, 0, 0, now_ms, peer)])
-        self._stats.put(where.topic, 1, appended.end - appended.physical_offsets[0])
+        return self._intake.append([Draft(where.topic, where.queue_id, b"0", encoded, 0, 0, now_ms, peer)]).end
 
     def delay_offsets(self, request: Request) -> Command:
         """45: how far each delay level is delivered."""

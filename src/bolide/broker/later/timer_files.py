@@ -125,6 +125,10 @@ class TimerFiles:
                 self.file_again(odd, read_ms)
         self.wheel.believe()
 
+    def load_at(self, due_ms: int) -> int:
+        """How many messages wait in the slot of a time."""
+        return self.wheel.slot(due_ms).load
+
     def _begin_anew(self) -> None:
         """Without a check nobody knows what was delivered: file everything that is left in the timer's topic."""
         if self.log.end:

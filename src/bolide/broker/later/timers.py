@@ -22,9 +22,10 @@ from contextlib import suppress
 from functools import partial
 
 from bolide import kernel
+from bolide.broker.intake import Intake
 from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.state import BrokerState
-from bolide.broker.tables.table_files import Pace, TableWriter
+from bolide.broker.tables.table_files import Pace
 from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
 from bolide.model import properties as names
@@ -32,7 +33,7 @@ from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
 from bolide.store.dispatch import Arrival
 from bolide.store.record import decode
-from bolide.store.relay import BATCH_COUNT_MAX, NOBODY, relay
+from bolide.store.relay import BATCH_COUNT_MAX, NOBODY
 from bolide.store.timerwheel import Slot
 
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
@@ -50,12 +51,13 @@ log = logging.getLogger(__name__)
 class Timers:
     """Files and delivers. Slots before `read_ms` are delivered; `write_ms` is the clock's time in whole steps."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, files: TimerFiles) -> None:
+        self._intake = intake
         self._settings = state.settings
         self._store = state.store
         self._stats = state.stats
         self._clock = state.clock
-        self.files = TimerFiles(state.settings.now.store, state.store, table_writer, state.clock)
+        self.files = files
         self._step_ms = state.settings.now.store.timer_step_ms
         self._is_woken = asyncio.Event()
         self._delivering = asyncio.Lock()
@@ -77,10 +79,6 @@ class Timers:
     def wake(self) -> None:
         """Look again: a setting has changed."""
         self._is_woken.set()
-
-    def load_at(self, due_ms: int) -> int:
-        """How many messages wait in the slot of a time."""
-        return self.files.wheel.slot(due_ms).load
 
     @property
     def behind_s(self) -> int:
@@ -308,12 +306,10 @@ class Timers:
 
     def _store_again(self, entries: bytes, rolls: bool, recalled: frozenset[bytes], is_counted: bool = True) -> int:
         """Store the first of the messages again; returns how many entries are done with."""
-        relaid = relay(self._store, entries, self._clock.now_ms(), rolls, recalled)
+        relaid = self._intake.redeliver(entries, self._clock.now_ms(), rolls, recalled)
         self.files.delivered_end = relaid.end
-        for topic, count, size, recalled_count in relaid.tallies:
-            if count:
-                self._stats.put(topic, count, size)
-                self._stats.timed_count += 0 if rolls else count
+        for topic, count, _, recalled_count in relaid.tallies:
+            self._stats.timed_count += 0 if rolls else count
             if is_counted and not rolls:
                 self.files.counts.add(topic, -count - recalled_count)
         self.files.is_changed = True

@@ -5,8 +5,8 @@ error: the client could do nothing about it. Hiding a message for longer that is
 come back twice.
 """
 
+from bolide.broker.intake import Intake
 from bolide.broker.pop.access import Access
-from bolide.broker.pop.answers import when_durable
 from bolide.broker.pop.checkpoints import CheckpointKey
 from bolide.broker.pop.lanes import Lane, marked_topic
 from bolide.broker.pop.state import PopState
@@ -28,10 +28,10 @@ _BATCH_SIZE_MAX = 1 << 20  # names of 255 characters and the rest of each, so ma
 class Acks:
     """Settles what was popped."""
 
-    def __init__(self, state: BrokerState, access: Access, shared: PopState) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, access: Access, shared: PopState) -> None:
+        self._intake = intake
         self._access = access
         self._offsets = state.offsets
-        self._store = state.store
         self._revivals = shared.revivals
         self._orders = shared.orders
         self._parked = shared.parked
@@ -57,7 +57,7 @@ class Acks:
         else:
             end = self._revivals.ack(handle.revive_queue_id, _key(lane, handle), header.offset)
         self._stats.acked(lane.group, lane.topic, 1)
-        return when_durable(self._store, request, end, request.command.answer(ResponseCode.SUCCESS))
+        return self._intake.when_safe(request, end, request.command.answer(ResponseCode.SUCCESS))
 
     def ack_many(self, request: Request) -> Reply:
         """200151: messages of several pops are done; what is not out, or not here, is passed over."""
@@ -71,7 +71,7 @@ class Acks:
             raise Refusal(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
         known = self._known(acks)
         end = max([self._ack_batch(ack, lane, offsets) for ack, lane, offsets in known])
-        return when_durable(self._store, request, end, request.command.answer(ResponseCode.SUCCESS))
+        return self._intake.when_safe(request, end, request.command.answer(ResponseCode.SUCCESS))
 
     def _known(self, acks: list[BatchAck]) -> list[tuple[BatchAck, Lane, list[int]]]:
         """What of a batch is about messages that can be here, looked at before anything is counted or stored.
@@ -139,7 +139,7 @@ class Acks:
             popped_ms=popped_ms, invisible_ms=invisible_ms, revive_queue_id=handle.revive_queue_id
         )
         reply = request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
-        return when_durable(self._store, request, end, reply)
+        return self._intake.when_safe(request, end, reply)
 
 
 def _key(lane: Lane, handle: PopHandle) -> CheckpointKey:

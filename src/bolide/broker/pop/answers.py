@@ -1,6 +1,5 @@
-"""Answers of POP calls: the messages as bytes, and the wait for the disk where it is synchronous."""
+"""Answers of POP calls: the messages as bytes."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,29 +9,7 @@ from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.protocol.headers.poptext import PopHandle, build_handle
 from bolide.protocol.records import encode_record
-from bolide.remoting.owner import Reply, Request
 from bolide.store.record import decode
-from bolide.store.store import Store
-
-
-def when_durable(store: Store, request: Request, end: int, reply: Reply) -> Reply:
-    """The reply, or None when it has to wait for the disk; it is sent then as soon as the log is durable up to end."""
-    if not store.config.is_sync or end <= store.durable_end:
-        return reply
-    session = request.session
-
-    def answer(flushed: "asyncio.Future[None]") -> None:
-        session.release(1)
-
-        def serve() -> Reply:
-            flushed.result()
-            return reply
-
-        session.answer(request, serve)
-
-    session.hold(1)
-    store.when_durable(end).add_done_callback(answer)
-    return None
 
 
 def joined(parts: Sequence[bytes | memoryview]) -> bytes:

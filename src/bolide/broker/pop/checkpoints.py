@@ -13,6 +13,7 @@ Group, topic, queue, first offset and time of the pop name a checkpoint; acknowl
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -78,44 +79,27 @@ class AckBody(Body, frozen=True, kw_only=True, gc=False):
     topic: str = always("", name="t")
 
 
+@dataclass(slots=True, eq=False)
 class Checkpoint:
-    """Messages that are out: until they are due, or until all are acknowledged. Bit i of `left` is still out."""
+    """Messages that are out: until they are due, or until all are acknowledged. Bit i of `left` is still out.
 
-    __slots__ = (
-        "distances",
-        "due_ms",
-        "failure_count",
-        "invisible_ms",
-        "is_suspended",
-        "key",
-        "left",
-        "origin",
-        "revive_offset",
-        "revive_queue_id",
-    )
+    `origin` is the address they were popped from, empty where nobody knows it.
+    """
 
-    def __init__(
-        self,
-        key: CheckpointKey,
-        distances: tuple[int, ...],
-        invisible_ms: int,
-        revive_queue_id: int,
-        revive_offset: int = _NO_OFFSET,
-        *,
-        is_suspended: bool = False,
-        origin: str = "",
-    ) -> None:
-        """`origin` is the address the messages were popped from, empty where nobody knows it."""
-        self.key = key
-        self.origin = origin
-        self.distances = distances
-        self.invisible_ms = invisible_ms
-        self.revive_queue_id = revive_queue_id
-        self.revive_offset = revive_offset
-        self.is_suspended = is_suspended
-        self.left = (1 << len(distances)) - 1
-        self.due_ms = key.popped_ms + invisible_ms
-        self.failure_count = 0
+    key: CheckpointKey
+    distances: tuple[int, ...]
+    invisible_ms: int
+    revive_queue_id: int
+    revive_offset: int = _NO_OFFSET
+    is_suspended: bool = False
+    origin: str = ""
+    left: int = field(default=0, init=False)
+    due_ms: int = field(default=0, init=False)
+    failure_count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.left = (1 << len(self.distances)) - 1
+        self.due_ms = self.key.popped_ms + self.invisible_ms
 
     @property
     def end_offset(self) -> int:

@@ -3,6 +3,7 @@
 `load` runs before anything is served, for what is out must be known before it can be acknowledged.
 """
 
+from bolide.broker.intake import Intake
 from bolide.broker.members.assignments import Assignments
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.acks import Acks
@@ -25,16 +26,18 @@ from bolide.store.dispatch import Arrival
 class Pop:
     """Pops, acknowledgements and assignments of one broker."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter, reader: LaneReader, queues: TopicQueues) -> None:
+    def __init__(
+        self, state: BrokerState, intake: Intake, table_writer: TableWriter, reader: LaneReader, queues: TopicQueues
+    ) -> None:
         self._state = state
         self.parked = ParkedPops(state.settings, state.clock)
         self.noticed = ParkedPops(state.settings, state.clock)
-        self.revivals = Revivals(state)
+        self.revivals = Revivals(state, intake)
         self.orders = Orders(state, table_writer)
         self.modes = RequestModes(state, table_writer)
         access, shared = Access(state), PopState(self.revivals, self.orders, self.parked, self.noticed)
-        self._pops = Pops(state, access, reader, shared)
-        self._acks = Acks(state, access, shared)
+        self._pops = Pops(state, intake, access, reader, shared)
+        self._acks = Acks(state, intake, access, shared)
         self._assignments = Assignments(state, self.modes, queues, table_writer)
 
     def handlers(self) -> dict[int, Handler]:

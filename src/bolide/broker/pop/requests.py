@@ -9,8 +9,9 @@ same message and no queue is locked.
 
 from collections.abc import Iterable
 
+from bolide.broker.intake import Intake
 from bolide.broker.pop.access import Access
-from bolide.broker.pop.answers import joined, under_origin, when_durable
+from bolide.broker.pop.answers import joined, under_origin
 from bolide.broker.pop.checkpoints import Checkpoint, CheckpointKey
 from bolide.broker.pop.lanes import Lane, mark_of
 from bolide.broker.pop.parked import ParkedPop
@@ -81,11 +82,13 @@ class _Harvest:
 class Pops:
     """Gives messages, and lets those wait who found none."""
 
-    def __init__(self, state: BrokerState, access: Access, reader: LaneReader, shared: PopState) -> None:
+    def __init__(
+        self, state: BrokerState, intake: Intake, access: Access, reader: LaneReader, shared: PopState
+    ) -> None:
         self._settings = state.settings
+        self._intake = intake
         self._access = access
         self._offsets = state.offsets
-        self._store = state.store
         self._reader = reader
         self._revivals = shared.revivals
         self._orders = shared.orders
@@ -184,7 +187,7 @@ class Pops:
         )
         body = joined(parts)
         reply = request.command.answer(ResponseCode.SUCCESS, remark=_FOUND, fields=answer.encode(), body=body)
-        return when_durable(self._store, request, end, reply)
+        return self._intake.when_safe(request, end, reply)
 
     def _check_out(
         self, request: Request, taken: Iterable[Taken], revive_queue_id: int, invisible_ms: int

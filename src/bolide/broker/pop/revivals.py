@@ -20,6 +20,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
+from bolide.broker.intake import Intake
 from bolide.broker.pop.checkpoints import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -69,7 +70,8 @@ class _GroupOut:
 class Revivals:
     """All checkpoints of this broker that are not settled."""
 
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: BrokerState, intake: Intake) -> None:
+        self._intake = intake
         self._settings = state.settings
         self._store = state.store
         self._topics = state.topics
@@ -87,7 +89,8 @@ class Revivals:
         self._shares = Shares()
         self._next_queue_id = 0
 
-    # What the processors call; each returns the end of the log that must be durable
+    # What the processors call. Each returns up to where the log must be safe: where nothing is left to settle, what
+    # settled it may lie anywhere before its end.
 
     def choose_queue(self) -> int:
         """The revive queue for the next pop, in turn."""
@@ -113,7 +116,7 @@ class Revivals:
     def give(self, checkpoints: Sequence[Checkpoint]) -> int:
         """Messages go out."""
         now_ms = self._clock.now_ms()
-        appended = self._store.append([self._log.checkpoint(each, now_ms) for each in checkpoints])
+        appended = self._intake.append_own([self._log.checkpoint(each, now_ms) for each in checkpoints])
         for checkpoint, revive_offset in zip(checkpoints, appended.queue_offsets, strict=True):
             checkpoint.revive_offset = revive_offset
             self._add(checkpoint)
@@ -123,8 +126,8 @@ class Revivals:
         """A message is done. One that is not out any more came back already, or was acknowledged before."""
         checkpoint = self._find(revive_queue_id, key)
         if checkpoint is None or not checkpoint.has_out(offset):
-            return 0
-        end = self._store.append([self._log.ack(checkpoint, offset, self._clock.now_ms())]).end
+            return self._store.log_end
+        end = self._intake.append_own([self._log.ack(checkpoint, offset, self._clock.now_ms())]).end
         self._settle(checkpoint, [offset])
         return end
 
@@ -133,8 +136,8 @@ class Revivals:
         checkpoint = self._find(revive_queue_id, key)
         known = [offset for offset in offsets if checkpoint.has_out(offset)] if checkpoint is not None else []
         if checkpoint is None or not known:
-            return 0
-        end = self._store.append([self._log.batch_ack(checkpoint, known, self._clock.now_ms())]).end
+            return self._store.log_end
+        end = self._intake.append_own([self._log.batch_ack(checkpoint, known, self._clock.now_ms())]).end
         self._settle(checkpoint, known)
         return end
 
@@ -158,7 +161,7 @@ class Revivals:
         new_key = CheckpointKey(lane, offset, popped_ms)
         new = Checkpoint(new_key, (0,), invisible_ms, revive_queue_id, is_suspended=is_suspended, origin=old.origin)
         drafts = [self._log.checkpoint(new, now_ms), self._log.ack(old, offset, now_ms)]
-        appended = self._store.append(drafts)
+        appended = self._intake.append_own(drafts)
         new.revive_offset = appended.queue_offsets[0]
         self._add(new)
         self._settle(old, [offset])
@@ -284,7 +287,7 @@ class Revivals:
             retry_draft(message, checkpoint, topic, self._store.store_host),
             self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms()),
         ]
-        self._store.append(drafts)
+        self._intake.append_own(drafts)
 
     def _is_given_up(self, checkpoint: Checkpoint, message: StoredMessage) -> bool:
         """It failed once more than the group retries. RocketMQ's proxy sorts such messages out when it pops them."""
@@ -318,7 +321,7 @@ class Revivals:
         for checkpoint in checkpoints:
             checkpoint.narrow()
         try:
-            appended = self._store.append([self._log.checkpoint(each, now_ms) for each in checkpoints])
+            appended = self._intake.append_own([self._log.checkpoint(each, now_ms) for each in checkpoints])
         except Refusal as refusal:
             log.debug("checkpoints not written again problem=%s", refusal.remark)
             return False

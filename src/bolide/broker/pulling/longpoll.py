@@ -25,6 +25,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Hashable
+from dataclasses import InitVar, dataclass, field
 from typing import TypeVar
 
 from bolide.broker.config import LiveConfig
@@ -51,34 +52,27 @@ _SLICE_S = 0.002
 _FORGOTTEN_COUNT = 500
 
 
+@dataclass(slots=True, eq=False)
 class ParkedPull:
     """One pull of a group that waits at `offset` for messages it wants; `resume` runs it again.
 
     It wants those with one of the tags in `wanted`, or, where `passes` is given, those of whose entries that says so.
     """
 
-    __slots__ = ("due_tick", "group", "key", "offset", "passes", "request", "resume", "wanted", "weight")
+    request: Request
+    key: tuple[str, int]
+    offset: int
+    wanted: frozenset[int] | None
+    resume: Callable[[], Reply]
+    group: str = ""
+    passes: Callable[[bytes], bool] | None = None
+    expression: InitVar[str | None] = None
+    due_tick: int = field(default=0, init=False)
+    weight: int = field(default=1, init=False)
 
-    def __init__(
-        self,
-        request: Request,
-        key: tuple[str, int],
-        offset: int,
-        wanted: frozenset[int] | None,
-        resume: Callable[[], Reply],
-        group: str = "",
-        passes: Callable[[bytes], bool] | None = None,
-        expression: str | None = None,
-    ) -> None:
-        self.weight = 1 + len(expression or "") // _EXPRESSION_LENGTH_OF_PLACE if passes else 1
-        self.request = request
-        self.group = group
-        self.key = key
-        self.passes = passes
-        self.offset = offset
-        self.wanted = wanted
-        self.resume = resume
-        self.due_tick = 0
+    def __post_init__(self, expression: str | None) -> None:
+        if self.passes:
+            self.weight += len(expression or "") // _EXPRESSION_LENGTH_OF_PLACE
 
 
 K = TypeVar("K", bound=Hashable)

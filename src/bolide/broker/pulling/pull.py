@@ -80,6 +80,7 @@ class Pulls:
         self._offsets = state.offsets
         self._store = state.store
         self._parked = parked
+        self._state = state
         self._settings = state.settings
         self._stats = state.stats
         self._clock = state.clock
@@ -208,7 +209,7 @@ class Pulls:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
         next_offset = slices.next_offset
-        if code is ResponseCode.PULL_OFFSET_MOVED and self._store.config.role == "SLAVE":
+        if code is ResponseCode.PULL_OFFSET_MOVED and self._state.is_slave:
             # A slave may lag behind: the master knows better which offsets there are.
             code, next_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
         return _Found(code, slices.status.value, slices.views, next_offset, slices.min_offset, slices.max_offset)
@@ -281,7 +282,7 @@ class Pulls:
         self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, found.next_offset)
 
     def _commit(self, pull: Pull) -> None:
-        if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0 and self._store.config.role != "SLAVE":
+        if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0 and not self._state.is_slave:
             self._offsets.put(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
 
     def _reply(self, request: Request, allowed: Allowed, found: _Found) -> Reply:

@@ -10,6 +10,7 @@ Stored before the push is awaited, so that replies of one connection lie in the 
 
 import logging
 
+from bolide.broker.intake import Intake
 from bolide.broker.sending.send import Sends, broker_properties, pack_peer
 from bolide.broker.state import BrokerState
 from bolide.errors import BolideError, ClientError, Refusal
@@ -23,8 +24,8 @@ from bolide.protocol.headers.callbacks import PushReplyRequest
 from bolide.protocol.headers.send import RefusedSendAnswer, SendMessageAnswer, SendMessageRequest
 from bolide.protocol.properties import encode_properties, join_properties, parse_properties
 from bolide.remoting.handlers import Handler
-from bolide.remoting.session import Request
-from bolide.store.record import Draft
+from bolide.remoting.owner import Reply, Request
+from bolide.store.record import Appended, Draft
 
 PUSH_LIMIT_S = 10.0
 NOT_STORED = "0"  # Java's client takes an id apart, so there must be one
@@ -34,7 +35,8 @@ log = logging.getLogger(__name__)
 class Replies:
     """Passes replies on."""
 
-    def __init__(self, state: BrokerState, sends: Sends) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, sends: Sends) -> None:
+        self._intake = intake
         self._sends = sends
         self._members = state.members
         self._store = state.store
@@ -45,13 +47,13 @@ class Replies:
     def handlers(self) -> dict[int, Handler]:
         return dict.fromkeys((RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply)
 
-    async def reply(self, request: Request) -> Command:
+    async def reply(self, request: Request) -> Reply:
         """324, 325: a reply, with the checks of a send."""
         command = request.command
         try:
             header, queue_id = self._sends.admitted(request, short=command.code != RequestCode.SEND_REPLY_MESSAGE)
         except Refusal as refusal:
-            return self._sends.refused(command, refusal)
+            return self._intake.refused(command, refusal)
         properties = parse_properties(header.properties or "") | self._added()
         stored = self._stored(request, header, queue_id, properties) if self._settings.now.stores_replies else None
         problem = await self._push(request, header, properties)
@@ -59,7 +61,15 @@ class Replies:
         if problem is not None:
             log.warning("reply not passed on: %s", problem)
             return command.answer(ResponseCode.SYSTEM_ERROR, remark=problem, fields=fields)
-        return command.answer(ResponseCode.SUCCESS, fields=fields)
+        answer = command.answer(ResponseCode.SUCCESS, fields=fields)
+        if stored is None:
+            return answer
+
+        def lost(command: Command, refusal: Refusal) -> Command:
+            log.warning("reply not stored topic=%s problem=%s", header.topic, refusal)
+            return command.answer(ResponseCode.SUCCESS, fields=self._fields(queue_id, None, is_pushed=True))
+
+        return self._intake.when_safe(request, stored.end, answer, refuse=lost)
 
     def _added(self) -> dict[str, str]:
         """What a broker writes into a reply: as into every message, but for the cluster, as 5.x does."""
@@ -67,11 +77,14 @@ class Replies:
         del added[names.CLUSTER]
         return added
 
-    def _fields(self, queue_id: int, stored: tuple[str, int] | None, *, is_pushed: bool) -> dict[str, str]:
+    def _fields(self, queue_id: int, stored: Appended | None, *, is_pushed: bool) -> dict[str, str]:
         settings = self._settings.now
         if stored is None and not is_pushed:
             return RefusedSendAnswer(region=settings.region, is_traced=settings.is_traced).encode()
-        offset_id, queue_offset = stored or (NOT_STORED, 0)
+        offset_id, queue_offset = NOT_STORED, 0
+        if stored is not None:
+            place, queue_offset = stored.physical_offsets[0], stored.queue_offsets[0]
+            offset_id = (self._store.store_host + place.to_bytes(8, "big")).hex().upper()
         return SendMessageAnswer(
             region=settings.region,
             is_traced=settings.is_traced,
@@ -82,8 +95,8 @@ class Replies:
 
     def _stored(
         self, request: Request, header: SendMessageRequest, queue_id: int, properties: dict[str, str]
-    ) -> tuple[str, int] | None:
-        """The id and offset of the reply in its topic; None if it could not be stored."""
+    ) -> Appended | None:
+        """Where the reply lies in its topic; None if it could not be stored."""
         draft = Draft(
             header.topic,
             queue_id,
@@ -96,14 +109,10 @@ class Replies:
             header.reconsume_times or 0,
         )
         try:
-            appended = self._store.append([draft])
+            return self._intake.append([draft])
         except BolideError as problem:
             log.warning("reply not stored topic=%s problem=%s", header.topic, problem)
             return None
-        place = appended.physical_offsets[0]
-        self._stats.put(header.topic, 1, appended.end - place)
-        offset_id = (self._store.store_host + place.to_bytes(8, "big")).hex().upper()
-        return offset_id, appended.queue_offsets[0]
 
     async def _push(self, request: Request, header: SendMessageRequest, properties: dict[str, str]) -> str | None:
         """Hand the reply to whoever asked; returns what went wrong, None if it was taken."""

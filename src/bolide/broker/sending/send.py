@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 
 from bolide.broker.config import BrokerConfig
-from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter, Destination
+from bolide.broker.intake import Intake
+from bolide.broker.later.routing import TIMER_PREFIX, Destination
 from bolide.broker.members.locks import Locks
 from bolide.broker.sending.dead_letters import dead_properties
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.open_topics import OpenTopics, queue_count
 from bolide.broker.tables.topics import PERM_WRITE
 from bolide.broker.transactions.halves import is_half, prepared
-from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError, Refusal, StoreError
 from bolide.model import properties as names
 from bolide.model.host import Host
@@ -34,14 +34,13 @@ from bolide.protocol.batch import split_batch
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.send import RefusedSendAnswer, SendMessageAnswer, SendMessageRequest
+from bolide.protocol.headers.send import SendMessageAnswer, SendMessageRequest
 from bolide.protocol.ids import UniqueIds
 from bolide.protocol.properties import PAIR_END, encode_properties, parse_properties
 from bolide.remoting.address import split_address
 from bolide.remoting.handlers import Handler
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Reply, Request
 from bolide.store.record import Draft
-from bolide.store.store import Store
 
 # A message that brings one of these is rewritten: our values count, and a pop handle belongs to another message.
 REWRITTEN_NAMES = frozenset([names.REGION, names.TRACE_ON, names.CLUSTER, names.POP_HANDLE])
@@ -51,25 +50,26 @@ RETRY_LIMIT_VERSION = 121  # 3.4.9: from here on the request's own limit of retr
 
 
 class Sends:
-    """Takes messages in, one request at a time. `open_topics` is shared with the hot path."""
+    """Takes messages in, one request at a time."""
 
-    def __init__(self, state: BrokerState, open_topics: OpenTopics, router: DelayRouter, locks: Locks) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, open_topics: OpenTopics, locks: Locks) -> None:
         self._topics = state.topics
         self._groups = state.groups
         self._locks = locks
         self._store = state.store
-        self._router = router
+        self._intake = intake
+        self._state = state
         self._settings = state.settings
         self._stats = state.stats
         self._clock = state.clock
         self._unique_ids = UniqueIds(state.store.store_host[:-4], os.getpid(), random.getrandbits(32), state.clock)
-        self.open_topics = open_topics
+        self._open_topics = open_topics
 
     def handlers(self) -> dict[int, Handler]:
         sends = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
         return dict.fromkeys(sends, self.send)
 
-    def send(self, request: Request) -> Command | Awaitable[Command]:
+    def send(self, request: Request) -> Reply | Awaitable[Reply]:
         """10, 310, 320: a message or a batch, with the checks in RocketMQ's order."""
         command = request.command
         try:
@@ -81,15 +81,12 @@ class Sends:
             config, queue_id, properties = self._or_dead_letter(command, header, config, queue_id, properties)
             self._check_kind(header, properties)
             drafts, unique_id, handle = self._drafts(request, header, config.topic_name, queue_id, properties)
-            began_s = self._clock.monotonic_s()
-            appended = self._store.append(drafts)
+            appended = self._intake.append(drafts)
         except Refusal as refusal:
-            return self.refused(command, refusal)
+            return self._intake.refused(command, refusal)
         if config.topic_name != header.topic:
             origin = properties.get(names.RETRY_TOPIC, header.topic)
             self._stats.died(header.topic.removeprefix(RETRY_PREFIX), origin)
-        # Counted where it is stored: a message that waits counts for its own topic when it is due.
-        self._stats.put(drafts[0].topic, len(drafts), appended.end - appended.physical_offsets[0])
         ids = [self._store.store_host + place.to_bytes(8, "big") for place in appended.physical_offsets]
         settings = self._settings.now
         answer = command.answer(
@@ -104,34 +101,20 @@ class Sends:
                 recall_handle=handle,
             ).encode(),
         )
-        waits = self._store.config.is_sync and properties.get(names.WAIT, "true").lower() == "true"
-        if waits or not self.open_topics.is_kept(config.topic_name):
-            return self._confirmed(answer, config.topic_name, appended.end if waits else None, len(drafts), began_s)
-        self._stats.took(len(drafts), int(self._store.took_s * 1000))
-        return answer
+        waits = properties.get(names.WAIT, "true").lower() == "true"
+        end, count = appended.end if waits else 0, len(drafts)
+        if not self._open_topics.is_kept(config.topic_name):
+            return self._when_kept(request, config.topic_name, end, answer, count)
+        return self._intake.when_safe(request, end, answer, count=count, refuse=self._intake.refused)
 
-    async def _confirmed(
-        self, answer: Command, topic: str, flushed_to: int | None, count: int, began_s: float
-    ) -> Command:
-        """The answer once the message, and a new topic, would survive a crash."""
+    async def _when_kept(self, request: Request, topic: str, end: int, answer: Command, count: int) -> Reply:
+        """The answer once a new topic would survive a crash, and the message."""
         try:
-            if flushed_to is not None and not await self._store.durable(flushed_to):
-                answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-            if not self.open_topics.is_kept(topic):
-                await self.open_topics.keep(topic)
-        except Refusal as refusal:
-            return self.refused(answer, refusal)
+            await self._open_topics.keep(topic)
         except StoreError as problem:
             remark = f"the message is stored, but its new topic {topic!r} is not: {problem}"
-            return self.refused(answer, Refusal(ResponseCode.SYSTEM_ERROR, remark))
-        self._stats.took(count, int((self._clock.monotonic_s() - began_s) * 1000))
-        return answer
-
-    def refused(self, command: Command, refusal: Refusal) -> Command:
-        """The answer that refuses a send; `command` is the request, or an answer that must not leave."""
-        settings = self._settings.now
-        fields = RefusedSendAnswer(region=settings.region, is_traced=settings.is_traced).encode()
-        return command.answer(refusal.code, remark=refusal.remark, fields=fields)
+            return self._intake.refused(answer, Refusal(ResponseCode.SYSTEM_ERROR, remark))
+        return self._intake.when_safe(request, end, answer, count=count, refuse=self._intake.refused)
 
     def admitted(self, request: Request, *, short: bool) -> tuple[SendMessageRequest, int]:
         """The header and the queue of what is like a send and is not stored by one: a reply. Raises Refusal."""
@@ -146,7 +129,7 @@ class Sends:
     def _check_ready(self, request: Request) -> None:
         """Whether this broker takes messages at all, now, and this one is not too old."""
         config = self._settings.now
-        check_ready(request, config, self._store, self._clock)
+        check_ready(request, self._state)
         if self._clock.now_ms() < config.accepts_sends_from_ms:
             remark = f"messages are taken from {config.accepts_sends_from_ms} on (startAcceptSendRequestTimeStamp)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
@@ -154,7 +137,7 @@ class Sends:
     def _topic_for(self, header: SendMessageRequest) -> TopicConfig:
         topic, settings = header.topic, self._settings.now
         config = self._topics.find(topic)
-        if not settings.permission & PERM_WRITE and config is not None and config.order:
+        if not self._state.may_write and config is not None and config.order:
             remark = (
                 f"broker {settings.name} is closed for writing (brokerPermission), and {topic!r} is an ordered topic"
             )
@@ -262,7 +245,7 @@ class Sends:
                 # It waits where its transaction is decided; a delay it has begins then.
                 where = Destination(*prepared(topic, queue_id, properties, unique_id))
             else:
-                where = self._router.route(topic, queue_id, properties)
+                where = self._intake.route(topic, queue_id, properties)
             text = self._stored_properties(header.properties or "", where.properties, unique_id)
             draft = Draft(where.topic, where.queue_id, body, text, header.flag, sys_flag, *born)
             return [draft], unique_id, where.recall_handle(self._settings.now.name, unique_id)
@@ -301,12 +284,12 @@ class Sends:
         return text.encode() + encode_properties(own | added)
 
 
-def check_ready(request: Request, config: BrokerConfig, store: Store, clock: Clock) -> None:
+def check_ready(request: Request, state: BrokerState) -> None:
     """Whether this broker writes at all, and the request has not waited too long; for all that stores messages."""
-    if store.config.role == "SLAVE":
+    if state.is_slave:
         remark = "[REJECTREQUEST]this broker is a slave and takes no messages; send to its master"
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
-    waited_ms = (clock.monotonic_s() - request.arrived_s) * 1000
+    waited_ms, config = (state.clock.monotonic_s() - request.arrived_s) * 1000, state.settings.now
     if config.fails_fast and waited_ms > config.send_wait_max_ms:
         remark = f"[TIMEOUT_CLEAN_QUEUE]broker busy, the message waited {waited_ms:.0f} ms; send it again later"
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)

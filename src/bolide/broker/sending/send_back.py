@@ -14,7 +14,8 @@ import logging
 import random
 from collections.abc import Awaitable, Mapping
 
-from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter, Destination
+from bolide.broker.intake import Intake
+from bolide.broker.later.routing import TIMER_PREFIX, Destination
 from bolide.broker.sending.backoff import level_not_below, own_delay_ms
 from bolide.broker.sending.dead_letters import dead_properties
 from bolide.broker.sending.send import RETRY_LIMIT_VERSION, UNIT_SUBSCRIBED_FLAG, check_ready
@@ -33,7 +34,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import DELAY_FIELD, REASON_FIELD, SendBackRequest
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.handlers import Handler
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Reply, Request
 from bolide.store.config import delays_ms_of
 from bolide.store.record import Draft, decode
 
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 class SendBacks:
     """Takes back what consumers could not consume. `open_topics` is that of the sends."""
 
-    def __init__(self, state: BrokerState, open_topics: OpenTopics, router: DelayRouter) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, open_topics: OpenTopics) -> None:
         self._topics = state.topics
         self._groups = state.groups
         self._store = state.store
@@ -53,17 +54,18 @@ class SendBacks:
         self._stats = state.stats
         self._clock = state.clock
         self._open_topics = open_topics
-        self._router = router
+        self._intake = intake
+        self._state = state
         self._delays_ms = delays_ms_of(state.store.config.delay_levels)
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
 
-    def take_back(self, request: Request) -> Command | Awaitable[Command]:
+    def take_back(self, request: Request) -> Reply | Awaitable[Reply]:
         """36: one message, named by its place in the log."""
         command = request.command
         header = SendBackRequest.decode(command.fields)
-        check_ready(request, self._settings.now, self._store, self._clock)
+        check_ready(request, self._state)
         group = self._groups.find(header.group)
         if group is None:
             raise unknown_group(header.group)
@@ -85,32 +87,31 @@ class SendBacks:
                 delay_ms = own_delay_ms(group.group_retry_policy, message.reconsume_times)
             draft = self._retry_draft(message, group, retry, level, delay_ms)
         try:
-            appended = self._store.append([draft])
+            # A dead letter counts as one, and as no message that was sent.
+            is_counted = draft.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+            appended = self._intake.append([draft]) if is_counted else self._intake.append_own([draft])
         except Refusal as refusal:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"not taken back: {refusal.remark}") from None
-        self._count(header.group, message, draft, appended.end - appended.physical_offsets[0], is_dead=level is None)
+        self._count(header.group, message, is_dead=level is None)
         answer = command.answer(ResponseCode.SUCCESS)
-        if self._store.config.is_sync or not self._open_topics.is_kept(target.topic_name):
-            return self._confirmed(answer, target.topic_name, appended.end)
-        return answer
+        if not self._open_topics.is_kept(target.topic_name):
+            return self._when_kept(request, target.topic_name, appended.end, answer)
+        return self._intake.when_safe(request, appended.end, answer)
 
-    async def _confirmed(self, answer: Command, topic: str, end: int) -> Command:
-        """The answer once the message and its topic would survive a crash: the consumer counts it as done then."""
-        if self._store.config.is_sync and not await self._store.durable(end):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "the disk is late: the message is stored, but may not be durable")
-        if not self._open_topics.is_kept(topic):
-            try:
-                await self._open_topics.keep(topic)
-            except StoreError as problem:
-                remark = f"the message is stored, but its new topic {topic!r} is not: {problem}"
-                raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from problem
-        return answer
+    async def _when_kept(self, request: Request, topic: str, end: int, answer: Command) -> Reply:
+        """The answer once a new topic would survive a crash, and the message: the consumer counts it as done then."""
+        try:
+            await self._open_topics.keep(topic)
+        except StoreError as problem:
+            remark = f"the message is stored, but its new topic {topic!r} is not: {problem}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from problem
+        return self._intake.when_safe(request, end, answer)
 
     # The checks
 
     def _check_writable(self) -> None:
         config = self._settings.now
-        if not config.permission & PERM_WRITE:
+        if not self._state.may_write:
             remark = f"broker {config.name} is closed for writing (brokerPermission {config.permission})"
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
@@ -142,22 +143,22 @@ class SendBacks:
         queue_id = random.randrange(max(1, min(group.retry_queue_nums, retry.write_queue_nums)))
         properties = _sent_back(message)
         if delay_ms is None:
-            destination = self._router.route(retry.topic_name, queue_id, properties | {names.DELAY: str(level)})
+            destination = self._intake.route(retry.topic_name, queue_id, properties | {names.DELAY: str(level)})
         else:
             destination = self._put_off(retry.topic_name, queue_id, properties, delay_ms)
         return _draft(message, destination.topic, destination.queue_id, destination.properties)
 
     def _put_off(self, topic: str, queue_id: int, properties: dict[str, str], delay_ms: int) -> Destination:
         """A delay that is a level waits there, any other on the timer; without a timer, for the next longer level."""
-        if delay_ms not in self._delays_ms and self._router.has_timer:
+        if delay_ms not in self._delays_ms and self._intake.has_timer:
             timed = {name: value for name, value in properties.items() if not name.startswith(TIMER_PREFIX)}
             timed.pop(names.DELAY, None)
             try:
-                return self._router.route(topic, queue_id, timed | {names.TIMER_DELAY_MS: str(delay_ms)})
+                return self._intake.route(topic, queue_id, timed | {names.TIMER_DELAY_MS: str(delay_ms)})
             except Refusal as refusal:  # too many wait for that moment
                 log.debug("not put on the timer topic=%s problem=%s", topic, refusal.remark)
         level = level_not_below(delay_ms, self._delays_ms)
-        return self._router.route(topic, queue_id, properties | {names.DELAY: str(level)})
+        return self._intake.route(topic, queue_id, properties | {names.DELAY: str(level)})
 
     def _dead_draft(self, message: StoredMessage, header: SendBackRequest, reason: str) -> tuple[TopicConfig, Draft]:
         """The record that stays among the dead letters, and their topic."""
@@ -166,14 +167,12 @@ class SendBacks:
         properties = dead_properties(properties, message.topic, message.message_id, reason)
         return config, _draft(message, config.topic_name, 0, properties)
 
-    def _count(self, group: str, message: StoredMessage, draft: Draft, size: int, *, is_dead: bool) -> None:
+    def _count(self, group: str, message: StoredMessage, *, is_dead: bool) -> None:
         origin = message.properties.get(names.RETRY_TOPIC, message.topic)
         self._stats.sent_back(group, origin)
         if is_dead:
             self._stats.died(group, origin)
             log.info("dead letter group=%s topic=%s id=%s", group, origin, message.message_id)
-        if draft.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            self._stats.put(draft.topic, 1, size)
 
 
 def retry_limit(group: GroupConfig, asked: int | None, version: int) -> int:

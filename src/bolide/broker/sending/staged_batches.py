@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from bolide.broker.later.routing import TIMER_PREFIX, DelayRouter
+from bolide.broker.intake import Intake
+from bolide.broker.later.routing import TIMER_PREFIX
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_READ, PERM_WRITE
@@ -36,7 +37,6 @@ from bolide.model.queue import QueueKey
 from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
 from bolide.protocol.batch import BatchItem, split_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
 from bolide.protocol.properties import encode_properties
 from bolide.protocol.staging import (
     IDENTITY,
@@ -101,12 +101,12 @@ class _Fresh(NamedTuple):
 class StagedBatches:
     """Publishes batches, one after the other."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter, router: DelayRouter) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, table_writer: TableWriter) -> None:
+        self._state = state
         self._store = state.store
         self._topics = state.topics
-        self._router = router
+        self._intake = intake
         self._settings = state.settings
-        self._stats = state.stats
         self._table_writer = table_writer
         self._clock = state.clock
         self._path: Path = state.settings.now.directory / TABLE_NAME
@@ -126,20 +126,22 @@ class StagedBatches:
         except ValueError as problem:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"no request to publish: {problem}") from None
         config = self._settings.now
-        if self._store.config.role == "SLAVE":
+        if self._state.is_slave:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "this broker is a slave and takes no messages; ask its master")
-        if not config.permission & PERM_WRITE:
+        if not self._state.may_write:
             raise Refusal(ResponseCode.NO_PERMISSION, f"broker {config.name} is closed for writing (brokerPermission)")
-        return self._answer(request.command, wanted)
+        return self._answer(request, wanted)
 
-    async def _answer(self, command: Command, wanted: Publish) -> Command:
+    async def _answer(self, request: Request, wanted: Publish) -> Reply:
+        end = 0
         if wanted.stages is None:
             await self._prepare()
         else:
             async with self._turn:
                 await self._publish(wanted)
+            end = self._store.log_end
         body = Published(published=self.last_done(wanted.query)).encode()
-        return command.answer(ResponseCode.SUCCESS, body=body)
+        return self._intake.when_safe(request, end, request.command.answer(ResponseCode.SUCCESS, body=body))
 
     async def _prepare(self) -> None:
         """The two topics, kept before anybody relies on them: at a start queues without a topic are deleted."""
@@ -154,7 +156,7 @@ class StagedBatches:
         """The last batch of a query that is published."""
         return self._marks.get(query, NOTHING)
 
-    # StagedBatches
+    # Publishing
 
     async def _publish(self, wanted: Publish) -> None:
         begun = self._begun.get(wanted.query)
@@ -163,11 +165,9 @@ class StagedBatches:
         if wanted.batch > self.last_done(wanted.query):
             assert wanted.stages is not None
             await self._check(wanted)
-            appended = self._store.append([self._note(wanted.encode())])
+            appended = self._intake.append_own([self._note(wanted.encode())])
             begun = self._begun[wanted.query] = _Begun(wanted, appended.physical_offsets[0])
             await self._carry_out(begun)
-        if self._store.config.is_sync and not await self._store.durable(self._store.log_end):
-            raise Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, "published, but not on the disk in time; ask again")
 
     async def _check(self, wanted: Publish) -> None:
         """Refuse what could not be carried out to its end, before it is begun."""
@@ -204,7 +204,7 @@ class StagedBatches:
             items = split_batch(stage.body)
             for item in items:
                 if _waits(item):
-                    self._router.route("", 0, item.properties)
+                    self._intake.route("", 0, item.properties)
         except ProtocolError as problem:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a stage that is no batch: {problem}") from None
         except Refusal as refusal:
@@ -227,16 +227,14 @@ class StagedBatches:
                 self._append(stage, begun.known)
             begun.done_count += 1  # in one turn with the append: whoever goes on begins behind it
             await asyncio.sleep(0)
-        self._store.append([self._note(Done(query=publish.query, done=publish.batch).encode())])
+        self._intake.append_own([self._note(Done(query=publish.query, done=publish.batch).encode())])
         del self._begun[publish.query]
         self._mark_done(publish.query, publish.batch)
 
     def _append(self, stage: StoredMessage, known: frozenset[bytes]) -> None:
         drafts = [draft for draft in self._drafts(stage) if not known or identity_of(draft.properties) not in known]
         if drafts:
-            appended = self._store.append(drafts)
-            topic = stage.properties[TARGET_TOPIC]
-            self._stats.put(topic, len(drafts), appended.end - appended.physical_offsets[0])
+            self._intake.append(drafts)
 
     def _drafts(self, stage: StoredMessage) -> Iterator[Draft]:
         key = target_of(stage)
@@ -245,7 +243,7 @@ class StagedBatches:
         for item in split_batch(stage.body):
             topic, queue_id, text = key.topic, key.queue_id, item.encoded_properties
             if _waits(item):
-                topic, queue_id, properties = self._router.route(topic, queue_id, item.properties)
+                topic, queue_id, properties = self._intake.route(topic, queue_id, item.properties)
                 text = encode_properties(properties)
             yield Draft(topic, queue_id, item.body, text, item.flag, 0, *born)
 
@@ -291,7 +289,7 @@ class StagedBatches:
             for view in slices.views:
                 self._take_in(view)
             await asyncio.sleep(0)
-        if self._store.config.role == "SLAVE":
+        if self._state.is_slave:
             return
         for begun in list(self._begun.values()):
             begun.known = frozenset(self._appended_names(begun))

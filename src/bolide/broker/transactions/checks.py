@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bolide.broker.config import BrokerConfig
+from bolide.broker.intake import Intake
 from bolide.broker.state import BrokerState
 from bolide.broker.transactions.absent import Absent
 from bolide.broker.transactions.ended import Ended
@@ -97,7 +98,8 @@ def judge(
 class Checks:
     """The rounds. `ended` and `operations` are shared with those who end transactions."""
 
-    def __init__(self, state: BrokerState, ended: Ended, operations: Operations) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, ended: Ended, operations: Operations) -> None:
+        self._intake = intake
         self._settings = state.settings
         self._store = state.store
         self._topics = state.topics
@@ -204,7 +206,7 @@ class Checks:
     def _move(self, half: StoredMessage) -> None:
         """To the end of the queue, with no check counted."""
         origin = half.properties.get(names.PREPARED_QUEUE_OFFSET, str(half.queue_offset))
-        appended = self._store.append([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
+        appended = self._intake.append_own([again(half, **{names.PREPARED_QUEUE_OFFSET: origin})])
         self._ended.follow(half.queue_offset, appended.queue_offsets[0])
 
     def _ask_once(self, half: StoredMessage, refusal: Refusal) -> None:
@@ -218,7 +220,7 @@ class Checks:
 
     def _discard(self, half: StoredMessage) -> None:
         self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)
-        appended = self._store.append([discarded(half)])
+        appended = self._intake.append_own([discarded(half)])
         self._ended.discard(half.queue_offset)
         if self._ended.is_held_up(half.queue_offset):  # or each start would give it up again, as long as it is
             self._operations.add([half.queue_offset])
@@ -239,7 +241,7 @@ class Checks:
             self._leave(half, group)
             return
         counted = {names.TRANSACTION_CHECK_TIMES: str(check_count(half.properties) + 1)}
-        appended = self._store.append([again(half, **counted)])
+        appended = self._intake.append_own([again(half, **counted)])
         self._ended.follow(half.queue_offset, appended.queue_offsets[0])
         place = real_place(half.properties)
         if session is None or place is None:

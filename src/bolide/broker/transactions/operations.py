@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable
 
+from bolide.broker.intake import Intake
 from bolide.broker.state import BrokerState
 from bolide.broker.transactions.halves import HALF_QUEUE_ID
 from bolide.errors import Refusal
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 class Operations:
     """Gathers what was decided, and writes it."""
 
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: BrokerState, intake: Intake) -> None:
+        self._intake = intake
         self._settings = state.settings
         self._store = state.store
         self._clock = state.clock
@@ -67,7 +69,7 @@ class Operations:
         store_host = self._store.store_host
         draft = Draft(OP_HALF_TOPIC, HALF_QUEUE_ID, body, _PROPERTIES, 0, 0, self._clock.now_ms(), store_host)
         try:
-            appended = self._store.append([draft])
+            appended = self._intake.append_own([draft])
         except Refusal as refusal:
             count = self._gathered.count(b",")
             log.warning("decided transactions not noted yet count=%d problem=%s", count, refusal.remark)

@@ -10,12 +10,13 @@ the same again. An end that comes twice is carried out once.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from bolide import kernel
-from bolide.broker.later.routing import DelayRouter, Destination
+from bolide.broker.intake import Intake
+from bolide.broker.later.routing import Destination
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.places import Places
 from bolide.broker.transactions.ended import Ended
@@ -30,12 +31,11 @@ from bolide.model.names import shown
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC
 from bolide.protocol import sysflags
 from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
 from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
 from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.properties import decode_properties
 from bolide.remoting.handlers import Handler
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Reply, Request
 from bolide.store.record import Draft, decode
 
 _HALF_TOPICS = (HALF_TOPIC, CHECK_EXHAUSTED_TOPIC)
@@ -48,13 +48,12 @@ log = logging.getLogger(__name__)
 class Outcomes:
     """Ends transactions. `ended` and `operations` are shared with the rounds that ask about them."""
 
-    def __init__(self, state: BrokerState, router: DelayRouter, ended: Ended, operations: Operations) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, ended: Ended, operations: Operations) -> None:
         self._settings = state.settings
         self._store = state.store
         self._places = Places(state.topics, None, state.store)
         self._state = state
-        self._router = router
-        self._stats = state.stats
+        self._intake = intake
         self._ended = ended
         self._operations = operations
         self._clock = state.clock
@@ -85,7 +84,7 @@ class Outcomes:
             asyncio.get_running_loop().call_soon(self.finish)
         self._due += ends
 
-    def end(self, request: Request) -> Command | Awaitable[Command] | None:
+    def end(self, request: Request) -> Reply:
         """37: commit, roll back, or nothing while the producer does not know."""
         command = request.command
         if self._state.is_slave:
@@ -113,13 +112,8 @@ class Outcomes:
             remark = f"the transaction was {_DECISIONS[how]} before; nothing has changed"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         self._carry_out([end], [draft])
-        if self._store.config.is_sync:
-            return self._durable(command.answer(ResponseCode.SUCCESS))
-        return command.answer(ResponseCode.SUCCESS)
-
-    async def _durable(self, answer: Command) -> Command:
-        await self._store.durable(self._store.log_end)
-        return answer
+        # Whatever it was that decided the transaction: one that is ended again hears of the first time.
+        return self._intake.when_safe(request, self._store.log_end, command.answer(ResponseCode.SUCCESS))
 
     def finish(self) -> None:
         """Carry out the ends nobody waits for."""
@@ -145,11 +139,10 @@ class Outcomes:
         places = (segment.view, segment.base, store.visible_end, *near, ended.marks, ended.base)
         lay = partial(kernel.lay_ends, due, *places, _BATCH_SIZE_MAX, store.store_host)
         try:
-            (seen, decided, tallies, left), _ = store.append_laid(lambda *at: self._targets_checked(lay(*at)))
+            seen, decided, tallies, left = self._intake.append_laid(lambda *at: self._targets_checked(lay(*at)))
         except Refusal:
             return len(due), due  # whichever of them it was: one by one it is found
-        for topic, count, size in tallies:
-            self._stats.put(topic, count, size)
+        self._intake.count(tallies)
         self._note(decided)
         return seen, left
 
@@ -205,22 +198,13 @@ class Outcomes:
             if decision == sysflags.COMMITTED:
                 stored.append(draft)
         if stored:
-            self._store_all(stored)
+            self._intake.append(stored)
         self._note(decided)
 
     def _note(self, decided: Mapping[int, int]) -> None:
         if decided:
             self._ended.mark_all(decided)
             self._operations.add(decided)
-
-    def _store_all(self, drafts: list[Draft]) -> None:
-        appended = self._store.append(drafts)
-        if len({draft[0] for draft in drafts}) == 1:
-            self._stats.put(drafts[0][0], len(drafts), appended.end - appended.places[0])
-            return
-        places = [*appended.places, appended.end]
-        for i, draft in enumerate(drafts):
-            self._stats.put(draft[0], 1, places[i + 1] - places[i])
 
     def _draft(self, end: End) -> Draft:
         """What a commit stores; raises Refusal if this end is not one of that half message."""
@@ -232,7 +216,7 @@ class Outcomes:
         if end[2] == sysflags.ROLLED_BACK:
             return committed(half, Destination(*place, half.properties))
         self._places.check_target(*place)
-        return committed(half, self._router.route(*place, half.properties))
+        return committed(half, self._intake.route(*place, half.properties))
 
     def _check_place(self, end: End) -> None:
         """Whoever sends a message can write a record into its body, and name the place: ask the half queue."""
@@ -265,7 +249,7 @@ class Outcomes:
             remark = f"the half message has queue offset {half.queue_offset}, not {half_offset}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
-    def resume(self, request: Request) -> Command:
+    def resume(self, request: Request) -> Reply:
         """323: a message that was given up is asked about again, from the first check on."""
         header = ResumeCheckHalfMessageRequest.decode(request.command.fields)
         found = parse_offset_id(header.message_id or "")
@@ -285,6 +269,6 @@ class Outcomes:
         # It begins anew: an earlier place of it in the half queue says nothing any more.
         properties = {name: text for name, text in message.properties.items() if name != names.PREPARED_QUEUE_OFFSET}
         message = replace(message, properties=properties)
-        self._store.append([again(message, **{names.TRANSACTION_CHECK_TIMES: "0"})])
+        appended = self._intake.append_own([again(message, **{names.TRANSACTION_CHECK_TIMES: "0"})])
         log.info("transaction taken up again id=%s", message.unique_id)
-        return request.command.answer(ResponseCode.SUCCESS)
+        return self._intake.when_safe(request, appended.end, request.command.answer(ResponseCode.SUCCESS))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
-from bolide.broker.later.routing import DelayRouter
+from bolide.broker.intake import Intake
 from bolide.broker.state import BrokerState
 from bolide.broker.transactions.checks import OPERATIONS, Checks
 from bolide.broker.transactions.copies import Copies
@@ -29,15 +29,15 @@ _READ_COUNT = 32
 class Transactions:
     """What the broker holds of it."""
 
-    def __init__(self, state: BrokerState, router: DelayRouter) -> None:
+    def __init__(self, state: BrokerState, intake: Intake) -> None:
         self._state = state
         self._store = state.store
         self._topics = state.topics
         self._offsets = state.offsets
         self.ended = Ended()
-        self.operations = Operations(state)
-        self.checks = Checks(state, self.ended, self.operations)
-        self.outcomes = Outcomes(state, router, self.ended, self.operations)
+        self.operations = Operations(state, intake)
+        self.checks = Checks(state, intake, self.ended, self.operations)
+        self.outcomes = Outcomes(state, intake, self.ended, self.operations)
 
     def handlers(self) -> dict[int, Handler]:
         return self.outcomes.handlers()
