@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
+from bolide.client.blocking.connection import Answer, Connection
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
+from bolide.client.signing import Signing
 from bolide.errors import ClientError, ConnectError, NoAnswer
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
@@ -23,7 +25,7 @@ from bolide.protocol.headers.consume import (
     UpdateConsumerOffsetRequest,
 )
 from bolide.protocol.headers.routes import GetRouteRequest
-from bolide.spark.connection import Answer, Connection
+from bolide.remoting.tls import connecting_context
 from bolide.spark.options import ClusterOptions, Subscription
 
 T = TypeVar("T")
@@ -58,7 +60,14 @@ class Cluster:
         """The connection to an address, made when it is first needed."""
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = Connection(address, self._options)
+            options = self._options
+            found = self._connections[address] = Connection(
+                address,
+                options.request_timeout_s,
+                connect_timeout_s=options.connect.connect_timeout_ms / 1000,
+                context=connecting_context(options.connect),
+                signing=None if options.credentials is None else Signing(options.credentials),
+            )
         return found
 
     def forget(self, address: str) -> None:

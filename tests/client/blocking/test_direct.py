@@ -8,9 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 import bolide
-from bolide.client.blocking.direct import REST_MAX_S, Line, Lines
+from bolide.client.blocking.connection import REST_MAX_S, Answer, Connection, ConnectionPool
+from bolide.client.blocking.direct import send_item
+from bolide.client.blocking.loop import BackgroundLoop
 from bolide.errors import ConnectError, ConnectionLost, ProtocolError, RequestTimeout
 from bolide.protocol.command import Command
+from bolide.remoting.config import ConnectConfig
 from bolide.testing import Cluster, VirtualClock, cluster
 
 ITEM = (b"body", b"", 0)
@@ -44,11 +47,11 @@ def receipt(opaque: int = 1, code: int = 0) -> bytes:
 
 
 def send(address: str, timeout_s: float = 5.0) -> object:
-    line = Line(address, 1.0)
+    connection = Connection(address, 1.0)
     try:
-        return line.send(HEAD, 3, ITEM, "ID", 1, timeout_s)
+        return send_item(connection, HEAD, 3, ITEM, "ID", 1, timeout_s)
     finally:
-        line.close()
+        connection.close()
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8, 60])
@@ -66,7 +69,7 @@ def test_what_is_for_nobody_here_is_passed_over() -> None:
 def test_an_answer_with_more_to_say_is_given_whole() -> None:
     with answering(receipt(code=14)) as address:
         answer = send(address)
-    assert isinstance(answer, Command)
+    assert isinstance(answer, Answer)
     assert (answer.code, answer.remark) == (14, "no")
 
 
@@ -94,24 +97,24 @@ def test_an_address_where_nobody_listens_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(ConnectError, match=address):
-        Line(address, 1.0)
+        Connection(address, 1.0)
 
 
-def test_a_line_that_rested_too_long_is_not_trusted() -> None:
+def test_a_connection_that_rested_too_long_is_not_trusted() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         clock = HeldClock()
-        lines = Lines(clock)
-        line = lines.take(address, 1.0)
-        lines.give_back(line)
+        pool = ConnectionPool(ConnectConfig(), clock)
+        connection = pool.take(address, 1.0)
+        pool.give_back(connection)
         clock.now_s += REST_MAX_S - 1
-        assert lines.take(address, 1.0) is line
-        lines.give_back(line)
+        assert pool.take(address, 1.0) is connection
+        pool.give_back(connection)
         clock.now_s += REST_MAX_S + 1
-        fresh = lines.take(address, 1.0)
-        assert fresh is not line
-        lines.close()
-        lines.give_back(fresh)
+        fresh = pool.take(address, 1.0)
+        assert fresh is not connection
+        pool.close()
+        pool.give_back(fresh)
         assert fresh._socket.fileno() == -1
 
 
@@ -127,6 +130,44 @@ class HeldClock(VirtualClock):
 def rocket() -> Iterator[Cluster]:
     with cluster() as running:
         yield running
+
+
+def test_a_send_over_tls_does_not_go_through_the_loop_either(rocket: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bolide.Producer("tls", rocket.namesrv, connect=ConnectConfig(is_tls=True)) as producer:
+        producer.send("Secret", b"first")
+        with monkeypatch.context() as patch:
+            patch.setattr(BackgroundLoop, "run", None)
+            receipts = [producer.send("Secret", b"x" * size) for size in (1, 100, 3000, 300_000)]
+    assert all(receipt.is_ok for receipt in receipts)
+
+
+def test_a_peer_that_is_silent_over_tls_is_given_up_after_the_limit(rocket: Cluster) -> None:
+    connection = ConnectionPool(ConnectConfig(is_tls=True), HeldClock()).take(rocket.brokers[0].address, 5.0)
+    with pytest.raises(RequestTimeout, match=r"did not answer within 0\.05 s"):
+        connection.receive(0.05)
+    connection.close()
+
+
+def test_frames_that_come_together_and_in_pieces_are_told_apart() -> None:
+    answers = [Command(0, number, 1, {}, body=b"%d" % number * 3000).encode() for number in (1, 2, 3)]
+    whole = b"".join(answers)
+    with answering(whole[:5000], whole[5000:9007], whole[9007:]) as address:
+        connection = Connection(address, 5.0)
+        connection.put([Command(11) for _ in answers])
+        assert [bytes(connection.take(number).body[:1]) for number in (3, 1, 2)] == [b"3", b"1", b"2"]
+        connection.close()
+
+
+def test_what_was_read_ahead_is_seen_by_those_who_select() -> None:
+    with answering(receipt(1) + receipt(2)) as address:
+        connection = Connection(address, 5.0)
+        connection.put([Command(11), Command(11)])
+        assert not connection.has_pending
+        assert connection.next().opaque == 1
+        assert connection.has_pending
+        assert connection.next().opaque == 2
+        assert not connection.has_pending
+        connection.close()
 
 
 @pytest.mark.feature("F095")

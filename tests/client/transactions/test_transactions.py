@@ -296,23 +296,23 @@ def test_a_blocking_transaction_goes_past_the_loop_and_keeps_its_place_among_pla
         assert bodies_of(rocket, 42) == [b"first", b"second", *expected]
 
 
-def test_an_end_that_finds_its_line_broken_is_told_by_the_loop() -> None:
+def test_an_end_that_finds_its_connection_broken_is_told_by_the_loop() -> None:
     with blocking() as (rocket, producer):
         with producer.transaction("T", b"on"):
-            for lines in producer._direct._lines._resting.values():
-                for line in lines:
-                    line._socket.shutdown(socket.SHUT_WR)
+            for resting in producer._direct._pool._resting.values():
+                for connection, _ in resting:
+                    connection._socket.shutdown(socket.SHUT_WR)
         with producer.transaction("T", b"and on"):
-            for lines in producer._direct._lines._resting.values():
-                lines.pop().close()
+            for resting in producer._direct._pool._resting.values():
+                resting.pop()[0].close()
         assert sorted(bodies_of(rocket, 4)) == [b"and on", b"first", b"on", b"second"]
 
 
-def test_a_half_message_that_finds_its_line_broken_is_sent_by_the_loop() -> None:
+def test_a_half_message_that_finds_its_connection_broken_is_sent_by_the_loop() -> None:
     with blocking() as (rocket, producer):
-        for lines in producer._direct._lines._resting.values():
-            for line in lines:
-                line._socket.shutdown(socket.SHUT_RDWR)
+        for resting in producer._direct._pool._resting.values():
+            for connection, _ in resting:
+                connection._socket.shutdown(socket.SHUT_RDWR)
         with producer.transaction("T", b"on") as one:
             pass
         assert one.outcome is bolide.Outcome.COMMIT

@@ -107,8 +107,7 @@ class Producer(Requesting, Recalling):
         self._short_size = self.rules.short_size
         # Messages that need no thought take the short way; each of these is a thought.
         self._is_plain = not (hooks or trace or credentials or avoids_slow or retries_unsafe)
-        # A thread may send past the loop where nobody looks on; TLS is spoken by the loop alone.
-        self.may_pass_loop = not (hooks or trace or self._config.connect.is_tls)
+        self.may_pass_loop = not (hooks or trace)  # a thread may send past the loop where nobody looks on
         self._guests = Guests()
         self._topics: dict[str, None] = {}
         self._stack = AsyncExitStack()
@@ -175,6 +174,11 @@ class Producer(Requesting, Recalling):
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def connect(self) -> ConnectConfig:
+        """How brokers are reached."""
+        return self._config.connect
 
     def topics(self) -> Iterable[str]:
         return tuple(self._topics)

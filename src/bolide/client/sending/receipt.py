@@ -1,15 +1,14 @@
 """What a send returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from itertools import count, repeat
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
-from bolide.protocol.command import Command
 
 
 class SendStatus(Enum):
@@ -43,7 +42,20 @@ class Receipt(NamedTuple):
         return self.status is SendStatus.SEND_OK
 
 
-def receipt_of(answer: Command, queue: MessageQueue, msg_id: str) -> Receipt:
+class Answered(Protocol):
+    """What a receipt is read from: an answer, however it came."""
+
+    @property
+    def code(self) -> int: ...
+
+    @property
+    def remark(self) -> str | None: ...
+
+    @property
+    def fields(self) -> Mapping[str, str]: ...
+
+
+def receipt_of(answer: Answered, queue: MessageQueue, msg_id: str) -> Receipt:
     """The receipt in a broker's answer; ClientError with the broker's code when it did not store the message."""
     status = _STORED.get(answer.code)
     if status is None:
@@ -54,7 +66,7 @@ def receipt_of(answer: Command, queue: MessageQueue, msg_id: str) -> Receipt:
     return Receipt(stored_in, int(fields["queueOffset"]), msg_id, fields["msgId"], status, handle)
 
 
-def batch_receipts(answer: Command, queue: MessageQueue, msg_ids: list[str]) -> list[Receipt]:
+def batch_receipts(answer: Answered, queue: MessageQueue, msg_ids: list[str]) -> list[Receipt]:
     """The receipts of a batch."""
     whole = receipt_of(answer, queue, "")
     return receipts_of(whole.queue, whole.queue_offset, whole.offset_id, msg_ids, whole.status)

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
+from bolide.client.blocking.connection import Answer
 from bolide.client.routes import Route
 from bolide.client.sending.message import SendRules, batch_fields, send_command, to_queue
 from bolide.clock import Clock
@@ -23,7 +24,6 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.ids import UniqueIds
 from bolide.spark.cluster import Cluster
-from bolide.spark.connection import Answer
 from bolide.spark.options import SinkOptions
 from bolide.spark.sink.rows import Bundle
 

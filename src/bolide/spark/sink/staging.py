@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from bolide.client.blocking.connection import Answer
 from bolide.client.routes import Route
 from bolide.client.sending.message import SendRules, send_command, to_queue
 from bolide.clock import Clock, SystemClock
@@ -34,7 +35,6 @@ from bolide.protocol.staging import (
     Published,
 )
 from bolide.spark.cluster import Cluster
-from bolide.spark.connection import Answer
 from bolide.spark.options import EXACTLY_ONCE, SinkOptions
 from bolide.spark.sink.rows import Bundle
 from bolide.spark.sink.sending import Sending

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from bolide.client.blocking.connection import Answer
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.spark.cluster import Cluster
-from bolide.spark.connection import Answer
 from bolide.spark.options import Subscription
 from bolide.spark.source.offsets import EARLIEST, LATEST, Position
 from bolide.spark.source.pulls import LostMessages, pull_command

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bolide.client.blocking.connection import Answer, Connection
 from bolide.clock import Clock
 from bolide.errors import ClientError, NoAnswer
 from bolide.kernel.layout import Buffer
@@ -24,7 +25,6 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import BULK_FIELD, PullMessageRequest
 from bolide.spark.cluster import Cluster
-from bolide.spark.connection import Answer, Connection
 from bolide.spark.options import TOOLS_GROUP, Subscription
 from bolide.spark.source.offsets import Range
 

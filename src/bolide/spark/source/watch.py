@@ -7,12 +7,12 @@ comes is one sleep. A broker that fails is left alone for this wait: whether it 
 import select
 from collections.abc import Mapping
 
+from bolide.client.blocking.connection import Connection
 from bolide.clock import Clock
 from bolide.errors import NoAnswer
 from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
 from bolide.spark.cluster import Cluster
-from bolide.spark.connection import Connection
 from bolide.spark.options import ClusterOptions
 from bolide.spark.source.pulls import watch_command
 
