@@ -111,6 +111,14 @@ class Instance:
         self._heartbeats_begun = 0
         self._heartbeats_done = 0  # the number of the last that came to its end
 
+    def check_process(self, who: str) -> None:
+        """Raise in a fork: it has the memory of its parent, and none of its connections."""
+        if self.process_id != os.getpid():
+            raise ClientError(
+                f"{who} was opened in process {self.process_id} and does not work in a fork of it; "
+                "open one in each process"
+            )
+
     # Routes
 
     def known_route(self, topic: str) -> Route | None:

@@ -7,6 +7,7 @@ import pytest
 from bolide import aio
 from bolide.client.sending import pipeline as room
 from bolide.client.sending.message import SHORT_SIZE_MAX
+from bolide.client.sending.outbox import Flight, Outbox
 from bolide.errors import ClientError, ConnectionLost, RequestTimeout
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
@@ -53,13 +54,13 @@ async def test_labels_and_text_beyond_ascii_arrive_as_they_were_given() -> None:
 @both_loops
 async def test_messages_of_a_turn_leave_in_one_write_and_without_a_task_each(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    post = room.Outbox.post
+    post = Outbox.post
 
-    def noted(outbox: room.Outbox, run: room.Flight, timeout_s: float) -> None:
+    def noted(outbox: Outbox, run: Flight, timeout_s: float) -> None:
         runs.append(len(run.items))
         post(outbox, run, timeout_s)
 
-    monkeypatch.setattr(room.Outbox, "post", noted)
+    monkeypatch.setattr(Outbox, "post", noted)
     async with stage(queue_count=4) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         await producer.queues("T")
         futures = [await producer.submit("T", body) for body in numbers(0, 50)]

@@ -284,8 +284,13 @@ def test_a_blocking_transaction_goes_past_the_loop_and_keeps_its_place_among_pla
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with blocking() as (rocket, producer):
-        for name in ("send_half", "send_half_slowly", "tell_end"):
-            monkeypatch.setattr(producer._transactions, name, None)
+        half_pipeline = producer._transactions.half_pipeline
+        for owner, name in (
+            (half_pipeline, "enqueue"),
+            (half_pipeline.path, "send"),
+            (producer._transactions, "tell_end"),
+        ):
+            monkeypatch.setattr(owner, name, None)
         for number in range(20):
             with producer.transaction("T", b"t %d" % number, tags="A", keys="k", properties={"own": "x"}) as one:
                 assert one.receipt.is_ok

@@ -1,13 +1,18 @@
-"""Sends on connections that their callers write and read themselves: the shortest way for one blocking send."""
+"""Stage four for callers without a loop: a send is posted, and its receipt read, in the thread of its caller.
 
-from typing import NamedTuple
+What cannot be sent so, and what has another attempt after this one, goes through the loop on the general path.
+"""
 
 from bolide import kernel
 from bolide.client.blocking.connection import Answer, Connection, ConnectionPool, answer_in
-from bolide.client.routes import MASTER_ID, Route
-from bolide.client.sending.message import SEND_TAIL, SendRules, message_of, send_command, send_head, to_queue
+from bolide.client.blocking.loop import BackgroundLoop
+from bolide.client.routes import MASTER_ID
+from bolide.client.sending.message import SEND_TAIL, message_of, send_command, send_head, to_queue
+from bolide.client.sending.parts import Parts
+from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.producer import Producer
 from bolide.client.sending.receipt import Receipt, receipt_of
+from bolide.client.sending.shipment import Shipment
 from bolide.client.transactions.checker import Outcome
 from bolide.client.transactions.outcomes import end_head
 from bolide.clock import Clock
@@ -17,19 +22,12 @@ from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 
 
-class Attempt(NamedTuple):
-    """What became of one: a receipt, or none. Then a message that may be tried again, and the broker that failed."""
-
-    receipt: Receipt | None
-    message: Message | None = None
-    last_broker: str | None = None
-
-
 class DirectSends:
-    """The sends of a blocking producer, each in the thread of its caller."""
+    """The sends of a blocking producer."""
 
-    def __init__(self, core: Producer, clock: Clock) -> None:
+    def __init__(self, core: Producer, background: BackgroundLoop, clock: Clock) -> None:
         self._core = core
+        self._background = background
         self._clock = clock
         self._pool = ConnectionPool(core.connect, clock)
         self._heads: dict[tuple[str, str, bool], bytes] = {}
@@ -38,43 +36,91 @@ class DirectSends:
     def close(self) -> None:
         self._pool.close()
 
-    def send_short(
+    def send(
         self,
-        route: Route,
-        item: Item,
+        pipeline: SendPipeline,
+        parts: Parts,
         shard: str | None,
         queue: MessageQueue | None,
-        timeout_s: float,
-        rules: SendRules,
-    ) -> Attempt:
-        """One attempt with a message that needs no thought."""
-        core, topic = self._core, route.topic
-        chosen = queue or core.choose(route, shard, None)
-        address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
-        unique_id = core.ids.next()
-        if address is None:
-            return Attempt(None, message_of(topic, item, unique_id))
-        key = topic, chosen.broker_name, rules.is_prepared
-        head = self._heads.get(key)
-        if head is None:
-            head = self._heads[key] = send_head(topic, rules, chosen.broker_name)
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """The stages of `pipeline`, with the first attempt here and all others in the loop."""
+        self._background.check()
+        limit_s = timeout_s or pipeline.rules.timeout_s
+        begun_s = self._clock.monotonic_s()
+        route = pipeline.placement.known(parts.topic_name) if self._core.may_pass_loop else None
+        item = None if route is None else pipeline.preparation.item(parts)
+        prepared = pipeline.preparation.message(parts) if item is None else item
+        unique_id = (prepared.unique_id or "") if isinstance(prepared, Message) else pipeline.preparation.ids.next()
+        last_broker = None
+        if route is not None:
+            chosen = queue or pipeline.placement.choose(route, shard)
+            address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
+            if address is not None:
+                try:
+                    answer = self._post(pipeline, prepared, unique_id, chosen, address, limit_s)
+                    return _receipt(answer, chosen, unique_id)
+                except ClientError as failure:
+                    if not pipeline.path.is_tried_again(failure, is_bound=shard is not None or queue is not None):
+                        raise
+                    last_broker = chosen.broker_name
+        message = prepared if isinstance(prepared, Message) else message_of(parts.topic_name, prepared, unique_id)
+        left_s = max(limit_s - (self._clock.monotonic_s() - begun_s), 0.001)
+        shipment = Shipment([message], left_s, shard, queue, last_broker)
+        return self._background.run(pipeline.path.send_one(shipment))
+
+    def _post(
+        self,
+        pipeline: SendPipeline,
+        prepared: Message | Item,
+        unique_id: str,
+        queue: MessageQueue,
+        address: str,
+        limit_s: float,
+    ) -> ReceiptRow | Answer:
+        """One request on a connection of the caller's, and what came back."""
+        if isinstance(prepared, Message):
+            return self._post_message(pipeline, prepared, queue, address, limit_s)
+        connection = self._pool.take(address, limit_s)
         try:
-            connection = self._pool.take(address, timeout_s)
+            head = self._head(pipeline, queue)
+            answer = send_item(connection, head, queue.queue_id, prepared, unique_id, self._clock.now_ms(), limit_s)
+        except BaseException:
+            connection.close()
+            raise
+        self._pool.give_back(connection)
+        return answer
+
+    def _post_message(
+        self, pipeline: SendPipeline, message: Message, queue: MessageQueue, address: str, limit_s: float
+    ) -> Answer:
+        """The same for what needs a thought; how its broker did is remembered."""
+        command = to_queue(send_command(message, pipeline.rules, self._clock.now_ms()), queue)
+        self._core.instance.sign(address, command)
+        begun_s = self._clock.monotonic_s()
+        failure: ClientError | None = None
+        try:
+            connection = self._pool.take(address, limit_s)
             try:
-                answer = send_item(connection, head, chosen.queue_id, item, unique_id, self._clock.now_ms(), timeout_s)
+                answer = connection.ask(command, limit_s)
             except BaseException:
                 connection.close()
                 raise
             self._pool.give_back(connection)
-            if isinstance(answer, Answer):
-                return Attempt(receipt_of(answer, chosen, unique_id))
-        except ClientError as failure:
-            if not core.is_tried_again(failure, is_bound=shard is not None or queue is not None):
-                raise
-            return Attempt(None, message_of(topic, item, unique_id), chosen.broker_name)
-        _, queue_id, queue_offset, offset_id = answer
-        stored_in = chosen if chosen.queue_id == queue_id else MessageQueue(topic, chosen.broker_name, queue_id)
-        return Attempt(Receipt(stored_in, queue_offset, unique_id, offset_id))
+            receipt_of(answer, queue, "")  # a refusal is a failure of its broker too
+            return answer
+        except ClientError as problem:
+            failure = problem
+            raise
+        finally:
+            pipeline.placement.note(queue, begun_s, failure)
+
+    def _head(self, pipeline: SendPipeline, queue: MessageQueue) -> bytes:
+        key = queue.topic, queue.broker_name, pipeline.rules.is_prepared
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = send_head(queue.topic, pipeline.rules, queue.broker_name)
+        return head
 
     def tell_end(self, receipt: Receipt, outcome: Outcome) -> bool:
         """Tell how a transaction ended; false where no connection rests, or the one that did was of no use."""
@@ -102,36 +148,6 @@ class DirectSends:
         self._pool.give_back(connection)
         return True
 
-    def send(self, message: Message, shard: str | None, queue: MessageQueue | None, timeout_s: float) -> Attempt:
-        """One attempt with any message; none is made while its route is not known."""
-        core, topic = self._core, message.topic
-        route = core.instance.known_route(topic)
-        if route is None or not route.publish or topic not in core.topics():
-            return Attempt(None, message)
-        chosen = queue or core.choose(route, shard, None)
-        address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
-        if address is None:
-            return Attempt(None, message)
-        command = to_queue(send_command(message, core.rules, self._clock.now_ms()), chosen)
-        core.instance.sign(address, command)
-        begun_s = self._clock.monotonic_s()
-        try:
-            connection = self._pool.take(address, timeout_s)
-            try:
-                answer = connection.ask(command, timeout_s)
-            except BaseException:
-                connection.close()
-                raise
-            self._pool.give_back(connection)
-            receipt = receipt_of(answer, chosen, message.unique_id or "")
-        except ClientError as failure:
-            core.note(chosen, begun_s, failure)
-            if not core.is_tried_again(failure, is_bound=shard is not None or queue is not None):
-                raise
-            return Attempt(None, message, chosen.broker_name)
-        core.note(chosen, begun_s, None)
-        return Attempt(receipt)
-
 
 def send_item(
     connection: Connection, head: bytes, queue_id: int, item: Item, unique_id: str, born_ms: int, timeout_s: float
@@ -147,3 +163,11 @@ def send_item(
         answer = answer_in(frame)
         if answer is not None and answer.opaque == opaque:
             return answer
+
+
+def _receipt(answer: ReceiptRow | Answer, queue: MessageQueue, unique_id: str) -> Receipt:
+    if isinstance(answer, Answer):
+        return receipt_of(answer, queue, unique_id)
+    _, queue_id, queue_offset, offset_id = answer
+    stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
+    return Receipt(stored_in, queue_offset, unique_id, offset_id)

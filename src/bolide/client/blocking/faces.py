@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Unpack
 
-from bolide.client.blocking.direct import Attempt, DirectSends
+from bolide.client.blocking.direct import DirectSends
 from bolide.client.blocking.loop import Blocking, forward, forward_plain
 from bolide.client.blocking.submissions import Submissions
 from bolide.client.consuming import consumer as asynchronous_consumer
@@ -26,6 +26,7 @@ from bolide.client.consuming.subscriptions import Topics
 from bolide.client.options import ConsumerOptions, ProducerOptions, SubmitOptions, When
 from bolide.client.sending import producer as asynchronous_producer
 from bolide.client.sending.delays import timed
+from bolide.client.sending.parts import Parts
 from bolide.client.sending.receipt import Receipt
 from bolide.clock import Clock, SystemClock
 from bolide.model.message import Message
@@ -50,8 +51,7 @@ class Producer(Blocking[asynchronous_producer.Producer]):
     def _stand_before(self, core: asynchronous_producer.Producer, clock: Clock | None) -> None:
         super().__init__(core)
         self.group = core.group
-        self._clock = clock or SystemClock()
-        self._direct = DirectSends(core, self._clock)
+        self._direct = DirectSends(core, self._background, clock or SystemClock())
         self._submissions = Submissions(self._background, core)
 
     def close(self) -> None:
@@ -80,27 +80,10 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         Messages of one `shard` go to one queue, where they keep their order if one thread sends them. With `delay`,
         `deliver_at` or `delay_level` it is stored now and delivered then.
         """
-        self._background.check()
+        parts = Parts(topic, body, tags, keys, properties, flag, waits_for_store)
         if when:
-            topic = timed(when, topic, body, tags, keys, properties, flag, waits_for_store)
-        limit_s = timeout_s or self._core.timeout_s
-        started_s = self._clock.monotonic_s()
-        attempt: Attempt | None = None
-        if self._core.may_pass_loop:
-            short = self._core.short(topic, body, tags, keys, properties, flag, waits_for_store)
-            if short is not None:
-                attempt = self._direct.send_short(*short, shard, queue, limit_s, self._core.rules)
-        if attempt is None:
-            message = self._core.prepared(topic, body, tags, keys, properties, flag, waits_for_store)
-            direct = self._direct.send(message, shard, queue, limit_s) if self._core.may_pass_loop else None
-            attempt = direct or Attempt(None, message)
-        receipt, unsent, last_broker = attempt
-        if receipt is not None or unsent is None:
-            assert receipt is not None, "an attempt has a receipt or leaves its message"
-            return receipt
-        left_s = max(limit_s - (self._clock.monotonic_s() - started_s), 0.001)
-        sending = self._core.send_prepared(unsent, shard=shard, queue=queue, timeout_s=left_s, last_broker=last_broker)
-        return self._background.run(sending)
+            parts = timed(when, parts)
+        return self._direct.send(self._core.pipeline, parts, shard, queue, timeout_s)
 
     def submit(self, topic: str | Message, body: bytes = b"", **options: Unpack[SubmitOptions]) -> Future[Receipt]:
         """Hand a message over and go on; waits only while too many are under way. Takes what `SubmitOptions` names.

@@ -11,6 +11,7 @@ from typing import Self, Unpack
 
 from bolide.client.blocking.faces import Producer
 from bolide.client.options import TransactionProducerOptions
+from bolide.client.sending.parts import Parts
 from bolide.client.sending.receipt import Receipt
 from bolide.client.transactions import producer as asynchronous
 from bolide.client.transactions.checker import Check, Outcome
@@ -88,38 +89,11 @@ class TransactionProducer(Producer):
 
         `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
         """
-        if immunity_s is not None:
-            properties = asynchronous.with_immunity(properties, immunity_s)
-        send = partial(self._send_half, topic, body, tags, keys, properties, flag, shard, queue)
-        return Transaction(send, self._tell_end)
+        parts = asynchronous.half_parts(Parts(topic, body, tags, keys, properties, flag), immunity_s)
+        return Transaction(partial(self._send_half, parts, shard, queue), self._tell_end)
 
-    def _send_half(
-        self,
-        topic: str | Message,
-        body: bytes,
-        tags: str | None,
-        keys: str | Iterable[str],
-        properties: Mapping[str, str] | None,
-        flag: int,
-        shard: str | None,
-        queue: MessageQueue | None,
-    ) -> Receipt:
-        core = self._transactions
-        self._background.check()
-        started_s = self._clock.monotonic_s()
-        short = core.short_half(topic, body, tags, keys, properties, flag) if core.may_pass_loop else None
-        if short is None:
-
-            async def send() -> Receipt:
-                return await core.send_half(topic, body, tags, keys, properties, flag, shard, queue)
-
-            return self._background.run(send())
-        receipt, unsent, last_broker = self._direct.send_short(*short, shard, queue, core.timeout_s, core.half_rules)
-        if receipt is not None or unsent is None:
-            assert receipt is not None, "an attempt has a receipt or leaves its message"
-            return receipt
-        left_s = max(core.timeout_s - (self._clock.monotonic_s() - started_s), 0.001)
-        return self._background.run(core.send_half_slowly(unsent, shard, queue, left_s, last_broker))
+    def _send_half(self, parts: Parts, shard: str | None, queue: MessageQueue | None) -> Receipt:
+        return self._direct.send(self._transactions.half_pipeline, parts, shard, queue)
 
     def _tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
         self._background.check()

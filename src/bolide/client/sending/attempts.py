@@ -17,7 +17,7 @@ from dataclasses import replace
 from bolide.client.instance import Instance, NoBroker
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.sending.failures import is_busy, is_network, is_worth_another
-from bolide.clock import Clock
+from bolide.client.sending.shipment import Shipment
 from bolide.errors import ClientError, ConnectError, RequestTimeout
 from bolide.model.queue import MessageQueue
 
@@ -31,35 +31,22 @@ Choose = Callable[[Route, str | None, str | None], MessageQueue]
 class Attempts:
     """Those of one message, or of one batch."""
 
-    def __init__(
-        self,
-        instance: Instance,
-        clock: Clock,
-        choose: Choose,
-        *,
-        timeout_s: float,
-        retry_count: int,
-        shard: str | None,
-        queue: MessageQueue | None,
-        last_broker: str | None = None,
-    ) -> None:
-        """`last_broker` is one that has failed with it already."""
+    def __init__(self, instance: Instance, choose: Choose, retry_count: int, shipment: Shipment) -> None:
         self._instance = instance
-        self._clock = clock
         self._choose = choose
-        self._deadline_s = clock.monotonic_s() + timeout_s
-        self._shard, self._queue = shard, queue
-        self._is_bound = shard is not None or queue is not None
+        self._deadline_s = instance.clock.monotonic_s() + shipment.timeout_s
+        self._shard, self._queue = shipment.shard, shipment.queue
+        self._is_bound = shipment.is_bound
         self._is_single = retry_count <= 0
+        self._last_broker = last_broker = shipment.last_broker
         self._left_count = retry_count + (last_broker is None)
-        self._last_broker = last_broker
         self._failed = set() if last_broker is None else {last_broker}
         self._round_count = 0
 
     @property
     def left_s(self) -> float:
         """The time that is left."""
-        return self._deadline_s - self._clock.monotonic_s()
+        return self._deadline_s - self._instance.clock.monotonic_s()
 
     def choose(self, route: Route) -> MessageQueue:
         """The queue of the next attempt."""

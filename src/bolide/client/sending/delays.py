@@ -9,36 +9,24 @@ delivered. Which topic and broker it concerns stands in the handle itself.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from bolide.client.instance import Instance
 from bolide.client.options import When
 from bolide.client.sending.durations import delay_s_of, finite, wrong
-from bolide.client.sending.message import given_message, replace_properties
+from bolide.client.sending.parts import Parts
 from bolide.client.tracing import Tracing
 from bolide.errors import ClientError
 from bolide.model import properties as names
-from bolide.model.message import Message
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
-from bolide.protocol.ids import parse_recall_handle
+from bolide.protocol.ids import RecallHandle, parse_recall_handle
 
 
-def timed(
-    when: When,
-    topic: str | Message,
-    body: bytes,
-    tags: str | None,
-    keys: str | Iterable[str],
-    properties: Mapping[str, str] | None,
-    flag: int,
-    waits_for_store: bool | None,
-) -> Message:
-    """The message of a send, with the properties that say when it is to come."""
-    message = given_message(topic, body, tags, keys, properties, flag, waits_for_store)
-    return replace_properties(message, {**message.properties, **properties_of(when)})
+def timed(when: When, parts: Parts) -> Parts:
+    """The parts of a send, with the properties that say when it is to come."""
+    return parts.with_properties(properties_of(when))
 
 
 def properties_of(when: When) -> dict[str, str]:
@@ -75,38 +63,26 @@ def _delay_properties(delay: float | timedelta) -> dict[str, str]:
     return {names.TIMER_DELAY_MS: str(delay_ms)}
 
 
-class Recalling:
-    """The part of a producer that takes messages back; what it is given by the producer is named first."""
+async def recall(instance: Instance, group: str, handle: str, timeout_s: float, tracing: Tracing | None) -> str:
+    """Have a message recalled whose topic is known; returns its id."""
+    known = recalled(handle)
+    address = await instance.found_address(known.topic, known.broker_name)
+    header = RecallMessageRequest(producer_group=group, topic=known.topic, recall_handle=handle)
+    command = Command(RequestCode.RECALL_MESSAGE, fields=header.encode())
+    answer = await instance.request(address, command, timeout_s)
+    is_success = answer.code == ResponseCode.SUCCESS
+    if tracing is not None:
+        region = answer.fields.get(names.REGION)
+        tracing.recalled(known.topic, known.unique_id, region, is_success=is_success)
+    if not is_success:
+        raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+    return answer.fields.get("msgId", known.unique_id)
 
-    group: str
-    timeout_s: float
-    tracing: Tracing | None
 
-    _route: Callable[[str], Awaitable[object]]
-
-    @property
-    def instance(self) -> Instance:
-        raise NotImplementedError
-
-    async def recall(self, handle: str, timeout_s: float | None = None) -> str:
-        """Take a timed message back that was not delivered yet; returns its id.
-
-        `handle` is the `recall_handle` of its receipt. The broker must allow it (recallMessageEnable), and knows
-        nothing of whether the message was there: an answer says that it will not come from now on.
-        """
-        known = parse_recall_handle(handle)
-        if known is None:
-            remark = f"{handle[:40]!r} is no recall handle; it stands in the receipt of a timed message"
-            raise ClientError(remark, ResponseCode.ILLEGAL_OPERATION)
-        await self._route(known.topic)
-        address = await self.instance.found_address(known.topic, known.broker_name)
-        header = RecallMessageRequest(producer_group=self.group, topic=known.topic, recall_handle=handle)
-        command = Command(RequestCode.RECALL_MESSAGE, fields=header.encode())
-        answer = await self.instance.request(address, command, timeout_s or self.timeout_s)
-        is_success = answer.code == ResponseCode.SUCCESS
-        if self.tracing is not None:
-            region = answer.fields.get(names.REGION)
-            self.tracing.recalled(known.topic, known.unique_id, region, is_success=is_success)
-        if not is_success:
-            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
-        return answer.fields.get("msgId", known.unique_id)
+def recalled(handle: str) -> RecallHandle:
+    """What a handle says: the topic and the broker of its message."""
+    known = parse_recall_handle(handle)
+    if known is None:
+        remark = f"{handle[:40]!r} is no recall handle; it stands in the receipt of a timed message"
+        raise ClientError(remark, ResponseCode.ILLEGAL_OPERATION)
+    return known

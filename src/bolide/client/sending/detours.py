@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 from bolide.client.sending.receipt import Receipt
-from bolide.model.message import Message
+from bolide.client.sending.shipment import Shipment
 from bolide.model.queue import MessageQueue
 from bolide.remoting.guests import Guests
 
@@ -17,11 +17,9 @@ Sending = Coroutine[Any, Any, list[Receipt]]
 
 
 class Sender(Protocol):
-    """Who sends them, and settles their futures."""
+    """What sends them, and settles their futures: a pipeline."""
 
-    def send_again(
-        self, messages: Sequence[Message], queue: MessageQueue | None, last_broker: str | None, deadline_s: float
-    ) -> Sending: ...
+    def send_again(self, shipment: Shipment, deadline_s: float) -> Sending: ...
 
     async def finish(self, futures: Sequence[asyncio.Future[Receipt]], sending: Sending, weight: int) -> None: ...
 
@@ -32,22 +30,16 @@ class Again:
     """Messages that could not be sent at once: one, or a batch. With a queue they must lie there."""
 
     def __init__(
-        self,
-        sender: Sender,
-        messages: Sequence[Message],
-        futures: Sequence[asyncio.Future[Receipt]],
-        queue: MessageQueue | None,
-        last_broker: str | None,
-        deadline_s: float,
+        self, sender: Sender, shipment: Shipment, futures: Sequence[asyncio.Future[Receipt]], deadline_s: float
     ) -> None:
         self._sender = sender
-        self._messages = messages
+        self._shipment = shipment
         self._futures = futures
-        self._where = queue, last_broker, deadline_s
+        self._deadline_s = deadline_s
 
     async def go(self) -> None:
         """Send them now; what becomes of them their futures tell."""
-        sending = self._sender.send_again(self._messages, *self._where)
+        sending = self._sender.send_again(self._shipment, self._deadline_s)
         await self._sender.finish(self._futures, sending, len(self._futures))
 
     def give_up(self) -> None:

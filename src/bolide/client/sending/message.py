@@ -4,9 +4,8 @@ Plain functions, so that every rule of what may be sent is tested without a brok
 with RocketMQ's code, before a byte leaves.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -21,7 +20,7 @@ from bolide.protocol.batch import encode_batch
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import VERSION, Command
 from bolide.protocol.compression import Compression, compress, with_compression
-from bolide.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties, join_properties
+from bolide.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, join_properties
 from bolide.protocol.sysflags import PREPARED
 
 DEFAULT_QUEUE_COUNT = 4
@@ -32,13 +31,17 @@ EXTRA_SIZE_MAX = PROPERTIES_SIZE_MAX - 128  # the id and its name come too
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendRules:
-    """What a producer does to messages before they leave."""
+    """How a producer sends."""
 
     group: str
     body_size_max: int = 4 << 20
     compress_over: int = 4096
     compression: Compression = Compression.ZLIB
     queue_count: int = DEFAULT_QUEUE_COUNT
+    timeout_s: float = 3.0  # of all attempts together
+    retry_count: int = 2
+    retries_unsafe: bool = False  # send again what was stored, but not as safely as it should be
+    linger_s: float = 0.0  # how long messages of a topic wait for each other
     is_prepared: bool = False  # what is sent is the first half of a transaction
 
     @property
@@ -47,7 +50,7 @@ class SendRules:
 
     @property
     def short_size(self) -> int:
-        """A body below it takes the short way: it is not compressed, and thousands of them fit into memory."""
+        """A body below it may take the fast path: it is not compressed, and thousands of them fit into memory."""
         return min(self.compress_over, self.body_size_max + 1, SHORT_SIZE_MAX)
 
 
@@ -98,23 +101,6 @@ def check_user_properties(properties: Mapping[Any, Any]) -> None:
             raise ClientError(
                 f"property {name!r} is blank; both name and value need text", ResponseCode.MESSAGE_ILLEGAL
             )
-
-
-def given_message(
-    topic: str | Message,
-    body: bytes,
-    tags: str | None,
-    keys: str | Iterable[str],
-    properties: Mapping[str, str] | None,
-    flag: int,
-    waits_for_store: bool | None,
-) -> Message:
-    """The message of a send: the one that was given in place of a topic, or one of these parts."""
-    if isinstance(topic, Message):
-        return topic
-    if properties:
-        check_user_properties(properties)
-    return Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag, waits_for_store=waits_for_store)
 
 
 def with_id(message: Message, unique_id: str) -> Message:
@@ -177,7 +163,7 @@ def to_queue(command: Command, queue: MessageQueue) -> Command:
     return replace(command, fields=fields)
 
 
-# The short way (`kernel.write_sends`): a message as an item, its request as a head that does not change
+# The fast path (`kernel.write_sends`): a message as an item, its request as a head that does not change
 
 
 def send_head(topic: str, rules: SendRules, broker_name: str) -> bytes:
@@ -186,33 +172,6 @@ def send_head(topic: str, rules: SendRules, broker_name: str) -> bytes:
     del fields["e"], fields["g"]
     pairs = ",".join(f"{encode_basestring(name)}:{encode_basestring(text)}" for name, text in fields.items())
     return f'{{"code":{int(RequestCode.SEND_MESSAGE_V2)},"extFields":{{{pairs},"e":"'.encode()
-
-
-def item_of(
-    rules: SendRules,
-    body: bytes,
-    tags: str | None,
-    keys: str | Iterable[str],
-    properties: Mapping[str, str] | None,
-    flag: int,
-) -> Item | None:
-    """A message as the kernel takes it; None if it has to go the long way, where every refusal has its sentence."""
-    if type(body) is not bytes or not 0 < len(body) < rules.short_size:
-        return None
-    if tags and not keys and not properties and not flag:
-        return body, _tags_alone(tags), 0
-    if properties:
-        check_user_properties(properties)
-    if not -(1 << 31) <= flag < 1 << 31:
-        return None
-    message = Message("", body, tags=tags, keys=keys, properties=properties)
-    extra = encode_properties(message.properties)
-    return (body, extra, flag) if len(extra) <= EXTRA_SIZE_MAX else None
-
-
-@lru_cache(maxsize=1024)
-def _tags_alone(tags: str) -> bytes:
-    return encode_properties({names.TAGS: tags})
 
 
 def message_of(topic: str, item: Item, unique_id: str) -> Message:

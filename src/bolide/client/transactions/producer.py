@@ -10,18 +10,20 @@ the block does must leave a trace that the checker can find by the transaction's
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
 from bolide.client.options import ProducerOptions
-from bolide.client.routes import MASTER_ID, Route
-from bolide.client.sending.message import EXTRA_SIZE_MAX, replace_properties, send_command
+from bolide.client.routes import MASTER_ID
+from bolide.client.sending.message import EXTRA_SIZE_MAX, SendRules, replace_properties
+from bolide.client.sending.parts import Parts
 from bolide.client.sending.pipeline import SendPipeline
+from bolide.client.sending.preparation import Preparation
 from bolide.client.sending.producer import Producer
-from bolide.client.sending.receipt import Receipt, receipt_of
+from bolide.client.sending.receipt import Receipt
 from bolide.client.transactions.checker import Check, Checker, Outcome
 from bolide.client.transactions.decisions import Deciding
 from bolide.client.transactions.outcomes import Outcomes
@@ -35,6 +37,7 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.protocol.headers.callbacks import CheckTransactionRequest
 from bolide.protocol.headers.send import EndTransactionRequest
+from bolide.protocol.ids import UniqueIds
 from bolide.protocol.properties import encode_properties
 from bolide.protocol.records import inflate
 from bolide.remoting.session import Session
@@ -87,6 +90,40 @@ class Transaction(Deciding[Awaitable[Receipt]]):
         self._leave(problem)
 
 
+class HalfPreparation(Preparation):
+    """Stage two of a half message: it says what it is, and whose."""
+
+    def __init__(
+        self, rules: SendRules, ids: UniqueIds, *, is_fast: bool, traced: dict[str, Message] | None = None
+    ) -> None:
+        """`traced` keeps those whose end is to be traced, by id."""
+        super().__init__(rules, ids, is_fast=is_fast)
+        self._properties = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: rules.group}
+        self._mark = encode_properties(self._properties)
+        self._traced = traced
+
+    def item(self, parts: Parts) -> Item | None:
+        item = super().item(parts)
+        if item is None or len(item[1]) + len(self._mark) > EXTRA_SIZE_MAX:
+            return None
+        body, extra, flag = item
+        return body, extra + self._mark, flag
+
+    def message(self, parts: Parts) -> Message:
+        message = super().message(parts)
+        if not _DELAYS.isdisjoint(message.properties):
+            raise ClientError(
+                "a message with a delay cannot be sent in a transaction: it is delivered when it is committed",
+                ResponseCode.MESSAGE_ILLEGAL,
+            )
+        half = replace_properties(message, {**message.properties, **self._properties})
+        if self._traced is not None:
+            if len(self._traced) >= HALVES_MAX:  # the oldest was never decided on here
+                self._traced.pop(next(iter(self._traced)), None)
+            self._traced[half.unique_id or ""] = half
+        return half
+
+
 class TransactionProducer(Producer):
     """A producer that also sends transactions, and answers for those of its group."""
 
@@ -111,9 +148,7 @@ class TransactionProducer(Producer):
         self._check = checker
         self._check_concurrency = check_concurrency
         self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
-        self.half_rules = replace(self.rules, is_prepared=True)
-        self.ends_may_pass_loop = self._is_plain and self.may_pass_loop  # no thought, nobody looks on
-        self._half_mark = encode_properties({names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group})
+        self.ends_may_pass_loop = self._is_fast and self.may_pass_loop  # no thought, nobody looks on
 
     # Life
 
@@ -125,22 +160,13 @@ class TransactionProducer(Producer):
         self._questions: set[asyncio.Task[None]] = set()
         await super().start()
         instance = self.instance
-        self._half_pipeline = SendPipeline(
-            instance,
-            self.half_rules,
-            self.ids,
-            self._clock,
-            self._guests,
-            _HalfWay(self),
-            timeout_s=self.timeout_s,
-            linger_ms=0.0,
-        )
-        self._ends = Outcomes(self.group, instance, self._guests, is_signed=not self._is_plain)
+        self._half_pipeline = self._new_pipeline(instance, self._half_preparation())
+        self._ends = Outcomes(self.group, instance, self._guests, is_signed=not self._is_fast)
         instance.deciders[self.group] = self
         for topic in self._answered_topics:
             try:
                 await instance.refresh(topic)
-                self._topics.setdefault(topic)
+                self._placement.topics.setdefault(topic)
             except BolideError as problem:
                 log.warning("brokers of %s cannot ask about transactions yet problem=%s", topic, problem)
         await instance.heartbeat()
@@ -162,7 +188,19 @@ class TransactionProducer(Producer):
             self._checker.close()
         await super().close()
 
+    def _half_preparation(self) -> HalfPreparation:
+        rules = replace(self.rules, is_prepared=True, linger_s=0.0)
+        traced = None if self.tracing is None else self._halves
+        return HalfPreparation(rules, self.ids, is_fast=self._is_fast, traced=traced)
+
     # Transactions
+
+    @property
+    def half_pipeline(self) -> SendPipeline:
+        """The road of half messages; only while it is open."""
+        if self._instance is None:
+            raise self._not_open()
+        return self._half_pipeline
 
     def transaction(
         self,
@@ -181,74 +219,9 @@ class TransactionProducer(Producer):
 
         `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
         """
-        if immunity_s is not None:
-            properties = with_immunity(properties, immunity_s)
-        send = partial(self.send_half, topic, body, tags, keys, properties, flag, shard, queue)
+        parts = half_parts(Parts(topic, body, tags, keys, properties, flag), immunity_s)
+        send = partial(self.half_pipeline.send, parts, shard, queue)
         return Transaction(send, self.tell_end)
-
-    def short_half(
-        self,
-        topic: str | Message,
-        body: bytes,
-        tags: str | None,
-        keys: str | Iterable[str],
-        properties: Mapping[str, str] | None,
-        flag: int,
-    ) -> tuple[Route, Item] | None:
-        """A half message that can take the short way, and its route; any thread may call this."""
-        short = self.short(topic, body, tags, keys, properties, flag, None)
-        if short is None or len(short[1][1]) + len(self._half_mark) > EXTRA_SIZE_MAX:
-            return None
-        route, (content, extra, own_flag) = short
-        return route, (content, extra + self._half_mark, own_flag)
-
-    def send_half(
-        self,
-        topic: str | Message,
-        body: bytes,
-        tags: str | None,
-        keys: str | Iterable[str],
-        properties: Mapping[str, str] | None,
-        flag: int,
-        shard: str | None,
-        queue: MessageQueue | None,
-    ) -> Awaitable[Receipt]:
-        """Have a half message stored; only in the loop."""
-        short = self.short_half(topic, body, tags, keys, properties, flag)
-        future = None if short is None else self._half_pipeline.enqueue(*short, shard, queue)
-        if future is not None:
-            return future
-        if isinstance(topic, Message) and properties:
-            topic = replace_properties(topic, {**topic.properties, **properties})
-        message = self.prepared(topic, body, tags, keys, properties, flag, None)
-        if not _DELAYS.isdisjoint(message.properties):
-            raise ClientError(
-                "a message with a delay cannot be sent in a transaction: it is delivered when it is committed",
-                ResponseCode.MESSAGE_ILLEGAL,
-            )
-        mark = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
-        half = replace_properties(message, {**message.properties, **mark})
-        return self.send_half_slowly(half, shard, queue, self.timeout_s)
-
-    async def send_half_slowly(
-        self,
-        message: Message,
-        shard: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        last_broker: str | None = None,
-    ) -> Receipt:
-        """The same for any message; `last_broker` is one that has failed with it already."""
-        command = send_command(message, self.half_rules, self._clock.now_ms())
-        if self.tracing is not None:
-            if len(self._halves) >= HALVES_MAX:  # the oldest was never decided on here
-                del self._halves[next(iter(self._halves))]
-            self._halves[message.unique_id or ""] = message
-
-        async def attempt(chosen: MessageQueue, left_s: float) -> list[Receipt]:
-            return [receipt_of(await self._request(command, chosen, left_s), chosen, message.unique_id or "")]
-
-        return (await self._try(message, attempt, shard, queue, timeout_s, last_broker))[0]
 
     def tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
         """Have a broker told how a transaction ended."""
@@ -293,36 +266,11 @@ class TransactionProducer(Producer):
         log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
 
 
-def with_immunity(properties: Mapping[str, str] | None, immunity_s: int) -> Mapping[str, str]:
-    """Properties that ask brokers not to ask for so long."""
-    return {**(properties or {}), names.CHECK_IMMUNITY_S: str(immunity_s)}
-
-
-class _HalfWay:
-    """The long way of half messages, for those that the short one gives back."""
-
-    def __init__(self, producer: TransactionProducer) -> None:
-        self._producer = producer
-        self.choose = producer.choose
-        self.is_tried_again = producer.is_tried_again
-
-    async def send_prepared(
-        self,
-        message: Message,
-        *,
-        shard: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        last_broker: str | None = None,
-    ) -> Receipt:
-        return await self._producer.send_half_slowly(message, shard, queue, timeout_s, last_broker)
-
-    async def send_together(
-        self,
-        prepared: Sequence[Message],
-        shard: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        last_broker: str | None = None,
-    ) -> list[Receipt]:
-        raise AssertionError("half messages are never sent as a batch")
+def half_parts(parts: Parts, immunity_s: int | None) -> Parts:
+    """The parts of a half message; `immunity_s` asks brokers not to ask for so long."""
+    if immunity_s is None:
+        return parts
+    immunity = {names.CHECK_IMMUNITY_S: str(immunity_s)}
+    if isinstance(parts.topic, Message):
+        return parts.with_properties({**(parts.properties or {}), **immunity})
+    return parts._replace(properties={**(parts.properties or {}), **immunity})
