@@ -1,7 +1,9 @@
 """What a connection does with frames: batches in, answers out, limits kept, errors told."""
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -630,3 +632,53 @@ async def test_that_a_peer_has_hung_up_is_seen_while_it_is_not_read() -> None:
         assert session.is_open  # nobody has read that far
         session.release(1 << 30)
         await eventually(lambda: not session.is_open)
+
+
+@both_loops
+async def test_a_connection_that_has_gone_leaves_nothing_to_search_for() -> None:
+    owner = Table()
+    async with served(owner) as server:
+        gc.disable()
+        try:
+            peers = [await Peer.connect(server.port) for _ in range(3)]
+            await peers[0].ask(request_of(1))
+            peers[1].send(stream_of(1)[:20])
+            peers[2].send(stream_of(300), stream_of(1)[:20])
+            await eventually(lambda: len(server.sessions) == 3)
+            sessions = [weakref.ref(session) for session in server.sessions]
+            for peer in peers:
+                peer.leave()
+            await eventually(lambda: len(owner.gone) == 3)
+            owner.gone.clear()
+            await eventually(lambda: not any(session() for session in sessions))
+        finally:
+            gc.enable()
+
+
+@both_loops
+async def test_a_request_whose_wait_failed_leaves_nothing_to_search_for() -> None:
+    waits: list[asyncio.Future[Reply]] = []
+    seen: list[weakref.ref[asyncio.Future[Reply]]] = []
+
+    def wait(_: Request) -> Awaitable[Reply]:
+        waits.append(asyncio.get_running_loop().create_future())
+        seen.append(weakref.ref(waits[-1]))
+        return waits[-1]
+
+    async with served(Table(wait)) as server:
+        gc.disable()
+        try:
+            peer = await Peer.connect(server.port)
+            for problem in (None, Refusal(1, "no")):
+                peer.send(request_of(1))
+                await eventually(lambda: bool(waits))
+                if problem is None:
+                    waits.pop().cancel()
+                else:
+                    waits.pop().set_exception(problem)
+                assert (await peer.answers(1))[0].code == 1
+            del problem
+            await eventually(lambda: not any(each() for each in seen))
+        finally:
+            gc.enable()
+        peer.leave()

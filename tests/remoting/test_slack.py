@@ -7,7 +7,7 @@ import pytest
 
 from bolide.remoting import slack as slack_module
 from bolide.remoting.slack import Slack, let_go, own_size
-from tests.remoting.loops import both_loops, eventually
+from tests.remoting.loops import eventually, virtual_time
 
 PIECE = 100_000
 
@@ -23,28 +23,69 @@ def test_what_was_freed_goes_back_to_the_system() -> None:
     gc.collect()
 
 
-@both_loops
+class Memory:
+    """What the process holds, of which `kept` is not to be had back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.size = self.kept_size = 100_000_000
+        self.trims: list[int] = []
+        monkeypatch.setattr(slack_module, "own_size", lambda: self.size)
+        monkeypatch.setattr(slack_module, "let_go", self._let_go)
+
+    def _let_go(self) -> None:
+        self.trims.append(self.size)
+        self.size = self.kept_size
+
+
+async def _looked(slack: Slack) -> None:
+    await eventually(lambda: slack._timer is None)
+    await asyncio.sleep(1)  # virtual: the thread has long ended
+
+
+@virtual_time
 async def test_after_a_burst_memory_is_given_back_and_after_a_quiet_visit_it_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slack_module, "LOOK_AFTER_S", 0.0)
-    monkeypatch.setattr(slack_module, "LAST_LOOK_AFTER_S", 0.0)
-    sizes = {"now": 100_000_000}
-    calls: list[int] = []
-    monkeypatch.setattr(slack_module, "own_size", lambda: sizes["now"])
-
-    def trim() -> None:
-        calls.append(sizes["now"])
-        sizes["now"] = 101_000_000
-
-    monkeypatch.setattr(slack_module, "let_go", trim)
-    slack = Slack()
+    memory, slack = Memory(monkeypatch), Slack([])
     slack.left()
-    await eventually(lambda: slack._timer is None)
-    assert not calls
-    sizes["now"] = 200_000_000
+    await _looked(slack)
+    assert not memory.trims
+    memory.size = 200_000_000
     slack.left()
-    await eventually(lambda: slack._timer is None and slack.let_go_count == 1)
-    assert calls == [200_000_000]
-    await asyncio.sleep(0)
+    await _looked(slack)
+    assert memory.trims == [200_000_000]
     slack.stop()
+
+
+@virtual_time
+async def test_what_is_freed_after_the_looks_at_others_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, slack = Memory(monkeypatch), Slack([])
+    memory.size = memory.kept_size = 200_000_000  # somebody holds it while others leave
+    slack.left()
+    await asyncio.sleep(slack_module.LOOK_AFTER_S + slack_module.LAST_LOOK_AFTER_S / 2)  # virtual
+    memory.kept_size = 100_000_000
+    slack.left()
+    await _looked(slack)
+    assert memory.size == 100_000_000
+    slack.stop()
+
+
+@virtual_time
+async def test_letting_go_of_nothing_is_tried_more_and_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, slack = Memory(monkeypatch), Slack([])
+    memory.size = memory.kept_size = 200_000_000
+    for _ in range(200):
+        slack.left()
+        await asyncio.sleep(5)  # virtual
+    assert 5 <= len(memory.trims) <= 10
+    slack.stop()
+
+
+@virtual_time
+async def test_a_few_spare_buffers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    Memory(monkeypatch)
+    spare = [memoryview(bytearray(10)) for _ in range(64)]
+    slack = Slack(spare)
+    slack.left()
+    await _looked(slack)
+    assert len(spare) == 8

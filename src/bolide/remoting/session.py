@@ -78,7 +78,7 @@ class Session(asyncio.BufferedProtocol):
         self._limit: asyncio.TimerHandle | None = None  # set while finishing
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting = Waiting(self)
+        self._waiting = Waiting()
         self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
         self._window = memoryview(b"")  # where the transport reads to
         self.is_reading = True  # what the peer sends is taken; otherwise it waits for us
@@ -298,7 +298,7 @@ class Session(asyncio.BufferedProtocol):
         if replies:
             self._push(replies)
         if left and self.is_open:
-            self._waiting.put(self.reader.stream, left)
+            self._waiting.put(self, self.reader.stream, left)
             self.go_on()
         if self._gone.done():
             self.reader.close()
@@ -363,7 +363,7 @@ class Session(asyncio.BufferedProtocol):
         """Serve what waits as far as the limits allow; then read on, or stop reading, or be done."""
         waiting = self._waiting
         if (waiting.ready or waiting.unread) and self.has_room():
-            spoken(self, waiting.serve, is_its_turn)
+            spoken(self, waiting.serve, self, is_its_turn)
         if waiting.problem is not None and not waiting:
             self._refuse(waiting.problem)
         self._read(self._limit is None and not waiting and self.has_room())
@@ -413,6 +413,8 @@ class Session(asyncio.BufferedProtocol):
             reply = failure(request, problem)  # something it waited for was cancelled, not the request
         except Exception as problem:
             reply = failure(request, problem)
+        finally:
+            del awaitable, task  # an error knows this frame: what the frame knows would stay until it is searched for
         self._answer(request, reply)
 
     def _served(self, task: asyncio.Task[None]) -> None:

@@ -23,7 +23,7 @@ class Shared:
         self, unfinished: Unfinished | None = None, turns: Turns | None = None, serving: Serving | None = None
     ) -> None:
         self.spare: list[memoryview] = []
-        self.slack = Slack()
+        self.slack = Slack(self.spare)
         self.unfinished = unfinished
         self.turns = turns
         self.serving = serving

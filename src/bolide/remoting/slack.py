@@ -1,8 +1,11 @@
 """Memory that a burst leaves behind, given back to the system.
 
 The C library keeps what was freed for whoever asks next: tens of megabytes after some large bodies have come and gone,
-in each of its arenas. When connections have left and more is resident than before by a good deal, a thread tells it to
-let go; the loop goes on meanwhile. What is really held stays, and is what the next look compares with.
+in each of its arenas. When connections have left and more is resident than there once was, by a good deal, a thread
+tells it to let go; the loop goes on meanwhile. There are two looks, for what the last to leave had may be freed later.
+
+What is really held stays, and letting go of nothing costs time as well. So if it did not help, the next attempt is
+later, twice as long each time, until it helps again.
 """
 
 import asyncio
@@ -14,8 +17,12 @@ from pathlib import Path
 
 LOOK_AFTER_S = 1.0  # what a connection held is mostly freed by then, and many that leave together are looked at once
 LAST_LOOK_AFTER_S = 2.0  # after the first
+REST_MAX_S = 600.0
+_SPARE_KEPT = 8
+_REST_S = 2.0
 _GROWTH_FREE = 4 << 20
 _GROWTH_SHARE = 10
+_HELP_SHARE = 20
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 log = logging.getLogger(__name__)
 
@@ -38,13 +45,19 @@ def let_go() -> None:
 class Slack:
     """Looks after connections have left; one for a process, for its memory is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, spare: list[memoryview]) -> None:
+        """`spare` are buffers that are kept to be read into; a few are enough for those who stay."""
         self.let_go_count = 0
-        self._held_size = own_size()
+        self._spare = spare
+        self._least_size = own_size()
         self._timer: asyncio.TimerHandle | None = None
+        self._have_more_left = False
+        self._rests_until_s = 0.0
+        self._rest_s = _REST_S
 
     def left(self) -> None:
         """Somebody has gone, and perhaps what he made us hold."""
+        self._have_more_left = True
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look, False)
 
@@ -55,16 +68,20 @@ class Slack:
 
     def _look(self, is_last: bool) -> None:
         loop = asyncio.get_running_loop()
+        is_last = is_last and not self._have_more_left
+        self._have_more_left = False
         self._timer = None if is_last else loop.call_later(LAST_LOOK_AFTER_S, self._look, True)
-        size = own_size()
-        if size > self._held_size + self._held_size // _GROWTH_SHARE + _GROWTH_FREE:
-            loop.run_in_executor(None, let_go).add_done_callback(lambda _: self._note(size, is_last))
-        else:
-            self._held_size = min(self._held_size, size)
+        del self._spare[_SPARE_KEPT:]
+        size, least_size = own_size(), self._least_size
+        self._least_size = min(size, least_size)
+        has_grown = size > least_size + least_size // _GROWTH_SHARE + _GROWTH_FREE
+        if has_grown and loop.time() >= self._rests_until_s:
+            loop.run_in_executor(None, let_go).add_done_callback(lambda _: self._note(size))
 
-    def _note(self, before_size: int, is_last: bool) -> None:
+    def _note(self, before_size: int) -> None:
         self.let_go_count += 1
-        size = own_size()
-        log.debug("memory given back to the system: %d of %d bytes", before_size - size, before_size)
-        if is_last:
-            self._held_size = size
+        freed_size = before_size - own_size()
+        log.debug("memory given back to the system: %d of %d bytes", freed_size, before_size)
+        has_helped = freed_size > before_size // _HELP_SHARE
+        self._rest_s = _REST_S if has_helped else min(2 * self._rest_s, REST_MAX_S)
+        self._rests_until_s = asyncio.get_running_loop().time() + (0.0 if has_helped else self._rest_s)

@@ -19,13 +19,15 @@ _SERVED_A_LOOK = 4  # requests between two looks at the time, which cost as much
 
 
 class Waiting:
-    """They, in the order in which they came; answers to our own requests are settled on the way."""
+    """They, in the order in which they came; answers to our own requests are settled on the way.
 
-    __slots__ = ("_session", "_unread_count", "problem", "ready", "unread")
+    The session is given to each call and not known here: thousands that end together would else wait for the collector.
+    """
 
-    def __init__(self, session: "Session") -> None:
+    __slots__ = ("_unread_count", "problem", "ready", "unread")
+
+    def __init__(self) -> None:
         self.problem: str | None = None  # of a header; what came behind it is forgotten
-        self._session = session
         self.ready: deque[Request] = deque()
         self.unread: deque[tuple[memoryview, list[int], float]] = deque()
         self._unread_count = 0
@@ -33,20 +35,20 @@ class Waiting:
     def __len__(self) -> int:
         return len(self.ready) + self._unread_count
 
-    def put(self, stream: memoryview, bounds: list[int]) -> None:
+    def put(self, session: "Session", stream: memoryview, bounds: list[int]) -> None:
         """The frames of a read; the stream need not last."""
-        came_s = self._session.last_active_s
+        came_s = session.last_active_s
         if not self.unread and _end_of_some(bounds) == len(bounds):
-            self._take(stream, bounds, came_s)
+            self._take(session, stream, bounds, came_s)
             return
         first = bounds[0]
         copy = memoryview(bytes(stream[first : bounds[-1]]))
         self.unread.append((copy, [each - first for each in bounds], came_s))
         self._unread_count += len(bounds) // 2
 
-    def serve(self, is_its_turn: bool) -> None:
+    def serve(self, session: "Session", is_its_turn: bool) -> None:
         """Serve them as long as there is room and time; `is_its_turn` if the first need not ask for the time."""
-        session, ready, unread = self._session, self.ready, self.unread
+        ready, unread = self.ready, self.unread
         serving, left_count = session.shared.serving, int(is_its_turn)
         while (ready or unread) and session.has_room():
             if not left_count:
@@ -55,34 +57,34 @@ class Waiting:
                 left_count = _SERVED_A_LOOK
             left_count -= 1
             if not ready:
-                self.read_some()
+                self.read_some(session)
             if ready:
                 session.serve(ready.popleft())
 
-    def read_some(self) -> None:
+    def read_some(self, session: "Session") -> None:
         """Make the next few ready; there may be none, if those frames were no requests."""
         stream, bounds, came_s = self.unread.popleft()
         end = _end_of_some(bounds)
         self._unread_count -= end // 2
         if end < len(bounds):
             self.unread.appendleft((stream, bounds[end:], came_s))
-        self._take(stream, bounds[:end], came_s)
+        self._take(session, stream, bounds[:end], came_s)
 
     def clear(self) -> None:
         self.ready.clear()
         self.unread.clear()
         self._unread_count = 0
 
-    def _take(self, stream: memoryview, bounds: list[int], came_s: float) -> None:
+    def _take(self, session: "Session", stream: memoryview, bounds: list[int], came_s: float) -> None:
         commands, self.problem = read_until_bad(stream, bounds)
         if self.problem is not None:
             self.unread.clear()
             self._unread_count = 0
         for command in commands:
             if not command.is_response:
-                self.ready.append(Request(command, self._session, came_s))
+                self.ready.append(Request(command, session, came_s))
             else:
-                self._session.asked.settle(command)  # or it came too late, and nobody waits for it
+                session.asked.settle(command)  # or it came too late, and nobody waits for it
 
 
 def _end_of_some(bounds: list[int]) -> int:
