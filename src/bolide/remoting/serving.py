@@ -2,7 +2,8 @@
 
 A read may bring hundreds of requests, and thousands of connections may have one each: served to the last, they would
 keep everybody waiting whose messages go the fast way. So all of them together have a millisecond of a turn; what is
-left waits in its connection, which is not read meanwhile, and the connections go on after each other, one request each.
+left waits in its connection, which is not read meanwhile. The addresses go on after each other, and the connections of
+an address, one request each.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ class Serving:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until_s: float | None = None
-        self._waiting: dict[Session, None] = {}
+        self._waiting: dict[str, dict[Session, None]] = {}  # by address
 
     def has_to_wait(self, session: "Session") -> bool:
         """Whether a connection has to wait with its next request; then it is called (`go_on`) when it may."""
         if not self._waiting and not self._is_over():
             return False
-        self._waiting[session] = None
+        self._waiting.setdefault(session.origin, {})[session] = None
         return True
 
     def _is_over(self) -> bool:
@@ -43,7 +44,10 @@ class Serving:
         self._until_s = None
         is_over = False
         while self._waiting and not is_over:
-            session = next(iter(self._waiting))
-            del self._waiting[session]
+            origin, sessions = next(iter(self._waiting.items()))
+            session = next(iter(sessions))
+            del self._waiting[origin], sessions[session]
+            if sessions:
+                self._waiting[origin] = sessions  # behind the others
             session.go_on(is_its_turn=True)
             is_over = self._is_over()

@@ -52,6 +52,7 @@ class Asking:
         self.handlers = Queries(state).handlers()
         self.shared = Shared(turns=Turns(clock))
         self.origin = "127.0.0.1"  # it is its own session
+        self.has_hung_up = False
 
     async def ask(self, command: Command) -> Command:
         reply = self.handlers[command.code](Request(command, cast(Any, self), 0.0))

@@ -11,6 +11,7 @@ from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.queues import TopicStats
 from bolide.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicTable
 from bolide.protocol.command import Command
+from bolide.remoting.turns import Place, Turns
 from tests.broker.whole import Whole, whole
 from tests.namesrv.peers import route_of
 from tests.remoting.loops import both_loops
@@ -282,3 +283,25 @@ async def test_513_static_topics_are_refused_honestly(tmp_path: Path) -> None:
         answer = await at.ask(513, b"{}", topic="Static")
         assert answer.code == 3
         assert "static topics are not here" in (answer.remark or "")
+
+
+@both_loops
+async def test_202_and_208_of_thousands_of_queues_take_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[Place] = []
+    turn = Turns.turn
+
+    async def turn_noted(self: Turns, place: Place) -> None:
+        turns.append(place)
+        await turn(self, place)
+
+    monkeypatch.setattr(Turns, "turn", turn_noted)
+    async with whole(tmp_path) as served:
+        served.broker.state.topics.update(TopicConfig(topic_name="Wide", read_queue_nums=1_000, write_queue_nums=1_000))
+        questions: list[tuple[int, dict[str, Any]]] = [(202, {}), (208, {"consumerGroup": "G"})]
+        for code, fields in questions:
+            turns.clear()
+            assert (await served.ask(code, topic="Wide", **fields)).code == 0
+            assert len(turns) > 10
+            assert len(set(turns)) == 1

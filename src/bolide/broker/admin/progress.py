@@ -1,10 +1,9 @@
 """Requests about how far groups lie behind, in messages and in time.
 
-Looking up when a message was stored costs a few microseconds, and a group can have thousands of queues: others have
-their turn after every few hundred.
+Looking up when a message was stored costs a few microseconds, and a group can have thousands of queues: whoever asks
+takes turns with others who ask for as much (`turns.py`).
 """
 
-import asyncio
 from collections.abc import Iterable
 
 from bolide.broker.state import BrokerState
@@ -25,8 +24,9 @@ from bolide.protocol.headers.groups import GetBrokerConsumeStatsRequest, GetCons
 from bolide.protocol.headers.topics import QueryConsumeTimeSpanRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
+from bolide.remoting.turns import Place, place_of
 
-_QUEUES_A_TURN = 256
+_QUEUES_A_TURN = 64
 
 
 class Progress:
@@ -41,7 +41,6 @@ class Progress:
         self._store = state.store
         self._stats = state.stats
         self._clock = state.clock
-        self._queue_count = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -59,15 +58,22 @@ class Progress:
         )
         queues: dict[MessageQueue, QueueProgress] = {}
         rate = 0.0
-        for config in self._topics_of(group, named or self._offsets.topics_of(group)):
-            queues |= await self._progress(group, config, config.read_queue_nums)
-            rate += self._stats.got_rate(group, config.topic_name)
+        with place_of(request.session) as place:
+            await place.turn()
+            for config in self._topics_of(group, named or self._offsets.topics_of(group)):
+                queues |= await self._progress(group, config, config.read_queue_nums, place)
+                rate += self._stats.got_rate(group, config.topic_name)
         return request.command.answer(
             ResponseCode.SUCCESS, body=ConsumeStats(consume_tps=rate, offset_table=queues).encode()
         )
 
     async def of_all_groups(self, request: Request) -> Command:
         """317: how far all groups are; with `isOrder` in ordered topics only."""
+        with place_of(request.session) as place:
+            await place.turn()
+            return await self._of_all_groups(request, place)
+
+    async def _of_all_groups(self, request: Request, place: Place) -> Command:
         header = GetBrokerConsumeStatsRequest.decode(request.command.fields)
         topics_by_group: dict[str, list[str]] = {group: [] for group in self._groups.table}
         for key in self._offsets.table:
@@ -81,7 +87,7 @@ class Progress:
             for config in self._topics_of(group, topics):
                 if header.is_ordered and not config.order:
                     continue
-                queues = await self._progress(group, config, config.write_queue_nums)
+                queues = await self._progress(group, config, config.write_queue_nums, place)
                 rate = self._stats.got_rate(group, config.topic_name)
                 stats.append(ConsumeStats(consume_tps=rate, offset_table=queues))
                 behind += sum(each.broker_offset - each.consumer_offset for each in queues.values())
@@ -99,9 +105,12 @@ class Progress:
         """303: the times of a topic's oldest and newest messages, and of the last one a group has settled."""
         header = QueryConsumeTimeSpanRequest.decode(request.command.fields)
         spans = []
-        for queue_id in range(known_topic(self._topics, header.topic).write_queue_nums):
-            spans.append(self._time_span(header.group, header.topic, queue_id))
-            await self._give_way()
+        with place_of(request.session) as place:
+            await place.turn()
+            for queue_id in range(known_topic(self._topics, header.topic).write_queue_nums):
+                spans.append(self._time_span(header.group, header.topic, queue_id))
+                if queue_id % _QUEUES_A_TURN == _QUEUES_A_TURN - 1:
+                    await place.turn()
         return request.command.answer(ResponseCode.SUCCESS, body=TimeSpans(consume_time_span_set=spans).encode())
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
@@ -127,7 +136,9 @@ class Progress:
         found = [self._topics.find(topic) for topic in topics if not wanted or topic in wanted]
         return [config for config in found if config is not None]
 
-    async def _progress(self, group: str, config: TopicConfig, queue_count: int) -> dict[MessageQueue, QueueProgress]:
+    async def _progress(
+        self, group: str, config: TopicConfig, queue_count: int, place: Place
+    ) -> dict[MessageQueue, QueueProgress]:
         topic = config.topic_name
         progress = {}
         for queue_id in range(queue_count):
@@ -140,7 +151,9 @@ class Progress:
                 last_timestamp=max(0, self._store_ms(topic, queue_id, offset - 1)),
                 pull_offset=max(offset, pulled),
             )
-            await self._give_way()
+            if queue_id % _QUEUES_A_TURN == _QUEUES_A_TURN - 1:
+                await place.turn()
+        await place.turn()  # a group may have many topics of few queues
         return progress
 
     def _store_ms(self, topic: str, queue_id: int, offset: int) -> int:
@@ -149,8 +162,3 @@ class Progress:
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return -1
         return self._store.store_ms(queue, offset)
-
-    async def _give_way(self) -> None:
-        self._queue_count += 1
-        if self._queue_count % _QUEUES_A_TURN == 0:
-            await asyncio.sleep(0)

@@ -4,7 +4,6 @@ A change is answered when it is on disk and the name servers that answer know it
 finds the topic at once, and after a crash. Name servers that are silent are waited for no longer than a moment.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -33,10 +32,11 @@ from bolide.protocol.headers.topics import (
 )
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
+from bolide.remoting.turns import place_of
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 INT32_MAX = 0x7FFF_FFFF
-_QUEUES_A_TURN = 256
+_QUEUES_A_TURN = 64
 log = logging.getLogger(__name__)
 
 
@@ -153,10 +153,12 @@ class TopicCalls:
         config = known_topic(self._topics, GetTopicStatsRequest.decode(request.command.fields).topic)
         topic, broker = config.topic_name, self._settings.now.name
         spans: dict[MessageQueue, QueueSpan] = {}
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            spans[MessageQueue(topic, broker, queue_id)] = self._span(topic, queue_id)
-            if queue_id % _QUEUES_A_TURN == _QUEUES_A_TURN - 1:
-                await asyncio.sleep(0)
+        with place_of(request.session) as place:
+            await place.turn()
+            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+                spans[MessageQueue(topic, broker, queue_id)] = self._span(topic, queue_id)
+                if queue_id % _QUEUES_A_TURN == _QUEUES_A_TURN - 1:
+                    await place.turn()
         body = TopicStats(offset_table=spans, topic_put_tps=self._stats.put_rate(topic)).encode()
         return request.command.answer(ResponseCode.SUCCESS, body=body)
 
