@@ -70,9 +70,9 @@ async def run(count: int, together: int, body_size: int, directory: str) -> Work
     config = read_config({"storePathRootDir": str(root), **dict.fromkeys(full, "100")})
     clock = HeldClock()
     try:
-        with ThreadPoolExecutor(1) as aside:
+        with ThreadPoolExecutor(1) as file_thread:
             async with open_store(config.store, clock) as store:
-                table_writer = TableWriter(aside)
+                table_writer = TableWriter(file_thread)
                 state = BrokerState.open(config, store, table_writer, clock)
                 intake = Intake(state, DelayRouter(config.store.delay_levels))
                 timers = Timers(state, intake, TimerFiles(config.store, store, table_writer, clock))

@@ -34,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> Answer:
     )
     root = Path(tempfile.mkdtemp())
     try:
-        with ThreadPoolExecutor(1) as aside:
-            return asyncio.run(_measure(options, root, aside))
+        with ThreadPoolExecutor(1) as file_thread:
+            return asyncio.run(_measure(options, root, file_thread))
     finally:
         shutil.rmtree(root)
 
 
-async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answer:
+async def _measure(options: Any, root: Path, file_thread: ThreadPoolExecutor) -> Answer:
     from bolide.broker.config import read_config
     from bolide.broker.pulling.access import PullAccess
     from bolide.broker.pulling.filter_budget import FilterBudget
@@ -55,7 +55,7 @@ async def _measure(options: Any, root: Path, aside: ThreadPoolExecutor) -> Answe
     clock = SystemClock()
     full = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
     config = read_config({"storePathRootDir": str(root), **full})
-    table_writer = TableWriter(aside)
+    table_writer = TableWriter(file_thread)
     with Store.open(config.store, clock) as store:
         state = BrokerState.open(config, store, table_writer, clock)
         access = PullAccess(state, Filters(state.settings, table_writer, clock))

@@ -86,10 +86,10 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     )
     config, clock = read_config({"storePathRootDir": str(root), **ratios}), SystemClock()
     with (
-        ThreadPoolExecutor(1) as aside,
+        ThreadPoolExecutor(1) as file_thread,
         Store.open(config.store, clock, Host("127.0.0.1", 10911).packed()) as store,
     ):
-        table_writer = TableWriter(aside)
+        table_writer = TableWriter(file_thread)
         state = BrokerState.open(config, store, table_writer, clock)
         state.topics.update(TopicConfig(topic_name="BenchmarkTopic", read_queue_nums=8, write_queue_nums=8))
         open_topics = OpenTopics(state.topics, state.settings, table_writer)

@@ -21,8 +21,8 @@ TOPIC, GROUP = "OffsetTest", "cg"
 
 def write_ours(directory: Path, offsets: dict[int, int]) -> None:
     async def write() -> None:
-        with ThreadPoolExecutor(1) as aside:
-            table_writer = TableWriter(aside)
+        with ThreadPoolExecutor(1) as file_thread:
+            table_writer = TableWriter(file_thread)
             ours = Offsets(directory, table_writer, SystemClock())
             for queue_id, offset in offsets.items():
                 ours.put(GROUP, TOPIC, queue_id, offset)
@@ -35,8 +35,8 @@ def write_ours(directory: Path, offsets: dict[int, int]) -> None:
 
 def read_by_ours(directory: Path) -> dict[str, dict[int, int]]:
     async def read() -> dict[str, dict[int, int]]:
-        with ThreadPoolExecutor(1) as aside:
-            return Offsets(directory, TableWriter(aside), SystemClock()).table
+        with ThreadPoolExecutor(1) as file_thread:
+            return Offsets(directory, TableWriter(file_thread), SystemClock()).table
 
     return asyncio.run(read())
 

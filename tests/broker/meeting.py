@@ -138,11 +138,11 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
                 Progress(state).handlers(),
                 Resets(state).handlers(),
             )
-            async with asyncio.TaskGroup() as pillars:
+            async with asyncio.TaskGroup() as background:
                 tasks = [
-                    pillars.create_task(members.scan_forever(), name="test.scan"),
-                    pillars.create_task(members.notices.tell_forever(), name="test.notices"),
-                    pillars.create_task(offsets.save_forever(lambda: 5.0), name="test.offsets"),
+                    background.create_task(members.scan_forever(), name="test.scan"),
+                    background.create_task(members.notices.tell_forever(), name="test.notices"),
+                    background.create_task(offsets.save_forever(lambda: 5.0), name="test.offsets"),
                 ]
                 async with listen(live.now.listen, _Owner(members, handlers), clock) as server:
                     yield Meeting(kept, clock, store, offsets, members, locks, server)

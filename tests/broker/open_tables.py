@@ -23,13 +23,13 @@ from bolide.store.store import Store
 class Tables:
     """Topics and groups of a broker called broker-a in cluster C1."""
 
-    def __init__(self, root: Path, aside: ThreadPoolExecutor, clock: Clock, settings: dict[str, str]) -> None:
+    def __init__(self, root: Path, file_thread: ThreadPoolExecutor, clock: Clock, settings: dict[str, str]) -> None:
         named = {"storePathRootDir": str(root), "brokerName": "broker-a", "brokerClusterName": "C1"}
         self._settings = named | {"listenPort": "0", "bindAddress": "127.0.0.1"} | settings
         self.settings = LiveConfig(read_config(self._settings))
         self.clock = clock
-        self.aside = aside
-        self.table_writer = TableWriter(aside)
+        self.file_thread = file_thread
+        self.table_writer = TableWriter(file_thread)
         self.topics = Topics(self.settings, self.table_writer, clock)
         self.groups = Groups(self.settings, self.table_writer, clock)
 
@@ -60,10 +60,10 @@ def intake_of(state: BrokerState) -> Intake:
 @asynccontextmanager
 async def tables(root: Path, clock: Clock | None = None, **settings: str) -> AsyncIterator[Tables]:
     """What a broker would have read from `root`; what changed is on disk when the block ends."""
-    with ThreadPoolExecutor(1) as aside:
-        kept = Tables(root, aside, clock or SystemClock(), settings)
-        async with asyncio.TaskGroup() as pillars:
-            writing = pillars.create_task(kept.table_writer.run_forever(), name="test.tables")
+    with ThreadPoolExecutor(1) as file_thread:
+        kept = Tables(root, file_thread, clock or SystemClock(), settings)
+        async with asyncio.TaskGroup() as background:
+            writing = background.create_task(kept.table_writer.run_forever(), name="test.tables")
             yield kept
             await kept.table_writer.flush()
             writing.cancel()

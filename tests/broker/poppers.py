@@ -110,13 +110,13 @@ async def popping(root: Path, clock: Clock, *, queue_count: int = 4, **settings:
         rig = Rig(kept, store, clock)
         await rig.room.load()
         async with (
-            asyncio.TaskGroup() as pillars,
+            asyncio.TaskGroup() as background,
             rig.client,
             listen(ListenConfig(host="127.0.0.1", port=0), rig, clock) as server,
         ):
             rig.server = server
             works = (rig.room.revive_forever, rig.room.release_forever)
-            running = [pillars.create_task(work(), name="test.pop") for work in works]
+            running = [background.create_task(work(), name="test.pop") for work in works]
             yield rig
             for task in running:
                 task.cancel()

@@ -120,13 +120,13 @@ async def registering(
     async with (
         tables(root, clock, **SMALL | settings) as kept,
         Client(ConnectConfig(), clock) as client,
-        asyncio.TaskGroup() as pillars,
+        asyncio.TaskGroup() as background,
     ):
         with Store.open(kept.settings.now.store, clock) as store:
             servers = FilterServers(kept.settings, clock)
-            registration = Registration(kept.state(store), client, kept.aside, servers)
+            registration = Registration(kept.state(store), client, kept.file_thread, servers)
         address = own_address(kept.settings.now, port)
-        task = pillars.create_task(registration.run_forever(address), name="test.registration")
+        task = background.create_task(registration.run_forever(address), name="test.registration")
         yield Registered(kept, registration, client, servers, task)
         task.cancel()
 

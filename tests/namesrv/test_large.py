@@ -152,7 +152,7 @@ async def test_what_waits_for_a_turn_is_bounded_in_bytes() -> None:
         return Command(0)
 
     async with asyncio.TaskGroup() as group:
-        pillar = group.create_task(turns.run_forever())
+        task = group.create_task(turns.run_forever())
         first = turns.take(long, 60, is_long=True)
         second = turns.take(lambda: Command(1), 40)
         with pytest.raises(Refusal) as caught:
@@ -165,7 +165,7 @@ async def test_what_waits_for_a_turn_is_bounded_in_bytes() -> None:
         await settled()
         third = turns.take(lambda: Command(3), 1000)
         assert isinstance(third, Command)  # nobody is at it: done at once, nothing waits
-        pillar.cancel()
+        task.cancel()
 
 
 @both_loops
@@ -177,7 +177,7 @@ async def test_a_turn_that_fails_is_its_askers_alone_and_one_nobody_awaits_is_sk
         raise Refusal(1, "no")
 
     async with asyncio.TaskGroup() as group:
-        pillar = group.create_task(turns.run_forever())
+        task = group.create_task(turns.run_forever())
         failing = asyncio.ensure_future(turns.take(fail, is_long=True))  # type: ignore[arg-type]
         skipped = asyncio.ensure_future(turns.take(lambda: done.append("skipped") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
         last = asyncio.ensure_future(turns.take(lambda: done.append("last") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
@@ -186,4 +186,4 @@ async def test_a_turn_that_fails_is_its_askers_alone_and_one_nobody_awaits_is_sk
             await failing
         await last
         assert done == ["last"]
-        pillar.cancel()
+        task.cancel()

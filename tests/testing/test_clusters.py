@@ -229,8 +229,8 @@ def test_a_node_that_falls_takes_the_cluster_with_it_and_every_call_says_why(mon
             await asyncio.to_thread(falls.wait)
             raise StoreError("the disk is gone")
 
-        async with _serve_namesrv(settings, clock) as server, asyncio.TaskGroup() as pillars:
-            pillars.create_task(fall(), name="fall")
+        async with _serve_namesrv(settings, clock) as server, asyncio.TaskGroup() as background:
+            background.create_task(fall(), name="fall")
             yield server
 
     def use_it_to_the_end() -> None:

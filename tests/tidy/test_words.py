@@ -21,6 +21,7 @@ MODULES = {
     "room": "the name of its capability",
     "words": "tokens",
     "pillars": "background",
+    "aside": "cutoffs",
 }
 # What classes and functions may not be called.
 NAMES = {

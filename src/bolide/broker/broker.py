@@ -1,4 +1,4 @@
-"""The broker: wiring, pillars, and the order in which it all stops. Nothing is decided here.
+"""The broker: wiring, background tasks, and the order in which it all stops. Nothing is decided here.
 
 The nesting of `serve` is the order of the shutdown, read from the inside out: name servers are told first, so that
 clients go elsewhere; the ports close and running answers finish; periodic work ends; tables are written a last time;
@@ -85,8 +85,8 @@ log = logging.getLogger(__name__)
 class Broker:
     """The owner of all connections: sends and pulls a read at a time, everything else one by one."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter, client: Client, aside: Executor) -> None:
-        """`client` asks and tells name servers, `aside` is the thread that owns the small files."""
+    def __init__(self, state: BrokerState, table_writer: TableWriter, client: Client, file_thread: Executor) -> None:
+        """`client` asks and tells name servers, `file_thread` owns the small files."""
         settings, config, clock, store = state.settings, state.settings.now, state.clock, state.store
         self.state = state
         self.table_writer = table_writer
@@ -95,7 +95,7 @@ class Broker:
         self.filter_servers = FilterServers(settings, clock)
         self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, table_writer)
         self.parked = ParkedPulls(settings, clock)
-        self.registration = Registration(state, client, aside, self.filter_servers)
+        self.registration = Registration(state, client, file_thread, self.filter_servers)
         timer_files = TimerFiles(config.store, store, table_writer, clock) if config.store.timer_enabled else None
         timing = None if timer_files is None else Timing(settings, clock, timer_files.load_at)
         self.intake = intake = Intake(state, DelayRouter(config.store.delay_levels, timing))
@@ -105,7 +105,7 @@ class Broker:
         self.pop = Pop(state, intake, table_writer, reader, TopicQueues(state, client))
         self.transactions = Transactions(state, intake)
         self.staged_batches = StagedBatches(state, intake, table_writer)
-        self._handlers, self._hot_path = self._processors(aside)
+        self._handlers, self._hot_path = self._processors(file_thread)
         self.take = self._hot_path.take
         self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
         self._hearers += [self.timers.on_arrival] if self.timers is not None else []
@@ -114,7 +114,7 @@ class Broker:
         state.offsets.listen(self.parked.on_reset)
         state.offsets.listen(self.pop.on_reset)
 
-    def _processors(self, aside: Executor) -> tuple[Handlers, HotPath]:
+    def _processors(self, file_thread: Executor) -> tuple[Handlers, HotPath]:
         """Who answers what, one by one and a read at a time."""
         state, intake, table_writer = self.state, self.intake, self.table_writer
         open_topics = OpenTopics(state.topics, state.settings, table_writer, self.registration.announced)
@@ -136,7 +136,7 @@ class Broker:
             self.pop,
             Clients(state, self.locks, self.filters),
             Forwarding(state),
-            Status(state, aside, self.timers),
+            Status(state, file_thread, self.timers),
             TopicCalls(state, table_writer, self.registration.announced),
             GroupCalls(state, table_writer),
         )
@@ -174,19 +174,19 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
     log.info("broker starts name=%s kernel=%s %s", config.name, kernel.NAME, _changed_settings(config))
     if config.ignored:
         log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
-    with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as aside:
+    with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as file_thread:
         had_queues = topics_before(config)
         async with open_store(config.store, clock) as store:
-            table_writer = TableWriter(aside, store.mishaps)
+            table_writer = TableWriter(file_thread, store.mishaps)
             state, client = BrokerState.open(config, store, table_writer, clock), Client(config.connect, clock)
             remove_deleted_topics(store, state.topics, had_queues)
-            broker = Broker(state, table_writer, client, aside)
+            broker = Broker(state, table_writer, client, file_thread)
             await broker.pop.load()
             await broker.transactions.load()
             await broker.staged_batches.load()
             async with (
                 _timer_files(broker.timers),
-                _pillars(broker),
+                _background(broker),
                 client,
                 listen(config.listen, broker, clock) as server,
                 _second_port(broker, server, clock),
@@ -197,7 +197,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
 
 
 @asynccontextmanager
-async def _pillars(broker: Broker) -> AsyncIterator[None]:
+async def _background(broker: Broker) -> AsyncIterator[None]:
     """The periodic work; at the end every table is written once more."""
     async with asyncio.TaskGroup() as group:
         lasting = broker.state.store.mishaps.lasting

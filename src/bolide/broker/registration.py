@@ -92,12 +92,14 @@ class _Desk:
 class Registration:
     """Tells all name servers in `namesrvAddr`."""
 
-    def __init__(self, state: BrokerState, client: Client, aside: Executor, filter_servers: FilterServers) -> None:
+    def __init__(
+        self, state: BrokerState, client: Client, file_thread: Executor, filter_servers: FilterServers
+    ) -> None:
         self._settings = state.settings
         self._topics = state.topics
         self._clock = state.clock
         self._client = client
-        self._aside = aside
+        self._file_thread = file_thread
         self._filter_servers = filter_servers
         self._lasting = state.store.mishaps.lasting
         self._own_address: Callable[[str], str] = str
@@ -313,7 +315,7 @@ class Registration:
             self._whole = (
                 key,
                 asyncio.get_running_loop().run_in_executor(
-                    self._aside,
+                    self._file_thread,
                     encoded,
                     self._topics.snapshot(),
                     config.permission,
@@ -328,7 +330,12 @@ class Registration:
         if len(table.topic_config_table) <= SMALL_COUNT:
             return encoded(table, config.permission, False, self._filter_servers.addresses())
         return await asyncio.get_running_loop().run_in_executor(
-            self._aside, encoded, table, config.permission, config.register_compressed, self._filter_servers.addresses()
+            self._file_thread,
+            encoded,
+            table,
+            config.permission,
+            config.register_compressed,
+            self._filter_servers.addresses(),
         )
 
 

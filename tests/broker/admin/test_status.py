@@ -65,7 +65,7 @@ async def serving(root: Path) -> AsyncIterator[Rig]:
     async with tables(root, clock, **SMALL) as kept:
         with Store.open(kept.settings.now.store, clock) as store:
             state = kept.state(store)
-            status = Status(state, kept.aside, timers=None)
+            status = Status(state, kept.file_thread, timers=None)
             answered = status.handlers()
             handlers = Handlers(answered, refusals(answered))
             async with served(Table(handlers.serve)) as server:

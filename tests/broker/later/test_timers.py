@@ -275,7 +275,7 @@ def test_a_clock_that_is_set_back_delivers_nothing_early_and_nothing_twice(tmp_p
 
 def status(late: Timed) -> dict[str, str]:
     kept, side = late.sending.tables, late.sending
-    answerer = Status(side.state, kept.aside, late.timers)
+    answerer = Status(side.state, kept.file_thread, late.timers)
     request = Request(Command(28), cast(Any, None), late.clock.monotonic_s())
     table = KVTable.decode(answerer.runtime(request).body).table
     return {name: value for name, value in table.items() if name.startswith("timer")}

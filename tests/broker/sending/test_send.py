@@ -222,7 +222,7 @@ def test_a_queue_that_is_only_read_still_takes_a_message_sent_to_it(tmp_path: Pa
 def test_the_first_message_of_a_new_topic_is_answered_when_the_topic_would_survive(tmp_path: Path) -> None:
     async def check(room: Sending) -> None:
         gate = threading.Event()
-        room.tables.aside.submit(gate.wait)
+        room.tables.file_thread.submit(gate.wait)
         first = asyncio.ensure_future(room.sent(message(b"first", topic="New", default_topic_queue_count=2)))
         second = asyncio.ensure_future(room.sent(message(b"second", topic="New")))
         await asyncio.sleep(0)

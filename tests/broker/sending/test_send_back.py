@@ -230,7 +230,7 @@ def test_a_topic_with_fewer_queues_than_its_group_says_gets_messages_only_where_
 def test_the_answer_comes_when_the_new_topic_would_survive(tmp_path: Path) -> None:
     async def check(room: Sending, origin: StoredMessage) -> None:
         gate = threading.Event()
-        room.tables.aside.submit(gate.wait)
+        room.tables.file_thread.submit(gate.wait)
         answer = asyncio.ensure_future(room.sent(back(origin, -1)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -81,8 +81,8 @@ class Room:
 @contextmanager
 def room(root: Path, disk: Disk | None = None, **changes: str) -> Iterator[Room]:
     clock = HeldClock()
-    with ThreadPoolExecutor(1) as aside:
-        tables = Tables(root, aside, clock, SMALL | changes)
+    with ThreadPoolExecutor(1) as file_thread:
+        tables = Tables(root, file_thread, clock, SMALL | changes)
         for name, perm in (("Orders", 6), ("Other", 6), ("ReadOnly", 4)):
             tables.topics.update(TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=4, perm=perm))
         with Store.open(tables.settings.now.store, clock, STORE_HOST, disk) as store:

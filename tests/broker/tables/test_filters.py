@@ -20,9 +20,9 @@ DAY_S = 86_400
 @asynccontextmanager
 async def kept(root: Path, clock: VirtualClock, **settings: str) -> AsyncIterator[Filters]:
     """Filters with a keeper and their timer, saved at the end as at a broker's stop."""
-    async with tables(root, clock, **settings) as held, asyncio.TaskGroup() as pillars:
+    async with tables(root, clock, **settings) as held, asyncio.TaskGroup() as background:
         filters = Filters(held.settings, held.table_writer, clock)
-        saving = pillars.create_task(filters.save_forever(), name="test.filters")
+        saving = background.create_task(filters.save_forever(), name="test.filters")
         yield filters
         filters.save()
         saving.cancel()

@@ -46,13 +46,13 @@ STRICT = '{"dataVersion": {"counter": 3}, "offsetTable": {"TestTopic@cg": {"0": 
 @asynccontextmanager
 async def kept(directory: Path, clock: VirtualClock | None = None) -> AsyncIterator[Offsets]:
     """Offsets with a keeper and their timer, saved at the end as at a broker's stop."""
-    with ThreadPoolExecutor(1) as aside:
-        table_writer = TableWriter(aside)
-        async with asyncio.TaskGroup() as pillars:
+    with ThreadPoolExecutor(1) as file_thread:
+        table_writer = TableWriter(file_thread)
+        async with asyncio.TaskGroup() as background:
             offsets = Offsets(directory, table_writer, clock or VirtualClock())
             tasks = [
-                pillars.create_task(table_writer.run_forever(), name="test.tables"),
-                pillars.create_task(offsets.save_forever(lambda: 5.0), name="test.offsets"),
+                background.create_task(table_writer.run_forever(), name="test.tables"),
+                background.create_task(offsets.save_forever(lambda: 5.0), name="test.offsets"),
             ]
             yield offsets
             await offsets.stop()
@@ -229,8 +229,8 @@ def test_the_text_of_a_hundred_thousand_offsets_is_made_in_many_turns(tmp_path: 
         offsets = Offsets(tmp_path, cast(TableWriter, table_writer), VirtualClock())
         for n in range(100_000):
             offsets.put(f"group{n % 50}", f"topic{n // 200}", n % 4, n)
-        async with asyncio.TaskGroup() as pillars:
-            saving = pillars.create_task(offsets.save_forever(lambda: 5.0))
+        async with asyncio.TaskGroup() as background:
+            saving = background.create_task(offsets.save_forever(lambda: 5.0))
             await asyncio.sleep(1)  # virtual
             while not table_writer.texts:
                 table_writer.turns += 1
@@ -275,8 +275,8 @@ def test_a_stop_in_the_middle_of_a_save_writes_everything_once(tmp_path: Path, i
         offsets = Offsets(tmp_path, cast(TableWriter, table_writer), VirtualClock())
         for n in range(10_000):
             offsets.put("g", f"topic{n}", 0, n)
-        async with asyncio.TaskGroup() as pillars:
-            saving = pillars.create_task(offsets.save_forever(lambda: 5.0))
+        async with asyncio.TaskGroup() as background:
+            saving = background.create_task(offsets.save_forever(lambda: 5.0))
             await asyncio.sleep(1)  # virtual
             await asyncio.sleep(0)
             assert not table_writer.texts, "the save is under way"

@@ -17,12 +17,12 @@ from bolide.testing import VirtualClock, run
 
 @asynccontextmanager
 async def table_writer(busy_until: threading.Event | None = None) -> AsyncIterator[TableWriter]:
-    with ThreadPoolExecutor(1) as aside:
+    with ThreadPoolExecutor(1) as file_thread:
         if busy_until is not None:
-            aside.submit(busy_until.wait)
-        made = TableWriter(aside)
-        async with asyncio.TaskGroup() as pillars:
-            task = pillars.create_task(made.run_forever(), name="test.tables")
+            file_thread.submit(busy_until.wait)
+        made = TableWriter(file_thread)
+        async with asyncio.TaskGroup() as background:
+            task = background.create_task(made.run_forever(), name="test.tables")
             yield made
             task.cancel()
 

@@ -35,15 +35,15 @@ log = logging.getLogger(__name__)
 
 
 class Status:
-    """The broker about itself. `aside` is the thread that owns the small files; a broker may be without timers."""
+    """The broker about itself. `file_thread` owns the small files; a broker may be without timers."""
 
-    def __init__(self, state: BrokerState, aside: Executor, timers: Timers | None) -> None:
+    def __init__(self, state: BrokerState, file_thread: Executor, timers: Timers | None) -> None:
         self._settings = state.settings
         self._topics = state.topics
         self._stats = state.stats
         self._store = state.store
         self._clock = state.clock
-        self._aside = aside
+        self._file_thread = file_thread
         self._timers = timers
         self._version = DataVersion(timestamp=state.clock.now_ms())
 
@@ -166,7 +166,7 @@ class Status:
         if not changes:
             return request.command.answer(ResponseCode.SUCCESS)
         path = updated(self._settings.now, changes).changes_path  # raises Refusal before anything is kept
-        kept = asyncio.get_running_loop().run_in_executor(self._aside, RULES.note, path, changes)
+        kept = asyncio.get_running_loop().run_in_executor(self._file_thread, RULES.note, path, changes)
 
         def put_in_force(done: asyncio.Future[None]) -> None:
             if done.cancelled() or done.exception() is not None:

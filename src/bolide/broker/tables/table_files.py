@@ -1,9 +1,9 @@
 """Tables on disk: each as one small file under config/, written in a thread, the newest state only.
 
-A table calls `save` when it changed. Its text is made on the loop, where it cannot change meanwhile, and written aside;
-changes that come while a write is under way are joined into the next. Who must not answer before the change is on disk
-awaits `flush`. A file that cannot be written is tried again with the next change and at the end, and said in the log:
-the tables go on in memory, and whoever awaits hears of it.
+A table calls `save` when it changed. Its text is made on the loop, where it cannot change meanwhile, and written in the
+file thread; changes that come while a write is under way are joined into the next. Who must not answer before the
+change is on disk awaits `flush`. A file that cannot be written is tried again with the next change and at the end, and
+said in the log: the tables go on in memory, and whoever awaits hears of it.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class Pace:
 class TableWriter:
     """Writes the files of all tables, one after the other."""
 
-    def __init__(self, aside: ThreadPoolExecutor, mishaps: Mishaps | None = None) -> None:
-        self._aside = aside
+    def __init__(self, file_thread: ThreadPoolExecutor, mishaps: Mishaps | None = None) -> None:
+        self._file_thread = file_thread
         self.mishaps = mishaps or Mishaps()
         self._due: dict[Path, Callable[[], str]] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -94,7 +94,7 @@ class TableWriter:
                 del untold[path]
         self._is_writing = True
         try:
-            failed = untold | await asyncio.get_running_loop().run_in_executor(self._aside, _write_all, texts)
+            failed = untold | await asyncio.get_running_loop().run_in_executor(self._file_thread, _write_all, texts)
         finally:
             self._is_writing = False
         for path in failed:
