@@ -4,10 +4,13 @@
 the other, each some milliseconds after the last, and waits for each with a long poll on a second connection. A send
 that is answered late counts for those that were due meanwhile too. Told for each flood: how long its sends took (p50,
 p99, and the p99 as a multiple of that before the flood), how long deliveries took, the longest time in which it was
-refused, the server's memory during it at most and some seconds afterwards as a multiple of before, and the bytes of log
-for each byte that the flood sent.
+refused, the server's memory during it at most and some seconds afterwards as a multiple of before, the bytes of log
+for each byte that the flood sent, and the longest stretch in which the server's loop worked without a pause, in
+processor time (`stretches.py`), from the flood's beginning to some seconds after its end.
 
 A server is started anew for each flood. What this does not show: floods from many machines, and several kinds at once.
+The flood takes its processor time from the same machine, so a p99 is the server's alone where there are cores to spare;
+the stretch is the server's own in any case.
 
     python -m benchmarks.hostile --seconds 6 --floods searches,parked_pulls
 """
@@ -27,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.floods import FLOODS, HOST, Target, frame
+from benchmarks.stretches import Stretches
 from bolide.protocol.command import Command, read_commands
 from bolide.protocol.frames import FrameReader
 
@@ -135,6 +139,7 @@ class Server:
     log: Path
     broker: int
     namesrv: int
+    stretches: Stretches
 
     @property
     def memory(self) -> int:
@@ -147,11 +152,12 @@ class Server:
 async def started(sources: str) -> AsyncIterator[Server]:
     with tempfile.TemporaryDirectory(prefix="bolide-hostile-") as folder:
         root = Path(folder)
-        ready, log = root / "ready", root / "log"
+        ready, log, stretches = root / "ready", root / "log", root / "stretches"
         asked = ["up", "--port", "0", "--namesrv-port", "0", "--data", str(root / "data"), "--ready-file", str(ready)]
         small = ["--set", "mappedFileSizeCommitLog=268435456"]
-        environment = dict(os.environ, PYTHONPATH=sources) if sources else dict(os.environ)
-        command = [sys.executable, "-m", "bolide.cli.main", *asked, *small]
+        paths = [sources, str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
+        command = [sys.executable, "-m", "benchmarks.stretches", str(stretches), *asked, *small]
         with log.open("wb") as lines:
             process = subprocess.Popen(command, stdout=lines, stderr=lines, env=environment, cwd=root)  # noqa: ASYNC220
         try:
@@ -161,7 +167,7 @@ async def started(sources: str) -> AsyncIterator[Server]:
                         raise RuntimeError(log.read_text())
                     await asyncio.sleep(0.05)
             found = json.loads(ready.read_text())
-            yield Server(process, log, _port(found, "broker"), _port(found, "namesrv"))
+            yield Server(process, log, _port(found, "broker"), _port(found, "namesrv"), Stretches(stretches))
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -198,7 +204,9 @@ async def measured(name: str, seconds: float, sources: str) -> dict[str, float |
     """One flood against a new server."""
     async with started(sources) as server, honest(server) as client:
         await watched(client, 1.0)
+        server.stretches.longest_s = 0.0
         quiet = await watched(client, max(seconds, QUIET_S))
+        quiet_stretch_s, server.stretches.longest_s = server.stretches.longest_s, 0.0
         memory, logged = server.memory, server.log.stat().st_size
         command = [sys.executable, "-m", "benchmarks.hostile", "--flood", name, "--seconds", str(seconds)]
         ports = ["--broker", str(server.broker), "--namesrv", str(server.namesrv)]
@@ -219,6 +227,8 @@ async def measured(name: str, seconds: float, sources: str) -> dict[str, float |
             "quiet p50": quiet.at(0.5, quiet.sends_s),
             "quiet p99": before_ms,
             "p99 ratio": during_ms / before_ms,
+            "stretch ms": server.stretches.longest_s * 1000,
+            "quiet stretch": quiet_stretch_s * 1000,
             "delivery p99": noticed.at(0.99, noticed.deliveries_s),
             "refused s": noticed.refused_s,
             "MB": memory / 1024,

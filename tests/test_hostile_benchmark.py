@@ -16,3 +16,4 @@ def test_a_flood_leaves_an_honest_client_and_the_servers_memory_alone(name: str)
     assert numbers["refused s"] == 0
     assert numbers["peak ratio"] < 5  # with 64 KiB for each beginning of a frame it was 9
     assert numbers["log/sent"] < 3
+    assert 0 < numbers["stretch ms"] < 1000
