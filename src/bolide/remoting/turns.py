@@ -63,6 +63,12 @@ def place_of(session: "Session", size: int = 0) -> "Place":
     return session.shared.turns.place(session, size)
 
 
+def check_room(session: "Session") -> None:
+    """Raise Refusal at once if a connection has its share: whoever floods us need not have a task for each refusal."""
+    assert session.shared.turns is not None, "who serves strangers bounds what they may have"
+    session.shared.turns.check_room(session)
+
+
 @contextlib.contextmanager
 def alone(session: "Session") -> Iterator[None]:
     """Read no more of a connection meanwhile: more of the kind stays with its sender until this one is done."""
@@ -146,6 +152,10 @@ class Turns:
         if not self._places.take(holder, weight):
             raise self._refusal()
         return Place(self, holder, weight)
+
+    def check_room(self, holder: Asker) -> None:
+        if self._places.held_by(holder) >= PLACES_BY_CONNECTION_MAX:
+            raise self._refusal()
 
     def is_over(self) -> bool:
         """Whether who works now has had his turn."""

@@ -1,6 +1,7 @@
 """Messages by key and id, offsets by time, entries of a queue."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from bolide.protocol.records import decode_records
 from bolide.remoting import turns as turns_module
 from bolide.remoting.owner import Request
 from bolide.remoting.shared import Shared
-from bolide.remoting.turns import Turns
+from bolide.remoting.turns import PLACES_BY_CONNECTION_MAX, Turns, place_of
 from bolide.store import index as index_module
 from bolide.store.record import Draft
 from bolide.store.store import Store
@@ -281,3 +282,16 @@ def test_a_key_among_a_million_is_found_within_ten_milliseconds(tmp_path) -> Non
             ask_some(Asking(cast(Any, SimpleNamespace(store=store, members=None, clock=clock)), clock))
         )
     assert sorted(took_s)[-5] < 0.010
+
+
+@with_store
+async def test_a_search_of_who_has_his_share_is_refused_before_a_task_is_made_for_it(
+    store: Store, asking: Asking, clock: HeldClock
+) -> None:
+    with contextlib.ExitStack() as places:
+        for _ in range(PLACES_BY_CONNECTION_MAX):
+            places.enter_context(place_of(cast(Any, asking)))
+        for command in (by_key("k"), asked(RequestCode.QUERY_CONSUME_QUEUE, topic="T", queueId=0, index=0, count=1)):
+            with pytest.raises(Refusal) as refused:
+                asking.handlers[command.code](Request(command, cast(Any, asking), 0.0))
+            assert refused.value.code == ResponseCode.SYSTEM_BUSY

@@ -6,6 +6,7 @@ seconds with what it has found. An answer is kept below what a frame may hold, t
 """
 
 import logging
+from collections.abc import Awaitable
 
 from bolide.broker.pulling.access import subscription_filter
 from bolide.broker.state import BrokerState
@@ -31,7 +32,7 @@ from bolide.protocol.headers import (
 )
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Request
-from bolide.remoting.turns import Place, place_of
+from bolide.remoting.turns import Place, check_room, place_of
 from bolide.store.record import decode, store_ms_of
 
 UNIQUE_KEY_COUNT_MAX = 32
@@ -61,8 +62,12 @@ class Queries:
             RequestCode.QUERY_CONSUME_QUEUE: self.entries,
         }
 
-    async def by_key(self, request: Request) -> Command:
+    def by_key(self, request: Request) -> Awaitable[Command]:
         """12: messages of a topic with a key, or with the id their producer gave them."""
+        check_room(request.session)
+        return self._by_key(request)
+
+    async def _by_key(self, request: Request) -> Command:
         command = request.command
         asked = QueryMessageRequest.decode(command.fields)
         count_max = UNIQUE_KEY_COUNT_MAX if asked.is_unique_key else asked.message_count_max
@@ -146,8 +151,12 @@ class Queries:
         fields = GetEarliestStoreTimeAnswer(timestamp_ms=stored_ms).encode()
         return request.command.answer(ResponseCode.SUCCESS, fields=fields)
 
-    async def entries(self, request: Request) -> Command:
+    def entries(self, request: Request) -> Awaitable[Command]:
         """321: entries of a queue, and whether a group would get their messages."""
+        check_room(request.session)
+        return self._entries_in_turn(request)
+
+    async def _entries_in_turn(self, request: Request) -> Command:
         with place_of(request.session) as place:
             await place.turn()
             return self._entries(request)
