@@ -14,7 +14,7 @@ import os
 import random
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Protocol
@@ -102,6 +102,7 @@ class Instance:
         self.is_ready = asyncio.Event()
         self.is_over = asyncio.Event()
         self._routes: dict[str, Route] = {}
+        self.known_route: Callable[[str], Route | None] = self._routes.get  # the route at hand, without asking
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._refreshing: dict[str, asyncio.Future[None]] = {}
         self._doubted_s: dict[str, float] = {}
@@ -120,10 +121,6 @@ class Instance:
             )
 
     # Routes
-
-    def known_route(self, topic: str) -> Route | None:
-        """The route at hand, without asking."""
-        return self._routes.get(topic)
 
     async def route(self, topic: str, create_queue_count: int | None = None) -> Route:
         """The route at hand, or the name server's. With a queue count, a topic that is not there yet gets the route of

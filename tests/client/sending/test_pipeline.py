@@ -139,10 +139,10 @@ async def test_memory_is_bounded_who_brings_too_much_waits(monkeypatch: pytest.M
         held = 0
         for body in numbers(0, 500):
             await producer.submit("T", body)
-            held = max(held, producer._pipeline.held_count)
+            held = max(held, producer.pipeline.held_count)
         await producer.flush()
         assert held <= 20
-        assert producer._pipeline.held_count == 0
+        assert producer.pipeline.held_count == 0
         assert sum(map(len, (await stored(rocket, "T", 500)).values())) == 500
 
 
@@ -160,7 +160,7 @@ async def test_a_broker_that_is_silent_is_told_within_the_limit_and_leaves_nothi
             with pytest.raises(RequestTimeout, match="did not answer a send within 4 s"):
                 await producer.send("T", b"1")
             assert 4 <= clock.monotonic_s() - started_s <= 4.6
-            assert producer._pipeline.held_count == 0
+            assert producer.pipeline.held_count == 0
             link.cut()
 
 
@@ -193,9 +193,9 @@ async def test_the_shortest_limit_of_a_connection_decides_how_often_late_answers
 async def test_long_bodies_count_by_their_size() -> None:
     async with stage(queue_count=1) as rocket, aio.Producer("pg", rocket.namesrv) as producer:
         await producer.submit("T", b"x" * (3 * SHORT_SIZE_MAX))
-        assert producer._pipeline.held_count == 4
+        assert producer.pipeline.held_count == 4
         await producer.flush()
-        assert producer._pipeline.held_count == 0
+        assert producer.pipeline.held_count == 0
 
 
 @both_loops

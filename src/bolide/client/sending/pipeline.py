@@ -9,10 +9,11 @@ The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; w
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from bolide import kernel
+from bolide.client import this_process
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.sending import unanswered
@@ -27,6 +28,7 @@ from bolide.client.sending.selection import shard_queue
 from bolide.client.sending.shipment import Shipment
 from bolide.errors import BolideError, ClientError
 from bolide.kernel.layout import Item
+from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import CLOSED_TOPICS, RETRY_PREFIX
 from bolide.protocol.codes import RequestCode
@@ -105,7 +107,10 @@ class SendPipeline:
         self._instance = instance
         self._guests = guests
         self._detours = Detours(guests)
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str | Message, _Target] = {}  # by topic; no whole message is ever found here
+        # Asked for every message, so without a step between.
+        self._known_route: Callable[[Any], Route | None] = instance.known_route
+        self._next_queue: Callable[[Any, Sequence[MessageQueue]], MessageQueue] = self.placement.next_queue
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._room.set()
@@ -150,24 +155,24 @@ class SendPipeline:
         item = self.preparation.item(parts)
         if item is None:
             return None
-        topic = parts.topic
-        assert isinstance(topic, str), "a whole message is no item"
-        route = self.placement.known(topic)
-        if route is None:
-            return None
+        topic = parts[0]
         target = self._targets.get(topic)
-        if target is None or target.route is not route:
-            target = self._new_target(route)
+        if (
+            target is None
+            or target.route is not self._known_route(topic)
+            or self._instance.process_id != this_process.process_id
+        ):
+            target = self._new_target(parts.topic_name)
             if target is None:
                 return None
         if shard is not None and queue is None:
-            queue = shard_queue(route.publish, shard)
+            queue = shard_queue(target.route.publish, shard)
         if queue is not None and queue.broker_name not in target.lanes:
             return None
         self.held_count += 1
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if not target.is_batched:
-            chosen = self.placement.choose(route) if queue is None else queue
+            chosen = self._next_queue(topic, target.route.publish) if queue is None else queue
             target.lanes[chosen.broker_name].add(item, chosen, queue is not None, future)
             return future
         batch = target.batches.get(queue) or self._new_batch(target, queue)
@@ -178,13 +183,15 @@ class SendPipeline:
             self._leave(target, batch)
         return future
 
-    def _new_target(self, route: Route) -> _Target | None:
-        before = self._targets.get(route.topic)
+    def _new_target(self, topic: str) -> _Target | None:
+        """For a topic with a route; None if none is known, or nobody may send to it."""
+        route = self.placement.known(topic)
+        if route is None or topic in CLOSED_TOPICS:
+            return None
+        before = self._targets.get(topic)
         if before is not None:
             self._leave_all(before)
-        if not route.publish or route.topic in CLOSED_TOPICS:
-            return None
-        target = self._targets[route.topic] = _Target(self, route)
+        target = self._targets[topic] = _Target(self, route)
         return target
 
     def _new_batch(self, target: _Target, queue: MessageQueue | None) -> _Batch:

@@ -23,6 +23,7 @@ class Placement:
         self._instance = instance
         self._rules = rules
         self._selection = Selection(instance.chance, avoids_slow=avoids_slow)
+        self.next_queue = self._selection.next  # for what takes the fast path: in turn, and nothing else
         self._avoids_slow = avoids_slow
 
     def known(self, topic: str) -> Route | None:

@@ -15,7 +15,7 @@ from bolide.client.sending import unanswered
 from bolide.client.sending.delays import recall, recalled, timed
 from bolide.client.sending.hooks import SendHook, SendHooks
 from bolide.client.sending.message import SendRules, compression_named
-from bolide.client.sending.parts import Parts
+from bolide.client.sending.parts import Parts, parts_of
 from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.placement import Placement
 from bolide.client.sending.preparation import Preparation
@@ -93,6 +93,7 @@ class Producer:
         self._guests = Guests()
         self._stack = AsyncExitStack()
         self._instance: Instance | None = None
+        self._pipeline: SendPipeline | None = None  # while it is open
 
     # Life
 
@@ -114,10 +115,12 @@ class Producer:
         await self._stack.enter_async_context(self._guests)
         if self.tracing is not None:
             await self._stack.enter_async_context(self.tracing)
-        self._pipeline = self._new_pipeline(instance, Preparation(self.rules, self.ids, is_fast=self._is_fast))
-        self._requests = Requests(instance, self._pipeline.path)
+        self._pipeline = pipeline = self._new_pipeline(
+            instance, Preparation(self.rules, self.ids, is_fast=self._is_fast)
+        )
+        self._requests = Requests(instance, pipeline.path)
         self._instance = instance
-        unanswered.watched.add(self._pipeline)
+        unanswered.watched.add(pipeline)
 
     def _new_pipeline(self, instance: Instance, preparation: Preparation) -> SendPipeline:
         """One for messages that are prepared in this way."""
@@ -126,20 +129,20 @@ class Producer:
 
     def unwatch(self) -> None:
         """What has no answer at the end of the program is somebody else's to tell."""
-        if self._instance is not None:
+        if self._pipeline is not None:
             unanswered.watched.discard(self._pipeline)
 
     async def close(self) -> None:
         """Leave the group. Messages under way get their answer first, within the time limit of a send."""
-        instance = self._instance
-        if instance is not None:
+        instance, pipeline = self._instance, self._pipeline
+        if instance is not None and pipeline is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.timeout_s):
-                    await self._pipeline.flush()
+                    await pipeline.flush()
             self.unwatch()
-            if self._pipeline.held_count:
-                log.warning("closed with %d messages without an answer group=%s", self._pipeline.held_count, self.group)
-            self._instance = None
+            if pipeline.held_count:
+                log.warning("closed with %d messages without an answer group=%s", pipeline.held_count, self.group)
+            self._instance = self._pipeline = None
             del instance.producers[self.group]
             await instance.leave(producer_group=self.group)
         await self._stack.aclose()
@@ -186,10 +189,10 @@ class Producer:
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next. With
         `delay`, `deliver_at` or `delay_level` it is stored now and delivered then.
         """
-        parts = Parts(topic, body, tags, keys, properties, flag, waits_for_store)
+        parts = parts_of((topic, body, tags, keys, properties, flag, waits_for_store))
         if when:
             parts = timed(when, parts)
-        return await self.pipeline.send(parts, shard, queue, timeout_s)
+        return await (self._pipeline or self.pipeline).send(parts, shard, queue, timeout_s)
 
     async def submit(
         self,
@@ -209,14 +212,16 @@ class Producer:
 
         Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
         """
-        parts = Parts(topic, body, tags, keys, properties, flag, waits_for_store)
+        parts = parts_of((topic, body, tags, keys, properties, flag, waits_for_store))
         if when:
             parts = timed(when, parts)
-        return await self.pipeline.submit(parts, shard, queue)
+        pipeline = self._pipeline or self.pipeline
+        future = None if pipeline.is_full else pipeline.enqueue(parts, shard, queue)
+        return await pipeline.submit(parts, shard, queue) if future is None else future
 
     async def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
-        if self._instance is not None:
+        if self._pipeline is not None:
             await self._pipeline.flush()
 
     async def send_oneway(
@@ -233,7 +238,7 @@ class Producer:
     ) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
         message = self.pipeline.preparation.message(Parts(topic, body, tags, keys, properties, flag))
-        await self._pipeline.path.send_oneway(Shipment([message], self.timeout_s, shard, queue))
+        await self.pipeline.path.send_oneway(Shipment([message], self.timeout_s, shard, queue))
 
     async def send_batch(
         self,
@@ -287,7 +292,7 @@ class Producer:
     @property
     def pipeline(self) -> SendPipeline:
         """The road of its messages; only while it is open."""
-        if self._instance is None:
+        if self._pipeline is None:
             raise self._not_open()
         return self._pipeline
 

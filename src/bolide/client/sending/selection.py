@@ -50,17 +50,23 @@ class Selection:
         self, topic: str, queues: Sequence[MessageQueue], now_s: float, last_broker: str | None = None
     ) -> MessageQueue:
         """The next queue; after a failure one of another broker than `last_broker`, where there is another."""
+        queue = self.next(topic, queues)
+        if last_broker is None and not self._avoids_slow:
+            return queue
+        turn = self._turns[topic]
+        for accepts in self._wishes(last_broker, now_s):
+            for step in range(len(queues)):
+                other = queues[(turn + step) % len(queues)]
+                if accepts(other.broker_name):
+                    self._turns[topic] = turn + step
+                    return other
+        return queue
+
+    def next(self, topic: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+        """The next queue in turn, whatever is known of its broker."""
         turn = self._turns.get(topic)
         turn = self._chance.randrange(1 << 30) if turn is None else turn + 1
         self._turns[topic] = turn
-        if last_broker is None and not self._avoids_slow:
-            return queues[turn % len(queues)]
-        for accepts in self._wishes(last_broker, now_s):
-            for step in range(len(queues)):
-                queue = queues[(turn + step) % len(queues)]
-                if accepts(queue.broker_name):
-                    self._turns[topic] = turn + step
-                    return queue
         return queues[turn % len(queues)]
 
     def _wishes(self, last_broker: str | None, now_s: float) -> list[Callable[[str], bool]]:
