@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bolide.client.consuming.handlers import Handler, handler, run
     from bolide.client.consuming.handlers import listening_in_background as listening
     from bolide.client.consuming.listener import ConsumeHook
-    from bolide.client.consuming.pulling import PullRules
     from bolide.client.consuming.received import Received
+    from bolide.client.consuming.rules import PullRules
     from bolide.client.consuming.start_from import StartFrom
     from bolide.client.consuming.subscriptions import ClassFilter, Sql
     from bolide.client.pulling.puller import Pulled, PullStatus

@@ -6,8 +6,8 @@ from bolide.client.config import Credentials
 from bolide.client.consuming.consumer import Consumer
 from bolide.client.consuming.handlers import Handler, handler, listening, run_until_stopped
 from bolide.client.consuming.listener import ConsumeHook
-from bolide.client.consuming.pulling import PullRules
 from bolide.client.consuming.received import Received
+from bolide.client.consuming.rules import PullRules
 from bolide.client.consuming.start_from import StartFrom
 from bolide.client.consuming.subscriptions import ClassFilter, Sql
 from bolide.client.pulling.puller import PullConsumer, Pulled, PullStatus

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bolide.client.config import Credentials
-from bolide.client.consuming.pulling import PullRules
+from bolide.client.consuming.rules import PullRules
 from bolide.client.consuming.start_from import StartFrom
 from bolide.client.sending.hooks import SendHook
 from bolide.clock import Clock

@@ -1,7 +1,7 @@
 """Messages on their way from threads to the loop: many cross with one wake-up, in the order they were handed over.
 
 The rule: at most `HELD_COUNT_MAX` of a producer have no answer yet; who brings more waits for one of them. What has
-none when the program ends is waited for, no longer than a send may take (`leftovers.py`).
+none when the program ends is waited for, no longer than a send may take (`unanswered.py`).
 """
 
 import asyncio

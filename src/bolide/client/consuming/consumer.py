@@ -18,9 +18,8 @@ from typing import Self
 from bolide.client.config import Credentials, client_config
 from bolide.client.consuming.hand import Hand
 from bolide.client.consuming.loops import Loop
-from bolide.client.consuming.pulling import PullRules
 from bolide.client.consuming.received import Received
-from bolide.client.consuming.rules import LOCAL_DIRECTORY, SubscriberRules
+from bolide.client.consuming.rules import LOCAL_DIRECTORY, PullRules, SubscriberRules
 from bolide.client.consuming.start_from import StartFrom
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.consuming.subscriptions import Topics, parse_topics

@@ -7,12 +7,13 @@ goes on the moment something is settled. An error costs a pause and never the qu
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Protocol
 
 from bolide import kernel
 from bolide.client.consuming.class_filters import ClassFilters
 from bolide.client.consuming.inflight import InFlight
 from bolide.client.consuming.received import Home, Received
+from bolide.client.consuming.rules import PullRules, SubscriberRules
 from bolide.client.consuming.subscriptions import Labelled, tag_test
 from bolide.client.instance import Instance
 from bolide.errors import BolideError, ClientError, NoAnswer, ProtocolError
@@ -32,50 +33,38 @@ _GOES_ON = frozenset((ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, Respons
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRules:
-    """How much is asked for at once, and how much may lie unsettled; the defaults are RocketMQ's."""
+class Reader(Protocol):
+    """The member of a group that reads a queue, and hears what came of it."""
 
-    batch_count: int = 32
-    batch_size: int = 256 * 1024
-    suspend_s: float = 15.0
-    timeout_s: float = 30.0
-    held_count_max: int = 1000
-    held_size_max: int = 100 << 20
-    span_max: int = 2000
-    pause_s: float = 1.0
+    group: str
+    rules: SubscriberRules
+
+    def found(self, inflight: InFlight) -> None:
+        """Messages came."""
+
+    def moved(self, inflight: InFlight, offset: int) -> None:
+        """The broker has other offsets than we thought."""
 
 
 class QueuePull:
     """The loop of one owned queue."""
 
     def __init__(
-        self,
-        instance: Instance,
-        group: str,
-        inflight: InFlight,
-        subscription: Subscription,
-        rules: PullRules,
-        *,
-        commits: bool,
-        needs_lock: bool,
-        filters: ClassFilters,
-        on_found: Callable[[InFlight], None],
-        on_moved: Callable[[InFlight, int], None],
+        self, instance: Instance, reader: Reader, inflight: InFlight, subscription: Subscription, filters: ClassFilters
     ) -> None:
+        rules = reader.rules
         self._instance = instance
-        inflight.replier = instance.replier(group)
-        self._fields = _unchanging_fields(group, inflight.queue, subscription, rules)
+        self._reader = reader
+        inflight.replier = instance.replier(reader.group)
+        self._fields = _unchanging_fields(reader.group, inflight.queue, subscription, rules.pull)
         self._inflight = inflight
         self._is_wanted = tag_test(subscription) if subscription.tags_set else None
-        self._rules = rules
+        self._rules = rules.pull
         self._filters = filters if subscription.class_filter_mode else None
         # A filter server asks its broker in its own name: what we settled is told otherwise.
-        self._commits = commits and self._filters is None
-        self._needs_lock = needs_lock
+        self._commits = not rules.is_broadcasting and self._filters is None
+        self._needs_lock = rules.needs_lock
         self._at = ""
-        self._on_found = on_found
-        self._on_moved = on_moved
 
     async def run(self) -> None:
         """Until the queue is dropped."""
@@ -128,7 +117,7 @@ class QueuePull:
             await asyncio.sleep(_FLOW_CONTROL_PAUSE_S)
             return
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            self._on_moved(inflight, PullMessageAnswer.decode(answer.fields).next_offset)
+            self._reader.moved(inflight, PullMessageAnswer.decode(answer.fields).next_offset)
             return
         if answer.code not in _GOES_ON:
             raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
@@ -140,7 +129,7 @@ class QueuePull:
         messages = decode_pulled(answer.body, inflight, self._is_wanted) if is_found else []
         inflight.add(messages, header.next_offset)
         if messages:
-            self._on_found(inflight)
+            self._reader.found(inflight)
 
     async def _address(self) -> str:
         """Where the last answer sent us; if that is gone, any of its name: reading goes on without a master."""

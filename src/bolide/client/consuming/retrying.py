@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from bolide.client.consuming.inflight import InFlight
 from bolide.client.consuming.received import Received, Verdict
+from bolide.client.consuming.rules import SubscriberRules
 from bolide.client.consuming.send_back import Failure, SendBack
 from bolide.remoting.guests import Guests
 
@@ -32,17 +33,14 @@ class Returns:
         send_back: SendBack,
         guests: Guests,
         on_ready: Callable[[InFlight], None],
-        *,
-        is_ordered: bool,
-        is_broadcasting: bool,
-        retry_count_max: int | None,
+        rules: SubscriberRules,
     ) -> None:
         self._send_back = send_back
         self._guests = guests
         self._on_ready = on_ready
-        self._is_ordered = is_ordered
-        self._is_broadcasting = is_broadcasting
-        self._retry_count_max = retry_count_max
+        self._is_ordered = rules.is_ordered
+        self._is_broadcasting = rules.is_broadcasting
+        self._retry_count_max = rules.retry_count_max
         self._under_way: set[asyncio.Task[None]] = set()
 
     def take(

@@ -3,11 +3,24 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bolide.client.consuming.pulling import PullRules
 from bolide.client.consuming.start_from import StartFrom
 from bolide.model.allocation import Strategy, averagely
 
 LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRules:
+    """How much is asked for at once, and how much may lie unsettled; the defaults are RocketMQ's."""
+
+    batch_count: int = 32
+    batch_size: int = 256 * 1024
+    suspend_s: float = 15.0
+    timeout_s: float = 30.0
+    held_count_max: int = 1000
+    held_size_max: int = 100 << 20
+    span_max: int = 2000
+    pause_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +36,8 @@ class SubscriberRules:
     page_count_max: int = 1  # of an ordered queue so many messages may be out at once
     local_directory: Path = LOCAL_DIRECTORY
     trace: bool | str = False  # whether to tell of every message, or the topic to do it in
+
+    @property
+    def needs_lock(self) -> bool:
+        """Whether each queue is one member's at a time."""
+        return self.is_ordered and not self.is_broadcasting

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Iterable
 
 from bolide.client.consuming.inflight import InFlight
-from bolide.client.consuming.pulling import PullRules, is_full
+from bolide.client.consuming.pulling import is_full
+from bolide.client.consuming.rules import PullRules
 from bolide.model.queue import MessageQueue
 
 log = logging.getLogger(__name__)

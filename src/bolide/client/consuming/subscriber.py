@@ -134,15 +134,10 @@ class Subscriber:
         )
         self._locks = QueueLocks(instance, self.group)
         self._handover = Handover(
-            self._positions, self._locks if self._needs_lock else None, self._guests, self._change.set
+            self._positions, self._locks if self.rules.needs_lock else None, self._guests, self._change.set
         )
         self._returns = Returns(
-            SendBack(instance, self.group, self.rules.retry_count_max),
-            self._guests,
-            self._found,
-            is_ordered=self.rules.is_ordered,
-            is_broadcasting=self.rules.is_broadcasting,
-            retry_count_max=self.rules.retry_count_max,
+            SendBack(instance, self.group, self.rules.retry_count_max), self._guests, self.found, self.rules
         )
         instance.consumers[self.group] = self
         await instance.heartbeat()
@@ -155,7 +150,7 @@ class Subscriber:
         self._start_task(self._rebalance_forever(), "rebalance")
         self._start_task(self._tell_forever(), "progress")
         self._start_task(self._filters.upload_forever(), "filters")
-        if self._needs_lock:
+        if self.rules.needs_lock:
             self._start_task(renew_forever(self._locks, self.owned, self._regain), "locks")
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
@@ -273,7 +268,7 @@ class Subscriber:
             await asyncio.sleep(HAND_OVER_S)
             if self.is_closed:
                 return
-        if self._needs_lock and fresh:
+        if self.rules.needs_lock and fresh:
             granted, _ = await self._locks.ask(fresh)
             fresh &= granted
         for queue in sorted(fresh):
@@ -296,18 +291,7 @@ class Subscriber:
         )
         inflight.locked_s = self.clock.monotonic_s()
         self.owned[queue] = inflight
-        pull = QueuePull(
-            instance,
-            self.group,
-            inflight,
-            self.subscriptions[queue.topic],
-            self.rules.pull,
-            commits=not self.rules.is_broadcasting,
-            needs_lock=self._needs_lock,
-            filters=self._filters,
-            on_found=self._found,
-            on_moved=self._moved,
-        )
+        pull = QueuePull(instance, self, inflight, self.subscriptions[queue.topic], self._filters)
         task = self._guests.invite(pull.run(), name=f"consumer.{self.group}.{queue.topic}.{queue.queue_id}")
         inflight.on_drop = task.cancel  # a pull that waits at the broker need not be waited for
         log.debug("queue taken queue=%s offset=%d", queue, offset)
@@ -328,9 +312,9 @@ class Subscriber:
             self.seek(inflight.queue, offset)
         else:
             inflight.wake()
-            self._found(inflight)
+            self.found(inflight)
 
-    def _moved(self, inflight: InFlight, offset: int) -> None:
+    def moved(self, inflight: InFlight, offset: int) -> None:
         """The broker has other offsets than we thought, or was told to reset ours: begin anew where it says."""
         level = logging.DEBUG if offset == inflight.next_offset else logging.WARNING
         log.log(level, "offset moved queue=%s from=%d to=%d", inflight.queue, inflight.next_offset, offset)
@@ -364,7 +348,8 @@ class Subscriber:
 
     # Handing out
 
-    def _found(self, inflight: InFlight) -> None:
+    def found(self, inflight: InFlight) -> None:
+        """A queue has something to hand out."""
         self._ready.append(inflight)
         self._arrival.set()
 
@@ -417,7 +402,7 @@ class Subscriber:
             inflight = self._owned(queue)
             inflight.is_paused = False
             inflight.wake()
-            self._found(inflight)
+            self.found(inflight)
 
     # Verdicts
 
@@ -431,7 +416,7 @@ class Subscriber:
         if verdict is Verdict.ACK:
             home.settle(message)
             if self._is_ordered and home.has_ready:
-                self._found(home)
+                self.found(home)
         else:
             self._returns.take(home, message, verdict, delay_s, reason)
 
@@ -459,7 +444,7 @@ class Subscriber:
             "PROP_CONSUMEORDERLY": str(self.rules.is_ordered).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
         }
-        queues = queues_at_work(self.owned.values(), self._needs_lock, self.clock)
+        queues = queues_at_work(self.owned.values(), self.rules.needs_lock, self.clock)
         return running_state(properties, self.subscriptions.values(), queues, with_stacks=with_stacks)
 
     async def consume_by_hand(self, body: bytes, broker_name: str) -> bytes:
@@ -476,10 +461,6 @@ class Subscriber:
     @property
     def client_id(self) -> str:
         return self.instance.client_id
-
-    @property
-    def _needs_lock(self) -> bool:
-        return self.rules.is_ordered and not self.rules.is_broadcasting
 
     @property
     def instance(self) -> Instance:
