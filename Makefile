@@ -11,8 +11,9 @@ PYTEST := $(BIN)/python -m pytest -q
 # Two at a time, as many as the smallest machine has cores; what must stay together says so (tests/conftest.py).
 SIDE_BY_SIDE := -n 2
 
-# The rooms whose tests run on both kernels; real clients, crash loops and Spark run once, on the compiled one.
-BOTH_KERNELS := $(wildcard tests/kernel tests/protocol tests/remoting tests/namesrv tests/store tests/broker)
+# The rooms whose tests run on both kernels, each kernel with its loop (tests/remoting/loops.py). Real clients, crash loops,
+# benchmarks and Spark run once, on the compiled one; so does tests/kernel, where every test has both.
+BOTH_KERNELS := tests/protocol tests/remoting tests/namesrv tests/store tests/broker --ignore-glob='*benchmark*'
 
 .PHONY: help build up test lint bench interop interop-short soak sanitize fuzz features wheel clean
 .DEFAULT_GOAL := help

@@ -8,8 +8,8 @@ from tests.crash.campaign import KILL, survive
 from tests.crash.flows import Delivery, Outage, is_explained, repeats
 
 
-def test_twenty_kills_lose_nothing_and_repeat_nothing_that_they_do_not_explain(tmp_path: Path) -> None:
-    survive(tmp_path, [KILL], 20, seed=7)
+def test_eight_kills_lose_nothing_and_repeat_nothing_that_they_do_not_explain(tmp_path: Path) -> None:
+    survive(tmp_path, [KILL], 8, seed=7)
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -12,13 +13,14 @@ import uvloop
 from bolide.testing.loop import VirtualLoop
 
 Test = Callable[..., Coroutine[Any, Any, None]]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+# The rooms that `make test` runs on both kernels. A kernel knows no loop: what one finds on asyncio it finds on uvloop.
+BOTH_KERNELS = {"protocol", "remoting", "namesrv", "store", "broker"}
 REAL_LIMIT_S = 30
 POLL_INTERVAL_S = 0.002
 
 
-def run_on(
-    loop_factory: Callable[[], asyncio.AbstractEventLoop], body: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
+def run_on(loop_factory: LoopFactory, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     complaints: list[dict[str, Any]] = []
 
     async def listen_and_run() -> None:
@@ -30,12 +32,20 @@ def run_on(
     assert not complaints
 
 
+def loops_of(room: str, kernel: str | None) -> dict[str, LoopFactory]:
+    """Both, unless the room is run a second time with the other kernel (`make test`): then each kernel has its loop."""
+    loops: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    paired = {"plain": "asyncio", "compiled": "uvloop"}.get(kernel or "")
+    return {paired: loops[paired]} if paired and room in BOTH_KERNELS else loops
+
+
 def both_loops(test: Test) -> Callable[..., None]:
     """Run an async test on asyncio and on uvloop, each within some real seconds."""
+    loops = loops_of(test.__module__.split(".")[1], os.environ.get("BOLIDE_KERNEL"))
 
-    @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+    @pytest.mark.parametrize("loop_factory", loops.values(), ids=loops)
     @functools.wraps(test)
-    def on_a_loop(*, loop_factory: Callable[[], asyncio.AbstractEventLoop], **given: Any) -> None:
+    def on_a_loop(*, loop_factory: LoopFactory, **given: Any) -> None:
         async def in_time() -> None:
             async with asyncio.timeout(REAL_LIMIT_S):
                 await test(**given)

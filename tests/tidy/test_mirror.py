@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+from tests.remoting.loops import BOTH_KERNELS, loops_of
 from tests.tidy.source import PACKAGE, ROOT, modules
 
 TESTS = ROOT / "tests"
@@ -17,8 +18,6 @@ APART = {
 }
 # Rooms whose tests stand elsewhere, and where.
 ELSEWHERE = {"broker/settings": "broker/test_config.py, with the settings that are honoured"}
-# `kernels` goes to tests/kernel/conftest.py with the one extension.
-FOR_NOW = {"tests/broker/sending/test_send_hot.py imports tests.kernel.test_sends"}
 
 
 def folders(root: Path) -> set[str]:
@@ -52,4 +51,14 @@ def test_nothing_is_imported_from_a_module_of_tests() -> None:
         for name in imported(module.tree)
         if name.partition(".")[0] in ("tests", "interop") and name.rpartition(".")[2].startswith("test_")
     }
-    assert borrowed == FOR_NOW, "what tests share stands beside them, in a module that is no test"
+    assert not borrowed, "what tests share stands beside them, in a module that is no test"
+
+
+def test_a_room_that_runs_on_both_kernels_runs_on_both_loops() -> None:
+    (line,) = [line for line in (ROOT / "Makefile").read_text("utf-8").splitlines() if line.startswith("BOTH_KERNELS")]
+    twice = {word.removeprefix("tests/") for word in line.split() if word.startswith("tests/")}
+    assert twice == BOTH_KERNELS
+    for room in twice:
+        assert {*loops_of(room, "plain"), *loops_of(room, "compiled")} == {"asyncio", "uvloop"}
+    for room, kernel in (("client", "compiled"), ("broker", None)):
+        assert set(loops_of(room, kernel)) == {"asyncio", "uvloop"}, "it runs once, so on both"

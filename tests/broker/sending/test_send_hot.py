@@ -21,6 +21,7 @@ from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
 from bolide.broker.tables.open_topics import OpenTopics
 from bolide.errors import ProtocolError, Refusal
+from bolide.kernel import plain_sends
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command, read_commands
@@ -35,7 +36,7 @@ from tests.broker.open_tables import Tables, intake_of
 from tests.broker.reads import PEER, Peer, answered
 from tests.broker.senders import SMALL, STORE_HOST, message, sending
 from tests.kernel.send_frames import READS, bounds_of
-from tests.kernel.test_sends import kernels
+from tests.kernel.twins import both
 from tests.store.given import HeldClock
 
 
@@ -108,7 +109,7 @@ def index_of(store: Store) -> list[Any]:
     return [file.entries() for file in store.dispatch.index.files]
 
 
-@kernels
+@both(plain_sends)
 def test_a_read_taken_at_once_leaves_the_bytes_of_one_taken_one_by_one(
     tmp_path: Path, kernel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
