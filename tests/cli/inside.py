@@ -8,13 +8,13 @@ from typer.testing import CliRunner
 from bolide.cli.app import app
 
 
-def run(namesrv: str, *words: str) -> Any:
+def run(namesrv: str, *words: str, given: str | None = None) -> Any:
     """One command of `bolide`; `output` and `stderr` of what it returns are what people see."""
-    return CliRunner().invoke(app, words, env={"NAMESRV_ADDR": namesrv, "COLUMNS": "200"})
+    return CliRunner().invoke(app, words, input=given, env={"NAMESRV_ADDR": namesrv, "COLUMNS": "200"})
 
 
-def told(namesrv: str, *words: str) -> list[Any]:
+def told(namesrv: str, *words: str, given: str | None = None) -> list[Any]:
     """What a command answers as JSON: one value, or one for each line."""
-    done = run(namesrv, *words, "--output", "json")
+    done = run(namesrv, *words, "--output", "json", given=given)
     assert done.exit_code == 0, (done.output, done.exception)
     return [json.loads(line) for line in done.stdout.splitlines()]

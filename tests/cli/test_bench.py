@@ -7,7 +7,7 @@ import pytest
 from bolide.cli.bench import Tally, percentiles
 from bolide.testing import Cluster, cluster
 from bolide.testing.nodes import free_port
-from tests.cli.processes import run, told
+from tests.cli.inside import run, told
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,10 @@ def test_latency_is_told_in_percentiles_of_all_messages(rocket: Cluster) -> None
 
 def test_what_cannot_be_measured_is_told(rocket: Cluster) -> None:
     both = run(rocket.namesrv, "bench", "produce", "--threads", "2", "--batch")
-    assert both.returncode != 0
+    assert both.exit_code != 0
     assert "leave out --threads" in both.stderr
     nobody = run(f"127.0.0.1:{free_port()}", "bench", "produce", "--count", "1")
-    assert nobody.returncode != 0
+    assert nobody.exit_code != 0
     assert "`bolide up` starts one" in nobody.stderr
 
 

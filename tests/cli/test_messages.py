@@ -12,7 +12,9 @@ import pytest
 import bolide
 from bolide.testing import Cluster, cluster
 from bolide.testing.nodes import free_port
-from tests.cli.processes import COMMAND, LIMIT_S, client_environment, run, told, wait_for
+from tests.cli import processes
+from tests.cli.inside import run, told
+from tests.cli.processes import COMMAND, LIMIT_S, client_environment, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +25,11 @@ def rocket() -> Iterator[Cluster]:
 
 def test_what_is_sent_is_consumed_with_all_that_belongs_to_it(rocket: Cluster) -> None:
     options = ("--tags", "drinks", "--keys", "o-1", "--keys", "c-2", "--property", "shop=harbour", "--shard", "ada")
-    (receipt,) = told(rocket.namesrv, "send", "Orders", "two teas", *options)
+    (receipt,) = processes.told(rocket.namesrv, "send", "Orders", "two teas", *options)
     assert receipt["status"] == "SEND_OK"
-    (row,) = told(rocket.namesrv, "consume", "Orders", "--group", "k", "--from-beginning", "--max-messages", "1")
+    (row,) = processes.told(
+        rocket.namesrv, "consume", "Orders", "--group", "k", "--from-beginning", "--max-messages", "1"
+    )
     assert (row["body"], row["tags"], row["keys"]) == ("two teas", "drinks", ["o-1", "c-2"])
     assert row["properties"]["shop"] == "harbour"
     assert (row["id"], row["queue"], row["offset"]) == (receipt["id"], receipt["queue"], receipt["offset"])
@@ -61,7 +65,7 @@ def test_what_cannot_be_sent_says_why(rocket: Cluster) -> None:
         (("send", "T", "x", "--property", "noequals"), None, "must be name=value"),
     ):
         done = run(rocket.namesrv, *words, given=given)
-        assert done.returncode != 0
+        assert done.exit_code != 0
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr
 
@@ -69,7 +73,7 @@ def test_what_cannot_be_sent_says_why(rocket: Cluster) -> None:
 @pytest.mark.parametrize("words", [("send", "T", "x"), ("topic", "list"), ("consume", "T"), ("cluster",)])
 def test_without_a_name_server_every_command_says_what_was_tried_and_what_starts_one(words: tuple[str, ...]) -> None:
     address = f"127.0.0.1:{free_port()}"
-    done = run(address, *words)
+    done = processes.run(address, *words)
     assert done.returncode == 2
     assert address in done.stderr
     assert "`bolide up` starts one" in done.stderr
@@ -154,37 +158,37 @@ def test_run_without_a_name_server_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_topics_are_created_listed_shown_and_deleted(rocket: Cluster) -> None:
-    assert run(rocket.namesrv, "topic", "create", "Shown", "--queues", "3").returncode == 0
+    assert run(rocket.namesrv, "topic", "create", "Shown", "--queues", "3").exit_code == 0
     wait_for(lambda: {"topic": "Shown"} in told(rocket.namesrv, "topic", "list")[0])
     told(rocket.namesrv, "send", "Shown", "x")
     (rows,) = told(rocket.namesrv, "topic", "show", "Shown")
     assert sum(row["messages"] for row in rows) == 1
     assert len(rows) == 3
     assert "Shown" in run(rocket.namesrv, "topic", "list").stdout
-    assert run(rocket.namesrv, "topic", "delete", "Shown", "--yes").returncode == 0
+    assert run(rocket.namesrv, "topic", "delete", "Shown", "--yes").exit_code == 0
     done = run(rocket.namesrv, "topic", "show", "Shown")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "`bolide topic list` shows those that do" in done.stderr
 
 
 def test_creating_never_changes_a_topic_and_setting_shows_what_goes_out_of_sight(rocket: Cluster) -> None:
-    assert run(rocket.namesrv, "topic", "create", "Shrunk", "--queues", "4").returncode == 0
+    assert run(rocket.namesrv, "topic", "create", "Shrunk", "--queues", "4").exit_code == 0
     with bolide.Producer("pg", rocket.namesrv) as producer:
         for queue in producer.queues("Shrunk"):
             producer.send("Shrunk", b"x", queue=queue)
     done = run(rocket.namesrv, "topic", "create", "Shrunk", "--queues", "2")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "exists with 4 queues" in done.stderr
     assert "`bolide topic set Shrunk` changes it" in done.stderr
     assert len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 4
     asked = run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", given="n\n")
-    assert asked.returncode == 1
+    assert asked.exit_code == 1
     assert "1 messages in queue 3 of broker-0 go out of sight" in asked.stdout
     assert len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 4
-    assert run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", "--yes").returncode == 0
+    assert run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", "--yes").exit_code == 0
     wait_for(lambda: len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 2)
     refused = run(rocket.namesrv, "topic", "create", "%RETRY%x")
-    assert refused.returncode == 2
+    assert refused.exit_code == 2
     assert "belongs to a group" in refused.stderr
 
 
@@ -194,13 +198,13 @@ def test_brokers_that_are_down_are_named_and_the_answer_has_its_own_exit_code() 
         two.brokers[1].kill()
         for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list"), ("cluster",), ("dlq", "list")):
             done = run(two.namesrv, *words)
-            assert done.returncode == 3, (words, done.stdout, done.stderr)
+            assert done.exit_code == 3, (words, done.stdout, done.stderr)
             assert "broker broker-1" in done.stderr
             assert "s ago; its part is missing below" in done.stderr
         two.brokers[0].kill()
         for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list")):
             done = run(two.namesrv, *words)
-            assert done.returncode == 2, (words, done.stdout, done.stderr)
+            assert done.exit_code == 2, (words, done.stdout, done.stderr)
             assert "broker-0" in done.stderr
 
 
@@ -240,7 +244,7 @@ def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     assert sorted(row["body"] for row in again) == ["a", "b", "c"]
     done = run(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "soon")
     assert "must be earliest, latest, a time" in done.stderr
-    assert run(rocket.namesrv, "group", "delete", "movers", "--yes").returncode == 0
+    assert run(rocket.namesrv, "group", "delete", "movers", "--yes").exit_code == 0
     assert "movers" not in [each["group"] for each in told(rocket.namesrv, "group", "list")[0]]
 
 
@@ -255,7 +259,7 @@ def test_a_message_is_sent_for_later_and_taken_back() -> None:
         (receipt,) = told(running.namesrv, "send", "Later", "tea", "--delay", "1m")
         assert told(running.namesrv, "recall", receipt["recall_handle"]) == [{"id": receipt["id"]}]
         done = run(running.namesrv, "send", "Later", "tea", "--deliver-at", "tomorrow")
-        assert (done.returncode, "must be a time like" in done.stderr) == (2, True)
+        assert (done.exit_code, "must be a time like" in done.stderr) == (2, True)
         done = run(running.namesrv, "send", "Later", "tea", "--delay", "1", "--delay-level", "2")
         assert "one of them says when" in done.stderr
         assert "is no recall handle" in run(running.namesrv, "recall", "nonsense").stderr
