@@ -3,7 +3,7 @@
 One server process, one connection, a number of requests in flight. The load is a process of its own that only moves
 bytes: it sends ready-made requests in bursts and counts the bytes of the answers, so what is measured is the server's
 side. `--door serve` makes a command of each frame, asks the owner and encodes each answer, as for any request without a
-hot path; `--door take` answers a whole read with one call into the kernel; `--door wait` is `serve` with an awaitable,
+fast path; `--door turn` answers a whole read with one call into the kernel; `--door wait` is `serve` with an awaitable,
 which costs a task. `us each` is the server's CPU for one request and its answer.
 
 What it does not show: a network (all is loopback), an owner that does real work, more than one connection.
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.measure import Work, measure, read_arguments
 
 if TYPE_CHECKING:
+    from bolide.remoting.owner import Answered, Read
     from bolide.remoting.session import Reply, Request, Session
 
 QUESTION = "How many frames a second go through one connection?"
@@ -37,13 +38,16 @@ class Echo:
         self._bodies = {TOPIC: body}
         self.count = 0
 
-    def take(self, session: "Session", stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        if self._door != "take":
-            return b"", bounds
+    def handle_turn(self, reads: "Sequence[Read]") -> "list[Answered]":
+        return [self._answer_read(read) for read in reads]
+
+    def _answer_read(self, read: "Read") -> "Answered":
+        if self._door != "turn":
+            return b"", read.bounds
         from bolide import kernel
 
-        answers, left = kernel.answer_routes(stream, bounds, self._bodies, self._bodies, 479)
-        self.count += (len(bounds) - len(left)) // 2
+        answers, left = kernel.answer_routes(read.stream, read.bounds, self._bodies, self._bodies, 479)
+        self.count += (len(read.bounds) - len(left)) // 2
         return answers, left
 
     def serve(self, request: "Request") -> "Reply | Awaitable[Reply]":
@@ -110,7 +114,7 @@ async def run(options: Namespace) -> Work:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = read_arguments(
-        QUESTION, argv, count=50_000, in_flight=64, body=128, door=("serve", "take", "wait"), loop=("uvloop", "asyncio")
+        QUESTION, argv, count=50_000, in_flight=64, body=128, door=("serve", "turn", "wait"), loop=("uvloop", "asyncio")
     )
     measure(QUESTION, lambda: _run_on(options), runs=options.runs, parameters=vars(options), keep=options.keep)
 

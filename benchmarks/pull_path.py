@@ -133,8 +133,10 @@ def _reads(depth: int, queue_count: int, pull: int, pipeline: int) -> list[tuple
 
 
 def _hot(pulls: "Pulls") -> Callable[[memoryview, list[int]], bytes]:
+    from bolide.remoting.owner import Read
+
     def answer(stream: memoryview, bounds: list[int]) -> bytes:
-        frames, left = pulls.take(cast(Any, None), stream, bounds)
+        frames, left = pulls.answer_read(Read(cast(Any, None), stream, bounds))
         assert not left
         return frames
 

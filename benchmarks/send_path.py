@@ -64,7 +64,7 @@ class Peer:
 
 @contextmanager
 def paths(root: Path) -> Iterator[tuple[Take, Take]]:
-    """The hot path and the plain one over a store of their own."""
+    """The fast path and the general one over a store of their own."""
     from bolide.broker.config import read_config
     from bolide.broker.hotpath import HotPath
     from bolide.broker.intake import Intake
@@ -78,7 +78,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
     from bolide.model.host import Host
     from bolide.protocol.bodies.topics import TopicConfig
     from bolide.protocol.command import encode_commands, read_commands
-    from bolide.remoting.owner import Request
+    from bolide.remoting.owner import Read, Request
     from bolide.store.store import Store
 
     ratios = dict.fromkeys(
@@ -99,7 +99,7 @@ def paths(root: Path) -> Iterator[tuple[Take, Take]]:
         peer: Any = Peer()
 
         def take(stream: memoryview, bounds: list[int]) -> bytes:
-            ((answers, left),) = hot.answer([peer], [(stream, bounds, bytes(8))])
+            ((answers, left),) = hot.handle_turn([Read(peer, stream, bounds)])
             assert not left
             return answers
 

@@ -31,6 +31,7 @@ from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.owner import Owner
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.store import Store
@@ -105,13 +106,10 @@ class Meeting:
         await asyncio.sleep(0.2)  # virtual
 
 
-class _Owner:
+class _Owner(Owner):
     def __init__(self, members: Members, handlers: Handlers) -> None:
         self._members = members
         self._handlers = handlers
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)

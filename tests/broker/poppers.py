@@ -32,7 +32,7 @@ from bolide.protocol.records import decode_records
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.remoting.handlers import Handlers
-from bolide.remoting.owner import Reply, Request
+from bolide.remoting.owner import Owner, Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session
 from bolide.store.store import Store
@@ -46,7 +46,7 @@ REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_C1"
 RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
 
 
-class Rig:
+class Rig(Owner):
     """The rooms a pop goes through. It is the owner of its sessions too."""
 
     def __init__(self, kept: Tables, store: Store, clock: Clock) -> None:
@@ -70,9 +70,6 @@ class Rig:
     def port(self) -> int:
         assert self.server is not None
         return self.server.port
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         self.sessions.add(request.session)

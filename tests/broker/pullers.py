@@ -1,6 +1,6 @@
 """A broker that can be sent to and pulled from: real tables, a real store, a real port."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
 from bolide.protocol.records import decode_records
 from bolide.remoting.handlers import Handlers
-from bolide.remoting.owner import Reply, Request
+from bolide.remoting.loop_turn import answer_each
+from bolide.remoting.owner import Answered, Owner, Read, Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session
 from bolide.store.store import Store
@@ -52,10 +53,10 @@ SMALL = {
 
 
 @dataclass
-class Rig:
-    """The rooms a pull goes through. It is the owner of its sessions too, with the hot path or without."""
+class Rig(Owner):
+    """The rooms a pull goes through. It is the owner of its sessions too, with the fast path or without."""
 
-    is_hot: ClassVar[bool] = True
+    is_fast: ClassVar[bool] = True
 
     state: BrokerState
     parked: ParkedPulls
@@ -69,18 +70,19 @@ class Rig:
         self.topics, self.groups, self.offsets, self.members = state.topics, state.groups, state.offsets, state.members
         self.handlers = Handlers(self.pulls.handlers())
         self.sessions: list[Session] = []
-        self.taken_count = 0
+        self.fast_count = 0
 
     @property
     def port(self) -> int:
         assert self.server is not None
         return self.server.port
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        if not Rig.is_hot:
-            return b"", bounds
-        replies, left = self.pulls.take(session, stream, bounds)
-        self.taken_count += (len(bounds) - len(left)) // 2
+    def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        return answer_each(reads, self._answer) if Rig.is_fast else super().handle_turn(reads)
+
+    def _answer(self, read: Read) -> Answered:
+        replies, left = self.pulls.answer_read(read)
+        self.fast_count += (len(read.bounds) - len(left)) // 2
         return replies, left
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
@@ -192,4 +194,4 @@ both_paths = pytest.fixture(autouse=True, params=[True, False], ids=["hot", "pla
 
 def choose_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an autouse fixture (`both_paths(choose_path)`): every test of a module runs on both paths."""
-    monkeypatch.setattr(Rig, "is_hot", request.param)
+    monkeypatch.setattr(Rig, "is_fast", request.param)

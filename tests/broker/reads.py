@@ -1,10 +1,10 @@
-"""A whole read given to the hot path, and a session that keeps what is written to it."""
+"""A whole read given to the fast path, and a session that keeps what is written to it."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from bolide.broker.hotpath import HotPath
-from bolide.broker.sending.send import pack_peer
+from bolide.remoting.owner import Read
 from tests.kernel.send_frames import bounds_of
 
 PEER = "192.168.1.9:51234"
@@ -31,5 +31,5 @@ class Peer:
 def answered(hot: HotPath, session: Any, stream: bytes, bounds: list[int] | None = None) -> tuple[bytes, list[int]]:
     """The answers to one read, and what is left of it."""
     bounds = bounds_of(stream) if bounds is None else bounds
-    ((answers, left),) = hot.answer([session], [(memoryview(stream), bounds, pack_peer(session.peer))])
+    ((answers, left),) = hot.handle_turn([Read(session, memoryview(stream), bounds)])
     return answers, left

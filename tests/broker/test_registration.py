@@ -25,6 +25,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.filters import RegisterFilterServerRequest
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.owner import Owner
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Request, Session
 from bolide.store.store import Store
@@ -38,7 +39,7 @@ from tests.remoting.loops import both_loops, eventually, virtual_time
 PORT = 10911
 
 
-class Noting:
+class Noting(Owner):
     """A name server that notes what it is asked and answers as it is told."""
 
     def __init__(self, clock: Clock) -> None:
@@ -46,9 +47,6 @@ class Noting:
         self.heard: list[tuple[float, Command]] = []
         self.answer: Callable[[Command], Command | None] = lambda command: command.answer(0)
         self.server: Server
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Command | None:
         self.heard.append((self._clock.monotonic_s(), request.command))

@@ -7,14 +7,14 @@ from bolide.clock import Clock
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.remoting.owner import Reply, Request
+from bolide.remoting.owner import Owner, Reply, Request
 from bolide.remoting.server import listen
 from bolide.remoting.session import Session
 
 LIMIT_S = 60
 
 
-class Relay:
+class Relay(Owner):
     """`asked` and `answered` are in the order in which they passed."""
 
     def __init__(self, broker: str, client: Client) -> None:
@@ -24,9 +24,6 @@ class Relay:
         self.is_lost: Callable[[Command], bool] = lambda command: False
         self._broker = broker
         self._client = client
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         command = request.command

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,6 +12,8 @@ from bolide.clock import SystemClock
 from bolide.protocol.command import Command, read_commands
 from bolide.protocol.frames import FrameReader
 from bolide.remoting.config import ListenConfig
+from bolide.remoting.loop_turn import answer_each
+from bolide.remoting.owner import Answered, Owner, Read
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 
@@ -23,17 +25,20 @@ def echo(request: Request) -> Reply:
 
 
 @dataclass
-class Table:
-    """An owner without a hot path that answers with one function, and remembers what it saw."""
+class Table(Owner):
+    """An owner without a fast path that answers with one function, and remembers what it saw."""
 
     answer: Callable[[Request], Reply | Awaitable[Reply]] = echo
     reads: list[int] = field(default_factory=list)
     served: list[int] = field(default_factory=list)
     gone: list[tuple[Session, str]] = field(default_factory=list)
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        self.reads.append(len(bounds) // 2)
-        return b"", bounds
+    def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        return answer_each(reads, self.answer_read)
+
+    def answer_read(self, read: Read) -> Answered:
+        self.reads.append(len(read.bounds) // 2)
+        return b"", read.bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         self.served.append(request.command.opaque)

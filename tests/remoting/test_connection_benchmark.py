@@ -9,7 +9,7 @@ from benchmarks.connection import main
 from bolide.protocol.command import Command
 
 
-@pytest.mark.parametrize("door", ["serve", "take", "wait"])
+@pytest.mark.parametrize("door", ["serve", "turn", "wait"])
 def test_every_door_carries_the_same_frames(door: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--count", "100", "--runs", "1", "--door", door])
     sentence, line = capsys.readouterr().out.splitlines()

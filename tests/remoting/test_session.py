@@ -16,6 +16,7 @@ from bolide.protocol.command import ONEWAY_FLAG, Command, encode_commands, read_
 from bolide.protocol.frames import READ_SIZE
 from bolide.remoting import serving
 from bolide.remoting.asked import following_opaque
+from bolide.remoting.owner import Answered, Read
 from bolide.remoting.session import Reply, Request, Session
 from bolide.testing import VirtualClock
 from tests.remoting.ends import Parked, Peer, Table, echo, request_of, served, stream_of
@@ -55,23 +56,23 @@ async def test_a_read_is_never_larger_than_its_bound() -> None:
         peer.leave()
 
 
-class HotPath(Table):
-    """Answers every frame in `take` but those with an odd opaque."""
+class FastPath(Table):
+    """Answers every frame at once but those with an odd opaque."""
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+    def answer_read(self, read: Read) -> Answered:
         answers: list[Command] = []
         left: list[int] = []
-        for i, command in enumerate(read_commands(stream, bounds)):
+        for i, command in enumerate(read_commands(read.stream, read.bounds)):
             if command.opaque % 2:
-                left += bounds[2 * i : 2 * i + 2]
+                left += read.bounds[2 * i : 2 * i + 2]
             else:
                 answers.append(command.answer(0, remark="hot"))
         return encode_commands(answers), left
 
 
 @both_loops
-async def test_what_the_hot_path_leaves_is_served_one_by_one() -> None:
-    owner = HotPath()
+async def test_what_the_fast_path_leaves_is_served_one_by_one() -> None:
+    owner = FastPath()
     async with served(owner) as server:
         peer = await Peer.connect(server.port)
         peer.send(stream_of(10))
@@ -210,12 +211,12 @@ async def test_an_answer_beyond_the_frame_limit_becomes_an_error_the_peer_can_re
 
 
 @both_loops
-async def test_an_owner_whose_hot_path_breaks_loses_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_owner_whose_fast_path_breaks_loses_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Table):
-        def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-            if len(bounds) > 2:
-                raise ZeroDivisionError("in the hot path")
-            return b"", bounds
+        def answer_read(self, read: Read) -> Answered:
+            if len(read.bounds) > 2:
+                raise ZeroDivisionError("in the fast path")
+            return b"", read.bounds
 
     owner = Broken()
     async with served(owner) as server:
@@ -225,15 +226,15 @@ async def test_an_owner_whose_hot_path_breaks_loses_that_connection_only(caplog:
         assert (await bystander.ask(request_of(1))).opaque == 1
         assert owner.served == [1]
         bystander.leave()
-    assert "in the hot path" in caplog.text
+    assert "in the fast path" in caplog.text
 
 
 @both_loops
-async def test_what_a_hot_path_leaves_after_hanging_up_is_not_served() -> None:
+async def test_what_a_fast_path_leaves_after_hanging_up_is_not_served() -> None:
     class Closing(Table):
-        def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-            session.close("enough")
-            return b"", bounds
+        def answer_read(self, read: Read) -> Answered:
+            read.session.close("enough")
+            return b"", read.bounds
 
     owner = Closing()
     async with served(owner) as server:
@@ -596,18 +597,18 @@ async def test_held_requests_count_against_the_bound_and_ready_frames_are_writte
 
 
 class HoldingAll(Table):
-    """A hot path whose answers are ready later, as when they wait for the disk."""
+    """A fast path whose answers are ready later, as when they wait for the disk."""
 
     def __init__(self) -> None:
         super().__init__()
         self.held: list[tuple[Session, bytes]] = []
         self.count = 0
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        commands = read_commands(stream, bounds)
-        session.hold(len(commands))
+    def answer_read(self, read: Read) -> Answered:
+        commands = read_commands(read.stream, read.bounds)
+        read.session.hold(len(commands))
         self.count += len(commands)
-        self.held += [(session, command.answer(0).encode()) for command in commands]
+        self.held += [(read.session, command.answer(0).encode()) for command in commands]
         return b"", []
 
 

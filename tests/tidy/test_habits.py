@@ -119,6 +119,7 @@ def test_no_error_is_swallowed_at_other_doors_than_the_named_ones() -> None:
     doors = {
         "src/bolide/remoting/session.py",
         "src/bolide/remoting/guests.py",
+        "src/bolide/remoting/loop_turn.py",
         "src/bolide/broker/hotpath.py",
         "src/bolide/client/transactions/checker.py",
         "src/bolide/client/sending/hooks.py",

@@ -63,7 +63,7 @@ from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.operators import LOCAL, demand_local
 from bolide.remoting.server import Server, listen
-from bolide.remoting.session import Reply, Request, Session
+from bolide.remoting.session import Owner, Reply, Request, Session
 from bolide.store.dispatch import Arrival
 from bolide.store.open import open_store
 
@@ -106,7 +106,7 @@ class Broker:
         self.transactions = Transactions(state, intake)
         self.staged_batches = StagedBatches(state, intake, table_writer)
         self._handlers, self._hot_path = self._processors(file_thread)
-        self.take = self._hot_path.take
+        self.handle_turn = self._hot_path.handle_turn
         self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
         self._hearers += [self.timers.on_arrival] if self.timers is not None else []
         store.listen(self._arrived)
@@ -143,7 +143,7 @@ class Broker:
         tables = [part.handlers() for part in parts]
         gate = demand_local if state.settings.now.admin_from == LOCAL else None
         handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
-        return handlers, HotPath(state, intake, open_topics, pulls.take, self.transactions.outcomes)
+        return handlers, HotPath(state, intake, open_topics, pulls, self.transactions.outcomes)
 
     def _arrived(self, arrival: Arrival) -> None:
         """The message is stored, and its sender is to hear that: whoever is told of it keeps its troubles to itself."""
@@ -304,15 +304,11 @@ async def _second_port(broker: Broker, server: Server, clock: Clock) -> AsyncIte
         yield
 
 
-class _VipOwner:
+class _VipOwner(Owner):
     """Serves what the broker serves but for what waits: that belongs to the first port."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.closed = broker.closed
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         code = request.command.code
@@ -320,6 +316,9 @@ class _VipOwner:
             remark = f"request {code} is not served on this port, but on the one {VIP_DISTANCE} above it"
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         return self._broker.serve(request)
+
+    def closed(self, session: Session, why: str) -> None:
+        self._broker.closed(session, why)
 
 
 def _address_finder(config: BrokerConfig, server: Server) -> Callable[[str], str]:

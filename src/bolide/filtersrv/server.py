@@ -35,6 +35,7 @@ from bolide.protocol.signature import ACCESS_KEY, verify
 from bolide.remoting.address import split_address
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handler, Handlers, bounded_body
+from bolide.remoting.owner import Owner
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 
@@ -52,7 +53,7 @@ _LOGGED = frozenset({"connectWhichBroker", "listenPort", "bolideFilterTimeMax", 
 log = logging.getLogger(__name__)
 
 
-class FilterServer:
+class FilterServer(Owner):
     """The owner of all connections."""
 
     def __init__(self, config: FilterServerConfig, client: Client, clock: Clock) -> None:
@@ -71,9 +72,6 @@ class FilterServer:
             RequestCode.REGISTER_MESSAGE_FILTER_CLASS: self.upload,
             RequestCode.PULL_MESSAGE: self.pull,
         }
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)

@@ -9,7 +9,7 @@ server that no longer removes dead brokers is worse than none.
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -27,7 +27,9 @@ from bolide.namesrv.registrations import Registrations
 from bolide.namesrv.routes import RouteTables
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.loop_turn import answer_each
 from bolide.remoting.operators import LOCAL, demand_local
+from bolide.remoting.owner import Answered, Owner, Read
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 
@@ -37,7 +39,7 @@ PRINT_INTERVAL_S = 600
 log = logging.getLogger(__name__)
 
 
-class NameServer:
+class NameServer(Owner):
     """The owner of all connections: look-ups in one go, everything else one by one."""
 
     def __init__(
@@ -60,10 +62,13 @@ class NameServer:
         gate = demand_local if config.admin_from == LOCAL else None
         self._handlers = Handlers(lookups.handlers(), self.registrations.handlers(), operations.handlers(), gate=gate)
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        if self.own_host is not None and nearness(self.own_host, session.local) is not None:
-            return b"", bounds  # ready answers name our own host, which is no address for this asker
-        return self.answers.answer(stream, bounds)
+    def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        return answer_each(reads, self._answer)
+
+    def _answer(self, read: Read) -> Answered:
+        if self.own_host is not None and nearness(self.own_host, read.session.local) is not None:
+            return b"", read.bounds  # ready answers name our own host, which is no address for this asker
+        return self.answers.answer(read.stream, read.bounds)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)

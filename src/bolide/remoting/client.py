@@ -24,6 +24,9 @@ from bolide.remoting.address import reason_of, split_address
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
+from bolide.remoting.loop_turn import LoopTurn, answer_each
+from bolide.remoting.opening import Opening
+from bolide.remoting.owner import Answered, Owner, Read
 from bolide.remoting.session import Reply, Request, Session
 from bolide.remoting.shared import Shared
 from bolide.remoting.tls import connecting_context
@@ -85,7 +88,7 @@ class Client:
         self._config = config
         self._clock = clock
         self._hooks = list(hooks)
-        self._owner = _Handlers(handlers or {})
+        self._turn = LoopTurn(_Handlers(handlers or {}))
         self._chance = chance or random.Random()
         self._context = connecting_context(config)
         self._lines: dict[str, _Line] = {}
@@ -203,7 +206,7 @@ class Client:
     async def _keep(self, address: str, target: tuple[str, int], line: _Line) -> None:
         """Make the connection and be there until it ends."""
         opening, line.failure = line.opening, "closed"
-        session = Session(self._owner, self._config, self._clock, is_tls=self._config.is_tls, shared=self._shared)
+        session = Session(self._turn, self._config, self._clock, Opening(self._config.is_tls), self._shared)
         try:
             await session.run(lambda: self._attach(session, target, line))
             # Accepting and hanging up without a word is a failure too: a port without its server behind it.
@@ -236,15 +239,14 @@ class Client:
         )
 
 
-class _Handlers:
+class _Handlers(Owner):
     """The owner of a connecting side: a handler for each code a peer may ask."""
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
         self._handlers = handlers
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        posted = session.asked.posted
-        return b"", posted.take(stream, bounds) if posted else bounds
+    def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        return answer_each(reads, _settle)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         code = request.command.code
@@ -255,3 +257,9 @@ class _Handlers:
 
     def closed(self, session: Session, why: str) -> None:
         pass
+
+
+def _settle(read: Read) -> Answered:
+    """Answers to requests that their sender keeps go to it; the session sees to the others."""
+    posted = read.session.asked.posted
+    return b"", posted.take(read.stream, read.bounds) if posted else read.bounds

@@ -33,7 +33,7 @@ class Opening:
     """How a connection begins; `ends` is what a proxy announced."""
 
     is_tls: bool
-    ends: Ends | None
+    ends: Ends | None = None
 
 
 async def read_opening(connection: socket.socket, *, is_proxy_accepted: bool) -> Opening | None:

@@ -1,14 +1,14 @@
 """The door above remoting: who serves the requests that arrive, and what passes between the two.
 
 A wait shows in the type: a reply at hand is returned as it is and costs no task; an awaitable becomes a task of the
-session. `take` stands before `serve` so that a whole read can be answered by one call into the kernel, and the reads of
-many connections, when an owner keeps what it is given to the end of the turn.
+session. `handle_turn` stands before `serve` so that the reads of many connections, and all requests of each, can be
+answered by one call into the kernel. What it leaves is served one by one.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
@@ -22,8 +22,15 @@ log = logging.getLogger(__name__)
 log.addFilter(Sparse())
 
 Reply = Command | None  # None: stay silent, or answer later with `Session.answer`
-# Replies and the bounds of what is left; or the read is kept, and this ends the keeping at once.
-Taken = tuple[bytes, list[int]] | Callable[[], None]
+Answered = tuple[bytes, list[int]]  # of one read: a buffer of replies, and the bounds of the frames that are left
+
+
+class Read(NamedTuple):
+    """All whole frames that one read of a connection brought; the stream is valid during the turn only."""
+
+    session: "Session"
+    stream: memoryview
+    bounds: list[int]  # of frames in the stream: start, end, start, end
 
 
 @dataclass(slots=True)
@@ -38,13 +45,12 @@ class Request:
 class Owner(Protocol):
     """Who serves the requests of a session."""
 
-    def take(self, session: "Session", stream: memoryview, bounds: list[int]) -> Taken:
-        """Answer at once what can be: all whole frames of one read → one buffer of replies, the bounds that are left.
+    def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        """Answer at once what can be of the reads of one turn of the loop; for each read what is answered and left.
 
-        `stream` is valid during the call only. Without a hot path: `return b"", bounds`. Who wants more reads first
-        returns a function instead and calls `session.taken` before the loop waits again; `stream` stays until then.
+        What it raises costs every connection of that turn, for half of it may have been carried out.
         """
-        ...
+        return [(b"", bounds) for _, _, bounds in reads]
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         """Answer one request; a `Refusal` becomes an answer with its code, any other error SYSTEM_ERROR."""

@@ -21,6 +21,7 @@ from bolide.remoting.address import join_address
 from bolide.remoting.config import ListenConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
+from bolide.remoting.loop_turn import LoopTurn
 from bolide.remoting.opening import Opening, read_opening
 from bolide.remoting.session import Owner, Session
 from bolide.remoting.shared import Shared
@@ -57,7 +58,7 @@ class Server:
         shared: Shared,
     ) -> None:
         self.config = config
-        self.owner = owner
+        self.turn = LoopTurn(owner)
         self.clock = clock
         self.shared = shared
         self.certificates = Certificates(config, clock)
@@ -190,9 +191,7 @@ class _Connection:
         context = await server.certificates.context() if opening.is_tls else None
         if opening.is_tls and context is None:
             raise ProtocolError("a TLS handshake, and there is no certificate")
-        session = self.session = Session(
-            server.owner, config, server.clock, is_tls=opening.is_tls, ends=opening.ends, shared=server.shared
-        )
+        session = self.session = Session(server.turn, config, server.clock, opening, server.shared)
         limits = {"ssl_handshake_timeout": config.tls_handshake_limit_s} if context else {}
         attach = partial(
             asyncio.get_running_loop().connect_accepted_socket,

@@ -1,8 +1,9 @@
 """One connection: frames in, replies out, its own group of tasks.
 
 The same class serves both ends: whoever accepted and whoever connected may ask and answer. What the peer sends goes to
-the `Owner`, all whole frames of one read together (`take`), then one by one what `take` left (`serve`); all replies of
-one read leave in one write, and so do the answers of tasks that finish in one turn, for which an owner may keep reads.
+the `Owner`, all whole frames of one read together with those of other connections (`loop_turn.py`), then one by one
+what it left of them (`serve`); all replies of one read leave in one write, and so do the answers of tasks that finish
+in one turn of the loop.
 
 The rule: nothing here grows because of the peer. While too many of its requests are being worked on, or its answers lie
 unsent, it is not read; what was read but not begun waits in `_waiting`, at most one read's worth. A connection is a
@@ -32,14 +33,17 @@ from bolide.remoting.config import SessionConfig
 from bolide.remoting.guests import Guests
 from bolide.remoting.idle import has_hung_up, untaken_size
 from bolide.remoting.lines import LineBudget, spoken
-from bolide.remoting.owner import Owner, Reply, Request, Taken, failure
+from bolide.remoting.loop_turn import LoopTurn
+from bolide.remoting.opening import Opening
+from bolide.remoting.owner import Owner, Read, Reply, Request, failure
 from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
 from bolide.remoting.waiting import Waiting
 
-__all__ = ["Owner", "Reply", "Request", "Session"]
+__all__ = ["Owner", "Read", "Reply", "Request", "Session"]
 
 log = logging.getLogger(__name__)
+_new = tuple.__new__  # of a Read: half the cost of its own
 log.addFilter(Sparse())
 
 _UNSENT_SIZE_HIGH = 256 * 1024
@@ -51,21 +55,20 @@ class Session(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        owner: Owner,
+        turn: LoopTurn,
         config: SessionConfig,
         clock: Clock,
-        *,
-        is_tls: bool = False,
-        ends: tuple[str, str] | None = None,
+        opening: Opening,
         shared: Shared | None = None,
     ) -> None:
-        self.is_tls = is_tls
-        self.peer, self.local = ends or ("", "")
+        self.is_tls = opening.is_tls
+        self.peer, self.local = opening.ends or ("", "")
         self.origin, self.is_from_here = "", False  # by the socket, not by what a PROXY header says
         self.read_count = 0
         self.has_left = False  # the peer ended it, not we
         self.last_active_s = self.frame_began_s = clock.monotonic_s()
-        self._owner = owner
+        self._turn = turn
+        self._owner = turn.owner
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -79,7 +82,7 @@ class Session(asyncio.BufferedProtocol):
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = Waiting()
-        self._kept: Callable[[], None] | None = None  # set while the owner keeps a read
+        self._is_in_turn = False  # a read of it waits for the end of the turn, in the reader's buffer
         self._window = memoryview(b"")  # where the transport reads to
         self.is_reading = True  # what the peer sends is taken; otherwise it waits for us
         self._is_peer_slow = False
@@ -113,7 +116,7 @@ class Session(asyncio.BufferedProtocol):
     @property
     def in_flight_count(self) -> int:
         """Requests of the peer that are being worked on."""
-        return len(self._tasks) + len(self._waiting) + self._held_count + (self._kept is not None)
+        return len(self._tasks) + len(self._waiting) + self._held_count + self._is_in_turn
 
     @property
     def unsent_size(self) -> int:
@@ -183,7 +186,7 @@ class Session(asyncio.BufferedProtocol):
 
     def shrink(self) -> int:
         """Keep what has come of a frame in as little memory as it takes; returns how much that is."""
-        if self._kept is None:
+        if not self._is_in_turn:
             self.reader.shrink()
         self._unfinished_size = self.reader.capacity
         return self._unfinished_size
@@ -261,39 +264,32 @@ class Session(asyncio.BufferedProtocol):
         log.debug("connection made peer=%s local=%s tls=%s", self.peer, self.local, self.is_tls)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        # A kept read cannot end here: that may stop the reading, which libuv does not survive while it asks where to.
-        self._window = self.reader.window() if self._kept is None else self.reader.aside()
+        # The turn cannot end here: that may stop the reading, which libuv does not survive while it asks where to.
+        self._window = self.reader.aside() if self._is_in_turn else self.reader.window()
         return self._window
 
     def buffer_updated(self, nbytes: int) -> None:
         self.read_count += 1
         self.last_active_s = self._clock.monotonic_s()
-        if self._kept is not None:
-            self._kept()
+        if self._is_in_turn:
+            self._turn.end()
             self.reader.window()[:nbytes] = self._window[:nbytes]
         if not self.is_open:
             return
         bounds = self.reader.cut(nbytes)
         if bounds or not self._unfinished_size:
             self.frame_began_s = self.last_active_s
-        taken: Taken = b"", bounds
-        try:
-            if bounds:
-                taken = self._owner.take(self, self.reader.stream, bounds)
-        except Exception:
-            log.exception("a read of frames failed peer=%s", self.peer)
-            self.abort("failed")  # half of it may have been carried out: it must not be served again
-            taken = b"", []
-        if isinstance(taken, tuple):
-            self.taken(*taken)
-        else:
-            self._kept = taken
-            if nbytes == len(self._window):
-                taken()  # there is more, and it is read at once
+        if not bounds:
+            self.read_answered(b"", bounds)
+            return
+        self._is_in_turn = True
+        self._turn.add(_new(Read, (self, self.reader.stream, bounds)))
+        if nbytes == len(self._window):
+            self._turn.end()  # there is more, and it is read at once
 
-    def taken(self, replies: bytes, left: list[int]) -> None:
+    def read_answered(self, replies: bytes, left: list[int]) -> None:
         """The owner has done what it does at once with a read: write the replies, serve what it left."""
-        self._kept = None
+        self._is_in_turn = False
         self._is_flush_due = True
         if replies:
             self._push(replies)
@@ -314,8 +310,8 @@ class Session(asyncio.BufferedProtocol):
             self.go_on()
 
     def eof_received(self) -> None:
-        if self._kept is not None:
-            self._kept()
+        if self._is_in_turn:
+            self._turn.end()
         self.has_left = True
         self.shrink()  # the end was read into a buffer too, and thousands may leave at once
         if self._why:
@@ -350,7 +346,7 @@ class Session(asyncio.BufferedProtocol):
             self._writable.set()
         self._waiting.clear()
         self._outgoing, self._outgoing_size = [], 0
-        if self._kept is None:
+        if not self._is_in_turn:
             self.reader.close()
         if self.shared.unfinished is not None:
             self.shared.unfinished.left(self)

@@ -17,7 +17,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.filters import RegisterFilterServerAnswer, RegisterFilterServerRequest
 from bolide.remoting.config import ListenConfig
 from bolide.remoting.handlers import Handlers
-from bolide.remoting.owner import Reply, Request
+from bolide.remoting.owner import Owner, Reply, Request
 from bolide.remoting.server import listen
 from bolide.remoting.session import Session
 from bolide.testing import VirtualClock
@@ -25,13 +25,10 @@ from tests.remoting.ends import Peer
 from tests.remoting.loops import eventually, virtual_time
 
 
-class Owner:
+class Registry(Owner):
     def __init__(self, servers: FilterServers) -> None:
         self.servers = servers
         self.handlers = Handlers(servers.handlers())
-
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        return b"", bounds
 
     def serve(self, request: Request) -> Reply:
         reply = self.handlers.serve(request)
@@ -45,7 +42,7 @@ class Owner:
 @asynccontextmanager
 async def known(clock: Clock, **settings: str) -> AsyncIterator[tuple[FilterServers, int]]:
     servers = FilterServers(LiveConfig(read_config({"brokerName": "broker-a", **settings})), clock)
-    async with listen(ListenConfig(host="127.0.0.1", port=0), Owner(servers), clock) as server:
+    async with listen(ListenConfig(host="127.0.0.1", port=0), Registry(servers), clock) as server:
         yield servers, server.port
 
 

@@ -9,6 +9,7 @@ import pytest
 from bolide import kernel
 from bolide.broker.pulling import longpoll, pull
 from bolide.protocol.codes import ResponseCode
+from bolide.remoting.owner import Read
 from bolide.testing import VirtualClock
 from tests.broker.pullers import (
     GROUP,
@@ -372,8 +373,8 @@ async def test_pulls_of_one_read_that_are_refused_are_not_all_looked_at_at_once(
         stream = b"".join(pull_of(0, sys_flag=PUSH).encode() for _ in range(50))
         bounds = kernel.cut_frames(stream, len(stream), 1 << 24)[0]
         looks: list[Any] = []
-        monkeypatch.setattr(rig.pulls, "_take", lambda *given: looks.append(given))
-        assert rig.pulls.take(rig.sessions[0], memoryview(stream), bounds) == (b"", bounds)
+        monkeypatch.setattr(rig.pulls, "_frame", lambda *given: looks.append(given))
+        assert rig.pulls.answer_read(Read(rig.sessions[0], memoryview(stream), bounds)) == (b"", bounds)
         assert len(looks) == 5
         peer.leave()
 

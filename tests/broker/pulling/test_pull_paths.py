@@ -12,7 +12,7 @@ from bolide.kernel import cut_frames
 from bolide.kernel.layout import ENTRY_SIZE
 from bolide.protocol.bodies import GroupConfig
 from bolide.protocol.command import Command, read_commands
-from bolide.remoting.owner import Request
+from bolide.remoting.owner import Read, Request
 from bolide.remoting.session import Session
 from tests.broker.pullers import GROUP, TOPIC, Rig, bodies_of, connected, pull_of, pulling, topic_of
 from tests.remoting.ends import Peer
@@ -24,11 +24,11 @@ TAGS = ("A", "Aa", "BB", "C", "")
 def taken(pulls: Pulls, *commands: Command) -> tuple[bytes, list[int]]:
     stream = b"".join(command.encode() for command in commands)
     bounds = cut_frames(stream, len(stream), 1 << 24)[0]
-    return pulls.take(cast(Session, None), memoryview(stream), bounds)
+    return pulls.answer_read(Read(cast(Session, None), memoryview(stream), bounds))
 
 
 def served(pulls: Pulls, command: Command) -> bytes | None:
-    """What the plain way answers; None for a refusal."""
+    """What the general path answers; None for a refusal."""
     try:
         reply = pulls.pull(Request(command, cast(Session, None), 0.0))
     except Refusal:
@@ -152,18 +152,18 @@ def _with_flag(config: Any) -> Any:
 
 
 @both_loops
-async def test_pulls_over_a_port_take_the_hot_path_and_refusals_still_say_why(tmp_path) -> None:
-    assert Rig.is_hot
+async def test_pulls_over_a_port_take_the_fast_path_and_refusals_still_say_why(tmp_path) -> None:
+    assert Rig.is_fast
     async with pulling(tmp_path) as rig:
         rig.put(b"a")
         peer = await Peer.connect(rig.port)
         peer.send(*[pull_of(0, opaque=n) for n in range(10)], pull_of(0, opaque=10, topic="Nobody"))
         answers = await peer.answers(11)
         assert [answer.code for answer in sorted(answers, key=lambda each: each.opaque)] == [0] * 10 + [17]
-        assert rig.taken_count == 10
+        assert rig.fast_count == 10
         peer.send(pull_of(1, sys_flag=6, opaque=3))
         await eventually(lambda: rig.parked.count == 1)
-        assert rig.taken_count == 11
+        assert rig.fast_count == 11
         rig.put(b"b")
         assert bodies_of((await peer.answers(1))[0]) == [b"b"]
         peer.leave()
@@ -176,7 +176,7 @@ async def test_a_peer_that_pulls_much_and_reads_nothing_is_not_answered_in_advan
         heard = await connected(rig)
         peer = await Peer.connect(rig.port)
         peer.send(*[pull_of(0, opaque=n) for n in range(60)])
-        await eventually(lambda: rig.taken_count > 0)
+        await eventually(lambda: rig.fast_count > 0)
         await heard.ask(pull_of(0, queue_id=1, sys_flag=4))  # the peer's read has been dealt with
         assert rig.server is not None
         assert len(rig.server.sessions) == 2

@@ -16,7 +16,7 @@ import bolide.kernel
 from bolide.broker.hotpath import HotPath
 from bolide.broker.intake import Intake
 from bolide.broker.members.locks import Locks
-from bolide.broker.sending.send import Sends, pack_peer
+from bolide.broker.sending.send import Sends
 from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
 from bolide.broker.tables.open_topics import OpenTopics
@@ -27,13 +27,13 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command, read_commands
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.handlers import Handlers
-from bolide.remoting.session import Request
+from bolide.remoting.owner import Answered, Read, Request
 from bolide.store.disk import Disk
 from bolide.store.store import Store
 from bolide.testing import VirtualClock, run
 from bolide.testing.disk import FaultyDisk
 from tests.broker.open_tables import Tables, intake_of
-from tests.broker.reads import PEER, Peer, answered
+from tests.broker.reads import Peer, answered
 from tests.broker.senders import SMALL, STORE_HOST, message, sending
 from tests.kernel.send_frames import READS, bounds_of
 from tests.kernel.twins import both
@@ -225,23 +225,50 @@ def test_before_the_hour_that_is_set_no_read_is_taken(tmp_path: Path) -> None:
         assert here.take(stream)[1] == []
 
 
+class FirstPulls:
+    """Answers a pull that a read begins with."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+
+    def answer_read(self, read: Read) -> Answered:
+        self.seen.append(read.bounds)
+        is_pull = read_commands(read.stream, read.bounds[:2])[0].code == 11
+        return (b"pulled", read.bounds[2:]) if is_pull else (b"", read.bounds)
+
+
 def test_what_sends_leave_goes_on_with_its_bounds_and_all_answers_leave_together(tmp_path: Path) -> None:
-    seen = []
-
-    def behind(session: Any, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-        seen.append(bounds)
-        return b"pulled", bounds[2:]
-
     with room(tmp_path) as here:
-        hot = HotPath(here.state, here.intake, here.open_topics, behind)
+        pulls = FirstPulls()
+        hot = HotPath(here.state, here.intake, here.open_topics, cast(Any, pulls))
         stream = Command(11).encode() + message().encode() + Command(34).encode()
-        bounds, peer = bounds_of(stream), cast(Any, Peer())
+        bounds, peer = bounds_of(stream), Peer()
+        answered(hot, peer, message().encode())
+        pulls.seen.clear()
         answers, left = answered(hot, peer, stream)
-        assert seen == [bounds[:2] + bounds[4:]]
+        assert pulls.seen == [bounds[:2] + bounds[4:]]
         assert (answers[-6:], left) == (b"pulled", bounds[4:])
         assert len(bounds_of(answers[:-6])) == 2
         here.store.is_disk_full = True
         assert answered(hot, peer, stream) == (b"pulled", bounds[2:])
+
+
+def test_the_pulls_of_a_connection_that_never_sent_are_answered_first_and_once(tmp_path: Path) -> None:
+    with room(tmp_path) as here:
+        pulls = FirstPulls()
+        hot = HotPath(here.state, here.intake, here.open_topics, cast(Any, pulls))
+        stream = Command(11).encode() + message().encode() + Command(34).encode()
+        bounds, sender = bounds_of(stream), cast(Any, Peer())
+        answered(hot, sender, message().encode())
+        pulls.seen.clear()
+        only_pulls = Command(11).encode()
+        reads = [Read(cast(Any, Peer()), memoryview(each), bounds_of(each)) for each in (stream, only_pulls)]
+        reads.insert(1, Read(sender, memoryview(message().encode()), bounds_of(message().encode())))
+        (mixed, mixed_left), (sent, sent_left), (pulled, pulled_left) = hot.handle_turn(reads)
+        assert pulls.seen == [bounds, bounds[:2]]
+        assert (mixed[:6], len(bounds_of(mixed[6:])), mixed_left) == (b"pulled", 2, bounds[4:])
+        assert (len(bounds_of(sent)), sent_left) == (2, [])
+        assert (pulled, pulled_left) == (b"pulled", [])
 
 
 @pytest.mark.feature("F087")
@@ -348,13 +375,14 @@ def test_pulls_that_fail_end_one_connection_and_not_those_of_the_same_turn(tmp_p
     with room(tmp_path) as here:
         bad, good = Ending(), Ending()
 
-        def behind(session: Any, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
-            if session is bad:
-                raise ValueError("what nobody thought of")
-            return b"pulled", []
+        class Pulls:
+            def answer_read(self, read: Read) -> Answered:
+                if read.session is cast(Any, bad):
+                    raise ValueError("what nobody thought of")
+                return b"pulled", []
 
-        here.hot._behind = behind
-        reads: Any = [(memoryview(stream), bounds_of(stream), pack_peer(PEER))] * 2
-        sessions: Any = [bad, good]
-        assert here.hot.answer(sessions, reads) == [(b"", []), (b"pulled", [])]
+        pulls = cast(Any, Pulls())
+        hot = HotPath(here.state, here.intake, here.open_topics, pulls)
+        reads = [Read(cast(Any, peer), memoryview(stream), bounds_of(stream)) for peer in (bad, good)]
+        assert hot.handle_turn(reads) == [(b"", []), (b"pulled", [])]
     assert ended == [bad]

@@ -1,18 +1,18 @@
 """Sends over a real connection: every one answered, and each queue in the order in which its messages were sent."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bolide.broker.hotpath import HotPath
-from bolide.kernel.layout import Read
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.command import Command
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.owner import Answered, Read
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.disk import Disk
 from bolide.store.record import decode
@@ -22,7 +22,7 @@ from tests.remoting.loops import both_loops
 
 
 class NotedPath(HotPath):
-    """The hot path, and what it left of each read."""
+    """The fast path, and what it left of each read."""
 
     def __init__(self, room: Sending) -> None:
         super().__init__(room.state, room.intake, room.open_topics)
@@ -30,8 +30,8 @@ class NotedPath(HotPath):
         self.turns: list[int] = []
         self.has_taken = asyncio.Event()
 
-    def answer(self, sessions: list[Session], reads: list[Read]) -> list[tuple[bytes, list[int]]]:
-        answered = super().answer(sessions, reads)
+    def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        answered = super().handle_turn(reads)
         self.turns.append(len(reads))
         self.left_counts += [len(left) // 2 for _, left in answered]
         self.has_taken.set()
@@ -39,11 +39,11 @@ class NotedPath(HotPath):
 
 
 class SendingOwner:
-    """The hot path, and behind it the plain one."""
+    """The fast path, and behind it the general one."""
 
     def __init__(self, room: Sending) -> None:
         self.hot = NotedPath(room)
-        self.take = self.hot.take
+        self.handle_turn = self.hot.handle_turn
         self.handlers = Handlers(room.sends.handlers())
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
@@ -175,25 +175,24 @@ async def test_a_message_that_needs_thought_holds_up_its_own_connection_only(tmp
         assert list(bodies.values()) == [[b"1", b"3", b"1", b"2"]] * 4
 
 
-def test_if_the_hot_path_breaks_nobody_of_that_turn_is_answered_and_the_next_is_served(tmp_path: Path) -> None:
-    complaints: list[Any] = []
-
-    async def play() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint["exception"]))
-        async with sending(tmp_path) as room:
-            room.tables.topics.update(TopicConfig(topic_name="Orders"))
-            await room.open_topics.keep("Orders")
-            owner = SendingOwner(room)
-            async with served(owner) as server:
-                victim = await Peer.connect(server.port)
-                answer = owner.hot.answer
-                owner.hot.answer = lambda sessions, reads: [1 / 0]  # type: ignore[method-assign, list-item, misc]
-                victim.send(message())
-                assert await victim.end() == b""
-                owner.hot.answer = answer  # type: ignore[method-assign]
-                peer = await Peer.connect(server.port)
-                assert (await peer.ask(message())).code == 0
-                peer.leave()
-
-    asyncio.run(play())
-    assert [type(each) for each in complaints] == [ZeroDivisionError]
+@both_loops
+async def test_if_the_fast_path_breaks_nobody_of_that_turn_is_answered_and_the_next_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with sending(tmp_path) as room:
+        room.tables.topics.update(TopicConfig(topic_name="Orders"))
+        await room.open_topics.keep("Orders")
+        owner = SendingOwner(room)
+        async with served(owner) as server:
+            victims = [await Peer.connect(server.port) for _ in range(2)]
+            with monkeypatch.context() as broken:
+                broken.setattr(owner.hot, "_store_sends", lambda reads: 1 / 0)
+                for victim in victims:
+                    victim.send(message())
+                for victim in victims:
+                    assert await victim.end() == b""
+            peer = await Peer.connect(server.port)
+            assert (await peer.ask(message())).code == 0
+            peer.leave()
+        assert len(messages_of(room, "Orders")) == 1
+    assert "ZeroDivisionError" in caplog.text

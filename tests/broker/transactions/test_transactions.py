@@ -153,7 +153,7 @@ def test_ends_of_nothing_are_one_line_in_the_log_and_forge_none(
         ends = [rig.end_command(sent, COMMIT, oneway=True, physical_offset=at, producer_group=group) for at in places]
         stream = b"".join(end.encode() for end in ends)
         bounds, _, _ = kernel.cut_frames(stream, len(stream), FRAME_SIZE_MAX)
-        assert rig.transactions.outcomes.take(memoryview(stream), bounds) == []
+        assert rig.transactions.outcomes.collect(memoryview(stream), bounds) == []
         rig.transactions.outcomes.finish()
 
     scenario(tmp_path, check)
@@ -329,7 +329,7 @@ def test_many_ends_of_one_turn_are_one_write(tmp_path: Path) -> None:
 
 def hot_path(rig: Transacting) -> HotPath:
     room, ends = rig.room, rig.transactions.outcomes
-    return HotPath(room.state, room.intake, room.open_topics, ends=ends)
+    return HotPath(room.state, room.intake, room.open_topics, transactions=ends)
 
 
 def half_message(unique_id: str) -> bytes:

@@ -32,11 +32,11 @@ from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers import PullMessageAnswer, PullMessageRequest
 from bolide.protocol.headers.consume import BULK_FIELD
 from bolide.remoting.handlers import Handler
-from bolide.remoting.owner import Reply, Request
+from bolide.remoting.owner import Answered, Read, Reply, Request
 from bolide.remoting.session import LARGE_SIZE, Session
 from bolide.store.read import PullStatus, Slices
 
-_TAKEN_SIZE_MAX = 1 << 20  # answered at once to what one read brought
+_ANSWERED_SIZE_MAX = 1 << 20  # answered at once to what one read brought
 _EMPTY_AT_ONCE_MAX = 32  # of one read that wait or are refused; more take their turns
 
 # A pull in bulk: what it may ask for at most, and how much of it from the disk, for the loop waits meanwhile.
@@ -90,21 +90,22 @@ class Pulls:
         pull = self._access.compiling(self.pull)
         return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
-    def take(self, session: Session, stream: memoryview, bounds: list[int]) -> tuple[bytes, list[int]]:
+    def answer_read(self, read: Read) -> Answered:
         """Answer the pulls of one read; returns the answers and the bounds of what is left to be served one by one.
 
         Those that wait are parked and done with; those to be refused are left, for refusals are told there. So are
         those beyond a measure of answers: there, whoever does not take what he has been given gets no more.
         """
+        session, stream, bounds = read
         requests = kernel.read_pulls(stream, bounds)
         if not any(requests):
             return b"", bounds
         frames: list[bytes] = []
         left: list[int] = []
         size = empty_count = 0
-        for i, read in enumerate(requests):
-            is_left = read is None or size > _TAKEN_SIZE_MAX or empty_count >= _EMPTY_AT_ONCE_MAX
-            frame = None if read is None or is_left else self._take(session, *read)
+        for i, request in enumerate(requests):
+            is_left = request is None or size > _ANSWERED_SIZE_MAX or empty_count >= _EMPTY_AT_ONCE_MAX
+            frame = None if request is None or is_left else self._frame(session, *request)
             empty_count += not (frame or is_left)
             if frame is None:
                 left += bounds[2 * i : 2 * i + 2]
@@ -113,7 +114,7 @@ class Pulls:
                 size += len(frame)
         return b"".join(frames), left
 
-    def _take(self, session: Session, codec: int, code: int, opaque: int, fields: PullFields) -> bytes | None:
+    def _frame(self, session: Session, codec: int, code: int, opaque: int, fields: PullFields) -> bytes | None:
         pull = Pull._make(fields)
         try:
             allowed = self._access.check(pull)

@@ -70,7 +70,7 @@ class Outcomes:
         """Ends were taken and are not carried out yet."""
         return bool(self._due)
 
-    def take(self, stream: memoryview, bounds: list[int]) -> list[int]:
+    def collect(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Take the one-way ends out of a read; returns the bounds of what is left."""
         if self._state.is_slave:
             return bounds
