@@ -1,6 +1,7 @@
 """Queues and index follow from the log: whatever happens to their files, a start makes them again from it."""
 
 import itertools
+import json
 import logging
 import os
 import shutil
@@ -210,21 +211,32 @@ def test_a_damaged_or_lost_roster_costs_nothing_but_its_checks(make, damage_at):
     check_goes_on(root, clock)
 
 
+def test_an_offset_that_rotted_in_the_roster_is_not_believed(make):
+    root, clock = make()
+    checksum, _, text = (root / FILE_NAME).read_bytes().partition(b" ")
+    facts = json.loads(text)
+    facts["queues"][0][3] += 1000
+    (root / FILE_NAME).write_bytes(checksum + b" " + json.dumps(facts, separators=(",", ":")).encode() + b"\n")
+    topic, queue_id, _, rotted, *_ = facts["queues"][0]
+    with opened(config_of(root), clock) as store:
+        assert store.max_offset(QueueKey(topic, queue_id)) == rotted - 1000
+        check_all(store)
+
+
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stop", "kill"])
 def test_a_topic_that_was_removed_stays_away_and_made_again_begins_at_zero(tmp_path, is_clean):
     root, clock = tmp_path / "store", HeldClock()
     config = make_long(root, clock)
-    with opened(config, clock) as store:
-        store.remove_topic("A")
-        store.remove_topic("B")
-        assert store.append([draft(b"new", "B")]).queue_offsets == [0]
-        for _ in range(40):
-            clock.ms += 1000
-            store.append([draft(bytes(900), "C")])
-        store.flush()
-        store.flush_queues()
-    if not is_clean:
-        (root / "abort").touch()
+    store = opened(config, clock)
+    store.remove_topic("A")
+    store.remove_topic("B")
+    assert store.append([draft(b"new", "B")]).queue_offsets == [0]
+    for _ in range(40):
+        clock.ms += 1000
+        store.append([draft(bytes(900), "C")])
+    store.flush()
+    store.flush_queues()
+    store.close() if is_clean else crash(store)
     shutil.rmtree(root / "consumequeue" / "B")
     with opened(config, clock) as store:
         assert store.queue(QueueKey("A", 0)) is None
