@@ -41,7 +41,6 @@ class Replies:
         self._members = state.members
         self._store = state.store
         self._settings = state.settings
-        self._stats = state.stats
         self._clock = state.clock
 
     def handlers(self) -> dict[int, Handler]:

@@ -52,7 +52,6 @@ class SendBacks:
         self._store = state.store
         self._settings = state.settings
         self._stats = state.stats
-        self._clock = state.clock
         self._open_topics = open_topics
         self._intake = intake
         self._state = state
