@@ -2,10 +2,10 @@
 
 Sans-IO: whoever owns the socket reads into `window()`, calls `cut(size)`, uses the frames and calls `settle()`. The
 rule: memory follows bytes that are really there. A length field is believed only to refuse it; the buffer doubles when
-it is full, and goes back to its small size once the large frame is out. From a megabyte on it is a map as long as the
-frame, of which the system gives the pages that are written: nothing is copied again, and all of it goes back at once. A
-window takes at most `read_size`, more only inside a frame that is larger than that, and then never beyond the end of
-that frame, so a cut yields little work.
+it is full, and goes back to its small size once the large frame is out. Beyond four megabytes, which few messages have,
+it is a map as long as the frame, of which the system gives the pages that are written: nothing is copied again, and all
+of it goes back at once. A window takes at most `read_size`, more only inside a frame that is larger than that, and then
+never beyond the end of that frame, so a cut yields little work.
 
 Between frames a reader holds no buffer at all, and after `shrink()` the beginning of one takes its own size only:
 connections that say little cost little, and readers that share a list of spare buffers pass them around. The price is
@@ -26,7 +26,8 @@ from bolide.protocol.command import FRAME_SIZE_MAX
 READ_SIZE = 64 * 1024
 HEADER_SIZE_MAX = 128 * 1024
 _SPARE_COUNT_MAX = 64
-_MAPPED_SIZE_MIN = 1 << 20
+_MAPPED_SIZE_MIN = 4 << 20
+_MAPPED_STEP_SIZE = 1 << 20  # by which what is held of a map is reckoned
 
 # How other protocols begin. Four bytes are enough, and all of them are lengths beyond any limit.
 _STRANGERS = {
@@ -106,7 +107,7 @@ class FrameReader:
         """The memory this reader holds at the moment."""
         size = 0 if self._view is None else len(self._view)
         if size > _MAPPED_SIZE_MIN:
-            size = min(size, -(-self._held_size // _MAPPED_SIZE_MIN) * _MAPPED_SIZE_MIN)
+            size = min(size, -(-self._held_size // _MAPPED_STEP_SIZE) * _MAPPED_STEP_SIZE)
         return size
 
     @property
