@@ -77,8 +77,23 @@ async def test_letting_go_of_nothing_is_tried_more_and_more_rarely(monkeypatch: 
     for _ in range(200):
         slack.left()
         await asyncio.sleep(5)  # virtual
-    assert 5 <= len(memory.trims) <= 10
+    assert 5 <= len(memory.trims) <= 13
     slack.stop()
+
+
+@virtual_time
+async def test_what_was_freed_while_letting_go_did_not_help_is_given_back_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, slack = Memory(monkeypatch), Slack([])
+    memory.size = memory.kept_size = 200_000_000
+    for _ in range(10):
+        slack.left()
+        await asyncio.sleep(1)  # virtual
+    memory.kept_size = 100_000_000
+    await _looked(slack)
+    assert memory.size == 100_000_000
+    assert slack.let_go_count < 10
 
 
 @virtual_time

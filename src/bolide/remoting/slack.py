@@ -19,7 +19,7 @@ LOOK_AFTER_S = 1.0  # what a connection held is mostly freed by then, and many t
 LAST_LOOK_AFTER_S = 2.0  # after the first
 REST_MAX_S = 600.0
 _SPARE_KEPT = 8
-_REST_S = 2.0
+_REST_S = 0.5
 _GROWTH_FREE = 4 << 20
 _GROWTH_SHARE = 10
 _HELP_SHARE = 20
@@ -77,6 +77,8 @@ class Slack:
         has_grown = size > least_size + least_size // _GROWTH_SHARE + _GROWTH_FREE
         if has_grown and loop.time() >= self._rests_until_s:
             loop.run_in_executor(None, let_go).add_done_callback(lambda _: self._note(size))
+        elif has_grown and is_last:
+            self._timer = loop.call_at(self._rests_until_s, self._look, True)
 
     def _note(self, before_size: int) -> None:
         self.let_go_count += 1
