@@ -92,7 +92,7 @@ async def test_connections_that_come_register_and_vanish_leave_nothing_behind(tm
                 broker.hang_up()
                 await asyncio.gather(pending, return_exceptions=True)
         await eventually(lambda: not ns.server.sessions)
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count == 0)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count == 0)
         assert tables_are_empty(ns.namesrv)
         assert len(ns.namesrv.answers) == 0
 
@@ -108,9 +108,9 @@ async def test_a_registration_that_waits_behind_another_is_not_carried_out_for_a
     ):
         await small.ask(206, {})
         first = asyncio.ensure_future(big.register({f"topic-{i}": RW for i in range(10_000)}))
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count == 1)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count == 1)
         second = asyncio.ensure_future(small.register())
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count != 1)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count != 1)
         small.hang_up()
         with pytest.raises(ClientError):
             await second

@@ -8,8 +8,8 @@ import pytest
 
 from bolide.errors import Refusal
 from bolide.namesrv import registrations
+from bolide.namesrv.change_queue import ChangeQueue
 from bolide.namesrv.entries import Plan
-from bolide.namesrv.turns import Turns
 from bolide.protocol.command import Command
 from tests.namesrv.brokers import RW
 from tests.namesrv.peers import BrokerPeer, registration_body, running, settled
@@ -54,7 +54,7 @@ async def test_look_ups_are_answered_between_the_slices_of_a_large_registration(
         real_sleep = asyncio.sleep
 
         async def look_up_meanwhile(delay_s: float) -> None:
-            if delay_s == 0 and not seen and ns.namesrv.registrations.turns.waiting_count:
+            if delay_s == 0 and not seen and ns.namesrv.registrations.changes.waiting_count:
                 answer = await ns.look_up("T1")
                 seen.append(answer.code)
                 assert "big" not in ns.namesrv.tables.brokers
@@ -81,14 +81,14 @@ async def test_registrations_are_carried_out_one_after_another_in_the_order_they
 
         tables.apply = noted  # type: ignore[method-assign]
         first = asyncio.ensure_future(big.register(MANY))
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count > 0)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count > 0)
         wiped = asyncio.ensure_future(ns.ask(205, {"brokerName": "big"}))
         await settled()
         second = asyncio.ensure_future(small.register())
         assert (await first).code == (await second).code == 0
         assert order == ["big", "small"]
         assert (await wiped).fields == {"wipeTopicCount": "10000"}
-        assert ns.namesrv.registrations.turns.waiting_count == 0
+        assert ns.namesrv.registrations.changes.waiting_count == 0
 
 
 @pytest.mark.parametrize("losses", [1, 100])
@@ -121,7 +121,7 @@ async def test_a_broker_that_leaves_during_a_large_registration_spoils_no_plan(t
     async with running(tmp_path) as ns, BrokerPeer(ns, "big") as big, BrokerPeer(ns, "small") as small:
         await small.register({"topic-00000": RW, "own": RW})
         first = asyncio.ensure_future(big.register(MANY))
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count > 0)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count > 0)
         small.hang_up()
         assert (await first).code == 0
         await eventually(lambda: "small" not in ns.namesrv.tables.brokers)
@@ -133,10 +133,10 @@ async def test_a_broker_that_leaves_during_a_large_registration_spoils_no_plan(t
 async def test_a_broker_that_hangs_up_during_its_own_large_registration_is_not_kept(tmp_path: Path) -> None:
     async with running(tmp_path) as ns, BrokerPeer(ns, "big") as big:
         first = asyncio.ensure_future(big.register(MANY))
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count > 0)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count > 0)
         big.hang_up()
         await asyncio.gather(first, return_exceptions=True)
-        await eventually(lambda: ns.namesrv.registrations.turns.waiting_count == 0)
+        await eventually(lambda: ns.namesrv.registrations.changes.waiting_count == 0)
         await eventually(lambda: len(ns.server.sessions) == 0)
         assert ns.namesrv.tables.brokers == {}
         assert ns.namesrv.tables.live == {}
@@ -144,7 +144,7 @@ async def test_a_broker_that_hangs_up_during_its_own_large_registration_is_not_k
 
 @both_loops
 async def test_what_waits_for_a_turn_is_bounded_in_bytes() -> None:
-    turns = Turns(size_max=100)
+    turns = ChangeQueue(size_max=100)
     gate = asyncio.Event()
 
     async def long() -> Command:
@@ -153,24 +153,24 @@ async def test_what_waits_for_a_turn_is_bounded_in_bytes() -> None:
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(turns.run_forever())
-        first = turns.take(long, 60, is_long=True)
-        second = turns.take(lambda: Command(1), 40)
+        first = turns.run(long, 60, is_long=True)
+        second = turns.run(lambda: Command(1), 40)
         with pytest.raises(Refusal) as caught:
-            turns.take(lambda: Command(2), 1)
+            turns.run(lambda: Command(2), 1)
         assert caught.value.code == 2
         assert not isinstance(first, Command)
         assert not isinstance(second, Command)
         gate.set()
         assert [(await first).code, (await second).code] == [0, 1]
         await settled()
-        third = turns.take(lambda: Command(3), 1000)
+        third = turns.run(lambda: Command(3), 1000)
         assert isinstance(third, Command)  # nobody is at it: done at once, nothing waits
         task.cancel()
 
 
 @both_loops
 async def test_a_turn_that_fails_is_its_askers_alone_and_one_nobody_awaits_is_skipped() -> None:
-    turns = Turns()
+    turns = ChangeQueue()
     done: list[str] = []
 
     def fail() -> Command:
@@ -178,9 +178,9 @@ async def test_a_turn_that_fails_is_its_askers_alone_and_one_nobody_awaits_is_sk
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(turns.run_forever())
-        failing = asyncio.ensure_future(turns.take(fail, is_long=True))  # type: ignore[arg-type]
-        skipped = asyncio.ensure_future(turns.take(lambda: done.append("skipped") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
-        last = asyncio.ensure_future(turns.take(lambda: done.append("last") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
+        failing = asyncio.ensure_future(turns.run(fail, is_long=True))  # type: ignore[arg-type]
+        skipped = asyncio.ensure_future(turns.run(lambda: done.append("skipped") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
+        last = asyncio.ensure_future(turns.run(lambda: done.append("last") or Command(0)))  # type: ignore[arg-type, func-returns-value, redundant-expr]
         skipped.cancel()
         with pytest.raises(Refusal):
             await failing

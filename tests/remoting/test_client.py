@@ -148,7 +148,7 @@ async def test_a_request_that_is_not_answered_in_time_fails_and_its_late_answer_
         parked.let_go()
         await asking(client, at(server.port))
         assert list(client.sessions()) == [session]
-        assert len(session.asked) == 0
+        assert len(session.pending) == 0
 
 
 @virtual_time
@@ -398,7 +398,7 @@ async def test_a_cancelled_request_leaves_no_trace() -> None:
         with pytest.raises(asyncio.CancelledError):
             await future
         (session,) = client.sessions()
-        assert len(session.asked) == 0
+        assert len(session.pending) == 0
         parked.let_go()
         later = asking(client, at(server.port), b"next")
         await eventually(lambda: bool(parked.waiting))

@@ -15,8 +15,8 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command, encode_commands, read_commands
 from bolide.protocol.frames import READ_SIZE
 from bolide.remoting import serving
-from bolide.remoting.asked import following_opaque
 from bolide.remoting.owner import Answered, Read
+from bolide.remoting.pending import following_opaque
 from bolide.remoting.session import Reply, Request, Session
 from bolide.testing import VirtualClock
 from tests.remoting.ends import Parked, Peer, Table, echo, request_of, served, stream_of
@@ -456,7 +456,7 @@ async def test_requests_of_ours_survive_the_wrap_of_the_opaque() -> None:
         peer = await Peer.connect(server.port)
         await peer.ask(request_of(0))
         (session,) = server.sessions
-        session.asked.last_opaque = 0x7FFF_FFFE
+        session.pending.last_opaque = 0x7FFF_FFFE
         asking = [asyncio.ensure_future(session.request(Command(220), timeout_s=5)) for _ in range(2)]
         asked = await peer.answers(2)
         assert [command.opaque for command in asked] == [0x7FFF_FFFF, -0x8000_0000]

@@ -19,7 +19,7 @@ class Asked:
 
 
 def session_with(asked: Asked) -> Session:
-    return cast(Session, SimpleNamespace(last_active_s=7.0, asked=asked))
+    return cast(Session, SimpleNamespace(last_active_s=7.0, pending=asked))
 
 
 def waiting_with(frames: bytes) -> tuple[Waiting, Asked]:

@@ -118,7 +118,7 @@ def test_files_and_names_are_words() -> None:
 def test_no_error_is_swallowed_at_other_doors_than_the_named_ones() -> None:
     doors = {
         "src/bolide/remoting/session.py",
-        "src/bolide/remoting/guests.py",
+        "src/bolide/remoting/isolated_tasks.py",
         "src/bolide/remoting/loop_turn.py",
         "src/bolide/broker/hotpath.py",
         "src/bolide/client/transactions/checker.py",

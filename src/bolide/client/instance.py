@@ -36,7 +36,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import UnregisterClientRequest
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.client import Client
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.session import Session
 
 BROKER_NOT_IN_ROUTE = 10003
@@ -91,7 +91,7 @@ class Instance:
         self.asked_topics: set[str] = set()
         self.refusals: dict[str, tuple[str, ClientError]] = {}  # groups that a broker does not take us into
         self._repliers: dict[str, Replies] = {}
-        self.errands = Guests()
+        self.errands = IsolatedTasks()
         self.outages = Outages(clock)
         self._hooks = [Signing(config.credentials)] if config.credentials else []
         callbacks = Callbacks(self.consumers, self.deciders, ReplyBox(self.replies, clock.now_ms))
@@ -251,7 +251,7 @@ class Instance:
         """Wait until a broker takes connections, so long at most; all who wait share the attempts."""
         task = self._reaching.get(address)
         if task is None:
-            task = self.errands.invite(self._reach(address), name=f"client.reach.{address}")
+            task = self.errands.start(self._reach(address), name=f"client.reach.{address}")
             self._reaching[address] = task
             task.add_done_callback(lambda _: self._reaching.pop(address, None))
         await asyncio.wait((task,), timeout=limit_s)

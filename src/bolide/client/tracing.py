@@ -44,7 +44,7 @@ from bolide.protocol.trace import (
     encode_trace,
     trace_keys,
 )
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 WAITING_MAX = 2048
@@ -100,7 +100,7 @@ class Tracing:
         self._waiting: deque[tuple[str, TraceRecord]] = deque()
         self._begun: dict[Traced, ConsumeBegun] = {}
         self._stack = AsyncExitStack()
-        self._guests = Guests()
+        self._guests = IsolatedTasks()
         self._wake = asyncio.Event()
         self._is_woken = False
         self._is_closing = False
@@ -117,7 +117,7 @@ class Tracing:
         self._ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
         self._selection = Selection(instance.chance)
         await self._stack.enter_async_context(self._guests)
-        self._task = self._guests.invite(self._send_forever(instance), name=f"tracing.{self.group}")
+        self._task = self._guests.start(self._send_forever(instance), name=f"tracing.{self.group}")
         self._loop = asyncio.get_running_loop()
         return self
 

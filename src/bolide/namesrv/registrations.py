@@ -1,9 +1,9 @@
 """Requests that change the tables: brokers that come, live and go, and operators who change their topics.
 
-Rule: requests that change the tables are carried out one after another (`turns.py`). A small registration is read and
-applied at once. A large one (ten thousand topics are more than a megabyte) is read in a thread and compared in slices,
-with look-ups answered in between, and then applied in one turn. A connection that ends or a scan does not wait for a
-turn: it changes the tables at once, and the plan under way is made anew.
+Rule: requests that change the tables are carried out one after another (`change_queue.py`). A small registration is
+read and applied at once. A large one (ten thousand topics are more than a megabyte) is read in a thread and compared
+in slices, with look-ups answered in between, and then applied in one turn. A connection that ends or a scan does not
+wait for a turn: it changes the tables at once, and the plan under way is made anew.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from bolide.clock import Clock
 from bolide.errors import Refusal
 from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.namesrv.absence import Departures
+from bolide.namesrv.change_queue import ChangeQueue
 from bolide.namesrv.config import LiveConfig
 from bolide.namesrv.entries import (
     HEARTBEAT_TIMEOUT_MS,
@@ -34,7 +35,6 @@ from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
 from bolide.namesrv.memory import give_back
 from bolide.namesrv.routes import RouteTables
 from bolide.namesrv.shares import BROKER_SIZE, BROKERS_BY_CONNECTION_MAX, TOPICS_MAX, make_room, peer_of
-from bolide.namesrv.turns import Turns
 from bolide.protocol.bodies.registration import decode_registration
 from bolide.protocol.bodies.routes import DataVersion, KVTable, QueueRoute, TopicRoute
 from bolide.protocol.bodies.topics import TopicConfig, TopicTable
@@ -102,7 +102,7 @@ class Registrations:
         self._file_thread = file_thread
         self._notify = notify
         self._is_trim_due = False
-        self.turns = Turns()
+        self.changes = ChangeQueue()
 
     def handlers(self) -> dict[int, Callable[[Request], Answer]]:
         return {
@@ -126,8 +126,8 @@ class Registrations:
         self._tables.hear(header.cluster_name, header.broker_address, self._now_ms())
         # What is folded into a compressed body nobody knows before it is read, and neither is strict JSON.
         if size > SMALL_BODY_SIZE or header.is_compressed or not is_strict_json(request.command.body):
-            return self.turns.take(lambda: self._register_large(request, header), size, is_long=True)
-        return self.turns.take(lambda: self._register_small(request, header), size)
+            return self.changes.run(lambda: self._register_large(request, header), size, is_long=True)
+        return self.changes.run(lambda: self._register_small(request, header), size)
 
     def _register_small(self, request: Request, header: RegisterBrokerRequest) -> Command:
         announcement = announced(request, header)
@@ -240,7 +240,7 @@ class Registrations:
                 self._departed(departure)
             return request.command.answer(ResponseCode.SUCCESS)
 
-        return self.turns.take(leave)
+        return self.changes.run(leave)
 
     def heartbeat(self, request: Request) -> Command:
         """904: a broker of 5.x is still here."""
@@ -317,7 +317,7 @@ class Registrations:
                 log.warning("topic not registered topic=%r brokers=%r", header.topic, names)
             return request.command.answer(ResponseCode.SUCCESS)
 
-        return self.turns.take(merge)
+        return self.changes.run(merge)
 
     def delete_topic(self, request: Request) -> Answer:
         """216: forget a topic; a broker that still has it brings it back."""
@@ -328,7 +328,7 @@ class Registrations:
             log.info("topic deleted topic=%.300r cluster=%.300r", header.topic, header.cluster_name or "all")
             return request.command.answer(ResponseCode.SUCCESS)
 
-        return self.turns.take(delete)
+        return self.changes.run(delete)
 
     def wipe_write(self, request: Request) -> Answer:
         """205: let no more messages be sent to a broker."""
@@ -340,7 +340,7 @@ class Registrations:
             answer = WipeWritePermissionAnswer(topic_count=count)
             return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
-        return self.turns.take(wipe)
+        return self.changes.run(wipe)
 
     def add_write(self, request: Request) -> Answer:
         """327: let messages be sent to it again."""
@@ -352,7 +352,7 @@ class Registrations:
             answer = AddWritePermissionAnswer(topic_count=count)
             return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
-        return self.turns.take(add)
+        return self.changes.run(add)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)

@@ -109,7 +109,7 @@ async def serve(
         namesrv = NameServer(config, clock, file_thread, own_host)
         async with Client(config.connect, clock) as client, asyncio.TaskGroup() as background:
             tasks = [
-                background.create_task(namesrv.registrations.turns.run_forever(), name="namesrv.turns"),
+                background.create_task(namesrv.registrations.changes.run_forever(), name="namesrv.changes"),
                 background.create_task(namesrv.scan_forever(), name="namesrv.scan"),
                 background.create_task(namesrv.print_forever(), name="namesrv.print"),
                 background.create_task(namesrv.notices.send_forever(client), name="namesrv.notices"),

@@ -22,8 +22,8 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.remoting.address import reason_of, split_address
 from bolide.remoting.config import ConnectConfig
-from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
+from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.loop_turn import LoopTurn, answer_each
 from bolide.remoting.opening import Opening
 from bolide.remoting.owner import Answered, Owner, Read
@@ -94,12 +94,12 @@ class Client:
         self._lines: dict[str, _Line] = {}
         self._forgetting_due_s = 0.0
         self._shared = Shared()
-        self._guests = Guests()
+        self._tasks = IsolatedTasks()
         self._stack = AsyncExitStack()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._guests)
+        await self._stack.enter_async_context(self._tasks)
         self._sweep = IdleSweep(self.sessions, self._config.idle_max_s, self._clock)
         self._is_open = True
         return self
@@ -182,7 +182,7 @@ class Client:
             if rest_s > 0:
                 raise ConnectError(f"{address}: {line.failure}; next attempt in {rest_s:.1f} s")
             line.opening = asyncio.get_running_loop().create_future()
-            line.task = self._guests.invite(self._keep(address, target, line), name=f"connection.{address}")
+            line.task = self._tasks.start(self._keep(address, target, line), name=f"connection.{address}")
         try:
             async with asyncio.timeout(timeout_s):
                 outcome = await asyncio.shield(line.opening)
@@ -261,5 +261,5 @@ class _Handlers(Owner):
 
 def _settle(read: Read) -> Answered:
     """Answers to requests that their sender keeps go to it; the session sees to the others."""
-    posted = read.session.asked.posted
-    return b"", posted.take(read.stream, read.bounds) if posted else read.bounds
+    bulk = read.session.pending.bulk
+    return b"", bulk.take(read.stream, read.bounds) if bulk else read.bounds

@@ -19,8 +19,8 @@ from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError
 from bolide.remoting.address import join_address
 from bolide.remoting.config import ListenConfig
-from bolide.remoting.guests import Guests
 from bolide.remoting.idle import IdleSweep
+from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.loop_turn import LoopTurn
 from bolide.remoting.opening import Opening, read_opening
 from bolide.remoting.session import Owner, Session
@@ -53,7 +53,7 @@ class Server:
         config: ListenConfig,
         owner: Owner,
         clock: Clock,
-        guests: Guests,
+        tasks: IsolatedTasks,
         listeners: list[socket.socket],
         shared: Shared,
     ) -> None:
@@ -65,7 +65,7 @@ class Server:
         self.addresses = [join_address(listener.getsockname()) for listener in listeners]
         self.port: int = listeners[0].getsockname()[1]
         self._loop = asyncio.get_running_loop()
-        self._guests = guests
+        self._tasks = tasks
         self._listeners = listeners
         self._connections: set[_Connection] = set()
         self._closed = asyncio.Event()
@@ -145,7 +145,7 @@ class Server:
         self._is_full = False
         connection = _Connection(self, accepted, peer)
         self._connections.add(connection)
-        connection.task = self._guests.invite(connection.run(), name=f"connection.{peer}")
+        connection.task = self._tasks.start(connection.run(), name=f"connection.{peer}")
         connection.task.add_done_callback(lambda _: self._leave(connection))
 
     def _leave(self, connection: "_Connection") -> None:
@@ -226,10 +226,10 @@ async def listen(
 
     `shared` is another port's, where one process has several.
     """
-    async with Guests() as guests:
+    async with IsolatedTasks() as tasks:
         listeners = await _bind(config)
         try:
-            server = Server(config, owner, clock, guests, listeners, shared or Shared.of_server(config, clock))
+            server = Server(config, owner, clock, tasks, listeners, shared or Shared.of_server(config, clock))
         except BaseException:
             for listener in listeners:
                 listener.close()

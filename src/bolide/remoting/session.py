@@ -28,14 +28,14 @@ from bolide.errors import ClientError, ProtocolError, RequestTimeout
 from bolide.protocol.command import Command
 from bolide.protocol.frames import FrameReader, unfinished
 from bolide.remoting.address import is_same_machine, join_address
-from bolide.remoting.asked import Asked, lost
 from bolide.remoting.config import SessionConfig
-from bolide.remoting.guests import Guests
 from bolide.remoting.idle import has_hung_up, untaken_size
+from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.lines import LineBudget, spoken
 from bolide.remoting.loop_turn import LoopTurn
 from bolide.remoting.opening import Opening
 from bolide.remoting.owner import Owner, Read, Reply, Request, failure
+from bolide.remoting.pending import PendingRequests, lost
 from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
 from bolide.remoting.waiting import Waiting
@@ -90,7 +90,7 @@ class Session(asyncio.BufferedProtocol):
         self._held_count = self._outgoing_size = self._unsent_seen_size = 0
         self._is_flush_due = False
         self._writable: asyncio.Event | None = None  # exists once the peer was slow
-        self.asked = Asked(config.requests_max)
+        self.pending = PendingRequests(config.requests_max)
         self.lines: LineBudget | None = None
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ class Session(asyncio.BufferedProtocol):
         """Write an answer or a one-way request; to a peer that is gone, silently nothing."""
         if not self._gone.done():
             if not command.is_response:
-                command.opaque = self.asked.number()  # some peers answer one-way requests all the same
+                command.opaque = self.pending.number()  # some peers answer one-way requests all the same
             self._push(self._encode(command))
 
     def answer(self, request: Request, serve: Callable[[], Reply]) -> None:
@@ -163,11 +163,11 @@ class Session(asyncio.BufferedProtocol):
     async def request(self, command: Command, timeout_s: float) -> Command:
         """Ask the peer and wait for its answer, the wait for room included; sets the command's opaque."""
         deadline_s = self._loop.time() + timeout_s
-        await self.asked.acquire(self, timeout_s)
+        await self.pending.acquire(self, timeout_s)
         try:
             return await self._ask(command, timeout_s, deadline_s)
         finally:
-            self.asked.places.release()
+            self.pending.places.release()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the connection has ended, also if that was before."""
@@ -233,8 +233,8 @@ class Session(asyncio.BufferedProtocol):
     async def run(self, attach: Callable[[], Awaitable[object]]) -> None:
         """Be the connection that `attach` makes, until it is gone and all its work has ended."""
         try:
-            async with Guests() as guests:
-                self._group = guests.group
+            async with IsolatedTasks() as tasks:
+                self._group = tasks.group
                 try:
                     await attach()
                     await self._gone
@@ -341,7 +341,7 @@ class Session(asyncio.BufferedProtocol):
         self._why = self._why or (f"lost: {exc}" if exc else "closed")
         if self._limit is not None:
             self._limit.cancel()
-        self.asked.fail_all(lambda: lost(self.peer, self._why))
+        self.pending.fail_all(lambda: lost(self.peer, self._why))
         if self._writable is not None:
             self._writable.set()
         self._waiting.clear()
@@ -437,7 +437,7 @@ class Session(asyncio.BufferedProtocol):
     async def _ask(self, command: Command, timeout_s: float, deadline_s: float) -> Command:
         if not self.is_open:
             raise lost(self.peer, self._why)
-        opaque, answer = self.asked.add(self.read_count)
+        opaque, answer = self.pending.add(self.read_count)
         timer = self._loop.call_at(deadline_s, self._give_up, opaque, command.code, timeout_s)
         try:
             command.opaque = opaque
@@ -445,11 +445,11 @@ class Session(asyncio.BufferedProtocol):
             return await answer
         finally:
             timer.cancel()
-            self.asked.remove(opaque)
+            self.pending.remove(opaque)
 
     def _give_up(self, opaque: int, code: int, timeout_s: float) -> None:
         text = f"{self.peer} did not answer request {code} within {timeout_s:g} s"
-        self.note_silence(self.asked.fail(opaque, RequestTimeout(text)), text)
+        self.note_silence(self.pending.fail(opaque, RequestTimeout(text)), text)
 
     def note_silence(self, read_count: int, text: str) -> None:
         """Nothing was read since a request that got no answer in time: then nothing will be."""

@@ -84,7 +84,7 @@ class Waiting:
             if not command.is_response:
                 self.ready.append(Request(command, session, came_s))
             else:
-                session.asked.settle(command)  # or it came too late, and nobody waits for it
+                session.pending.settle(command)  # or it came too late, and nobody waits for it
 
 
 def _end_of_some(bounds: list[int]) -> int:

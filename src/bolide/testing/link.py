@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from bolide.remoting.address import split_address
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 class Link:
     """The faults between two ends; made by `open_link`."""
 
-    def __init__(self, target: str, guests: Guests) -> None:
+    def __init__(self, target: str, tasks: IsolatedTasks) -> None:
         self.address = ""
         self.delay_s = 0.0
         self.bytes_per_s: float | None = None
         self.is_down = False
         self._target = target
-        self._guests = guests
+        self._tasks = tasks
         self._is_halving = False
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -78,7 +78,7 @@ class Link:
         if self.is_down:
             _reset(writer)
             return
-        task = self._guests.invite(self._carry(reader, writer), name="link.carry")
+        task = self._tasks.start(self._carry(reader, writer), name="link.carry")
         self._carried.add(task)
         task.add_done_callback(self._carried.discard)
 
@@ -160,8 +160,8 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def open_link(target: str) -> AsyncIterator[Link]:
     """A link to `target` ("host:port"); whoever connects to its `address` reaches the target through it."""
-    async with Guests() as guests:
-        link = Link(target, guests)
+    async with IsolatedTasks() as tasks:
+        link = Link(target, tasks)
         server = await asyncio.start_server(link.accept, "127.0.0.1", 0)
         link.address = "{}:{}".format(*server.sockets[0].getsockname())
         try:

@@ -11,7 +11,7 @@ from bolide.client.sending.outbox import Flight, Outbox
 from bolide.errors import ClientError, ConnectionLost, RequestTimeout
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.remoting.asked import Asked
+from bolide.remoting.pending import PendingRequests
 from bolide.testing import AsyncCluster, open_link
 from tests.client.scenes import client_clock, collecting, numbers, reach_through, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
@@ -209,7 +209,7 @@ async def test_what_a_lost_connection_left_in_doubt_is_sent_again(
             await producer.send("T", b"first")
             link.freeze()
             futures = [await producer.submit("T", body) for body in numbers(0, 30)]
-            await eventually(lambda: any(each.asked.posted for each in producer.instance.client.sessions()))
+            await eventually(lambda: any(each.pending.bulk for each in producer.instance.client.sessions()))
             link.heal()
             link.cut()
             receipts = await asyncio.gather(*futures)
@@ -245,8 +245,8 @@ class _Posted(set[int]):
 
 @both_loops
 async def test_numbers_in_a_row_miss_all_that_are_in_flight_and_wrap_around() -> None:
-    asked = Asked(10)
-    asked.posted = _Posted({3, 7})
+    asked = PendingRequests(10)
+    asked.bulk = _Posted({3, 7})
     first, _ = asked.add(0)
     assert (first, asked.numbers(2), asked.numbers(3)) == (0, 1, 4)
     assert asked.numbers(2) == 8

@@ -27,7 +27,7 @@ from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.consuming.subscriptions import Expression, Topics, parse_topics
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 F = TypeVar("F", bound=Callable[..., Any])
 CONCURRENCY = 20
@@ -119,7 +119,7 @@ async def listening(
     if not chosen:
         raise ClientError("no function is registered: decorate one with @bolide.handler(topic, group=...)")
     clock = clock or SystemClock()
-    async with AsyncExitStack() as stack, Guests() as calls:
+    async with AsyncExitStack() as stack, IsolatedTasks() as calls:
         subscribers = []
         try:
             for item in chosen:
@@ -134,7 +134,7 @@ async def listening(
                     timeout_s=item.timeout_s,
                     hooks=item.hooks,
                 )
-                calls.invite(listener.run(), name=f"handler.{item.group}")
+                calls.start(listener.run(), name=f"handler.{item.group}")
                 log.info("listening group=%s topics=%s", item.group, ",".join(item.topics))
             yield subscribers
         finally:

@@ -15,7 +15,7 @@ from bolide.client.consuming.locks import LOCK_LIFE_S, QueueLocks
 from bolide.client.consuming.positions import BrokerPositions, FilePositions
 from bolide.client.consuming.received import Received
 from bolide.model.queue import MessageQueue
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Handover:
         self,
         positions: BrokerPositions | FilePositions,
         locks: QueueLocks | None,
-        guests: Guests,
+        guests: IsolatedTasks,
         on_left: Callable[[], object],
     ) -> None:
         self.leaving: dict[MessageQueue, InFlight] = {}
@@ -59,7 +59,7 @@ class Handover:
         await self._unlock(free)
 
     def _start_leave(self, inflight: InFlight) -> None:
-        self._guests.invite(self._leave(inflight), name=f"consumer.leave.{inflight.queue.topic}")
+        self._guests.start(self._leave(inflight), name=f"consumer.leave.{inflight.queue.topic}")
 
     async def _leave(self, inflight: InFlight) -> None:
         """What was in hand is settled: the next member goes on behind it."""

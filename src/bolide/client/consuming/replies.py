@@ -98,7 +98,7 @@ class Replies:
 
     def _begin(self, message: Message, broker_name: str, replying: Replying) -> None:
         sending = self._send(message, broker_name, replying)
-        self._under_way[replying] = self._instance.errands.invite(sending, name="client.reply")
+        self._under_way[replying] = self._instance.errands.start(sending, name="client.reply")
 
     async def _send(self, message: Message, broker_name: str, replying: Replying) -> None:
         replying.set_running_or_notify_cancel()

@@ -18,7 +18,7 @@ from bolide.client.consuming.inflight import InFlight
 from bolide.client.consuming.received import Received, Verdict
 from bolide.client.consuming.rules import SubscriberRules
 from bolide.client.consuming.send_back import Failure, SendBack
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 SUSPEND_S = 1.0
 LOCAL_RETRY_S = 5.0
@@ -31,7 +31,7 @@ class Returns:
     def __init__(
         self,
         send_back: SendBack,
-        guests: Guests,
+        guests: IsolatedTasks,
         on_ready: Callable[[InFlight], None],
         rules: SubscriberRules,
     ) -> None:
@@ -58,7 +58,7 @@ class Returns:
             if is_dead:
                 log.info("message given up, to the dead letters: %r reason=%s", message, reason)
             returning = self._return(home, message, Failure(delay_s, reason or "", is_dead))
-            task = self._guests.invite(returning, name="consumer.sendback")
+            task = self._guests.start(returning, name="consumer.sendback")
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 

@@ -43,7 +43,7 @@ from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX, retry_topic
 from bolide.protocol.bodies import ConsumerMember, ConsumeType, MessageModel, RunningConsumer
 from bolide.protocol.codes import ResponseCode
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 REBALANCE_INTERVAL_S = 20.0
 UNSHARED_INTERVAL_S = 1.0  # while a topic has no route, which a first message may change, or a queue is not given free
@@ -88,7 +88,7 @@ class Subscriber:
         self._arrival = asyncio.Event()
         self._change = asyncio.Event()
         self._stack = AsyncExitStack()
-        self._guests = Guests()
+        self._guests = IsolatedTasks()
         self._tasks: list[asyncio.Task[None]] = []
         self._instance: Instance | None = None
         self._sharing = asyncio.Lock()
@@ -154,7 +154,7 @@ class Subscriber:
             self._start_task(renew_forever(self._locks, self.owned, self._regain), "locks")
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(self._guests.invite(coroutine, name=f"consumer.{self.group}.{name}"))
+        self._tasks.append(self._guests.start(coroutine, name=f"consumer.{self.group}.{name}"))
 
     def stop_handing_out(self) -> None:
         """Whoever waits for messages gets none any more; what is out may still be settled."""
@@ -292,7 +292,7 @@ class Subscriber:
         inflight.locked_s = self.clock.monotonic_s()
         self.owned[queue] = inflight
         pull = QueuePull(instance, self, inflight, self.subscriptions[queue.topic], self._filters)
-        task = self._guests.invite(pull.run(), name=f"consumer.{self.group}.{queue.topic}.{queue.queue_id}")
+        task = self._guests.start(pull.run(), name=f"consumer.{self.group}.{queue.topic}.{queue.queue_id}")
         inflight.on_drop = task.cancel  # a pull that waits at the broker need not be waited for
         log.debug("queue taken queue=%s offset=%d", queue, offset)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from bolide.client.sending.receipt import Receipt
 from bolide.client.sending.shipment import Shipment
 from bolide.model.queue import MessageQueue
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 Sending = Coroutine[Any, Any, list[Receipt]]
 
@@ -50,7 +50,7 @@ class Again:
 class Detours:
     """Those of one producer, by queue."""
 
-    def __init__(self, guests: Guests) -> None:
+    def __init__(self, guests: IsolatedTasks) -> None:
         self._guests = guests
         self._steps: dict[MessageQueue, deque[Again]] = {}
 
@@ -65,7 +65,7 @@ class Detours:
         steps = self._steps.get(queue)
         if steps is None:
             steps = self._steps[queue] = deque()
-            self._guests.invite(self._walk(queue, steps), name="producer.detour")
+            self._guests.start(self._walk(queue, steps), name="producer.detour")
         steps.append(step)
 
     async def _walk(self, queue: MessageQueue, steps: deque[Again]) -> None:

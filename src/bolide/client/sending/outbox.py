@@ -66,7 +66,7 @@ class Flight:
 
 
 class Outbox:
-    """The posted requests of one connection (`remoting.asked.Posted`)."""
+    """The posted requests of one connection (`remoting.pending.BulkPending`)."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -74,7 +74,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_interval_s = 0.0
-        session.asked.posted = self
+        session.pending.bulk = self
         session.when_gone(self._lost)
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Outbox:
         """Write a flight, and wait for its answers."""
         session, pipeline = self._session, flight.pipeline
         count = 1 if flight.is_batch else len(flight.items)
-        flight.first = first = session.asked.numbers(count)
+        flight.first = first = session.pending.numbers(count)
         flight.read_count = session.read_count
         flight.timeout_s = timeout_s
         flight.deadline_s = self._loop.time() + timeout_s

@@ -33,7 +33,7 @@ from bolide.model.queue import MessageQueue
 from bolide.model.topics import CLOSED_TOPICS, RETRY_PREFIX
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 HELD_COUNT_MAX = 8192
 BATCH_COUNT_MAX = 64
@@ -97,7 +97,7 @@ class _Target:
 class SendPipeline:
     """What one producer has under way."""
 
-    def __init__(self, instance: Instance, preparation: Preparation, path: RetryPath, guests: Guests) -> None:
+    def __init__(self, instance: Instance, preparation: Preparation, path: RetryPath, guests: IsolatedTasks) -> None:
         self.preparation = preparation
         self.placement = path.placement
         self.path = path
@@ -244,7 +244,7 @@ class SendPipeline:
         if session is None or (self._detours and flight.bound and not self._detours.isdisjoint(flight.queues)):
             self._give_back(flight, range(len(flight.items)), None, self.rules.timeout_s)
             return
-        outbox = session.asked.posted
+        outbox = session.pending.bulk
         if not isinstance(outbox, Outbox):
             outbox = Outbox(session)
         outbox.post(flight, self.rules.timeout_s)
@@ -293,14 +293,14 @@ class SendPipeline:
             if queue is not None:
                 self._detours.add(queue, again)
             else:
-                self._guests.invite(again.go(), name="producer.again")
+                self._guests.start(again.go(), name="producer.again")
 
     def _send_aside(self, shipment: Shipment) -> asyncio.Future[Receipt]:
         """Send any message in a task of its own; a long one counts as many short ones."""
         weight = 1 + len(shipment.messages[0].body) // SHORT_SIZE_MAX
         self.held_count += weight
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._guests.invite(self.finish([future], self.path.send(shipment), weight), name="producer.submit")
+        self._guests.start(self.finish([future], self.path.send(shipment), weight), name="producer.submit")
         return future
 
     def send_again(self, shipment: Shipment, deadline_s: float) -> Coroutine[Any, Any, list[Receipt]]:

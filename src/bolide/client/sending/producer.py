@@ -31,7 +31,7 @@ from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
 from bolide.protocol.ids import UniqueIds
 from bolide.remoting.config import ConnectConfig
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Producer:
         # What takes the fast path needs no thought; each of these is one.
         self._is_fast = not (hooks or trace or credentials or avoids_slow or retries_unsafe)
         self.may_pass_loop = not (hooks or trace)  # a thread may send past the loop where nobody looks on
-        self._guests = Guests()
+        self._guests = IsolatedTasks()
         self._stack = AsyncExitStack()
         self._instance: Instance | None = None
         self._pipeline: SendPipeline | None = None  # while it is open

@@ -20,7 +20,7 @@ from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.protocol.headers.send import EndTransactionRequest
-from bolide.remoting.guests import Guests
+from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.session import Session
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Outcomes:
     """What one producer has to tell."""
 
-    def __init__(self, group: str, instance: Instance, guests: Guests, *, is_signed: bool) -> None:
+    def __init__(self, group: str, instance: Instance, guests: IsolatedTasks, *, is_signed: bool) -> None:
         self._group = group
         self._instance = instance
         self._guests = guests
@@ -74,7 +74,7 @@ class Outcomes:
         session = self._session(broker_name)
         if session is None:
             for end in ends:
-                task = self._guests.invite(self._tell_alone(*end), name="producer.end")
+                task = self._guests.start(self._tell_alone(*end), name="producer.end")
                 self._alone.add(task)
                 task.add_done_callback(self._alone.discard)
             return
@@ -83,7 +83,7 @@ class Outcomes:
             head = self._heads[topic, broker_name] = end_head(self._group, topic, broker_name)
         rows = [(outcome._value_, where.queue_offset, where.offset_id, where.msg_id) for where, outcome in ends]
         try:
-            frames = kernel.write_ends(head, SEND_TAIL, session.asked.numbers(len(rows)), rows)
+            frames = kernel.write_ends(head, SEND_TAIL, session.pending.numbers(len(rows)), rows)
         except ValueError as problem:
             log.warning("ends of transactions were not told, %s will ask problem=%s", broker_name, problem)
             return

@@ -238,7 +238,7 @@ class TransactionProducer(Producer):
         if self._checker.is_full:
             log.warning("question dropped, too many wait for the checker id=%s", message.message_id)
             return
-        task = self._guests.invite(self._answer(question, message, session), name="producer.check")
+        task = self._guests.start(self._answer(question, message, session), name="producer.check")
         self._questions.add(task)
         task.add_done_callback(self._questions.discard)
 

@@ -29,7 +29,7 @@ class _Waiting(NamedTuple):
     answer: asyncio.Future[Command]
 
 
-class Turns:
+class ChangeQueue:
     """The queue of those who change the tables; the first in it is the one at work."""
 
     def __init__(self, size_max: int = WAITING_SIZE_MAX) -> None:
@@ -42,7 +42,7 @@ class Turns:
     def waiting_count(self) -> int:
         return len(self._queue)
 
-    def take(self, act: Act, size: int = 0, *, is_long: bool = False) -> Command | Awaitable[Command]:
+    def run(self, act: Act, size: int = 0, *, is_long: bool = False) -> Command | Awaitable[Command]:
         """Act now if that is short and nobody is at it, otherwise after those who came before."""
         if not self._queue and not is_long:
             return act()

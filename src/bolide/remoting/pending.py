@@ -3,8 +3,8 @@
 The opaque number is all that ties an answer to its request, so it is never given out again while it is in flight; it
 has 32 bits with a sign, as Java's, and wraps around. Each connection counts for itself.
 
-Who sends very many small requests keeps them himself (`Posted`): he takes runs of numbers here, sees the answers of a
-whole read at once, and needs neither a future nor a timer for each.
+A sender of very many small requests keeps them itself (`BulkPending`): it takes runs of numbers here, sees the answers
+of a whole read at once, and needs neither a future nor a timer for each.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ def lost(peer: str, why: str) -> ConnectionLost:
     return ConnectionLost(f"the connection to {peer} is gone: {why or 'closed'}")
 
 
-class _Question(NamedTuple):
+class _Pending(NamedTuple):
     answer: asyncio.Future[Command]
     read_count: int  # of the session when it was sent
 
 
-class Posted(Protocol):
+class BulkPending(Protocol):
     """Requests in flight that their sender keeps."""
 
     def __len__(self) -> int: ...
@@ -67,17 +67,17 @@ class Taker(Protocol):
     async def writable(self) -> None: ...
 
 
-class Asked:
+class PendingRequests:
     """What was asked and not answered yet."""
 
     def __init__(self, count_max: int) -> None:
         self.places = asyncio.Semaphore(count_max)
         self.last_opaque = -1
-        self.posted: Posted | None = None
-        self._questions: dict[int, _Question] = {}
+        self.bulk: BulkPending | None = None
+        self._pending: dict[int, _Pending] = {}
 
     def __len__(self) -> int:
-        return len(self._questions)
+        return len(self._pending)
 
     async def acquire(self, taker: Taker, timeout_s: float) -> None:
         """A place among the requests in flight, and a peer that takes bytes."""
@@ -99,9 +99,9 @@ class Asked:
 
     def number(self) -> int:
         """A number that no request in flight has."""
-        self.last_opaque = following_opaque(self.last_opaque, self._questions)
-        while self.posted and self.last_opaque in self.posted:
-            self.last_opaque = following_opaque(self.last_opaque, self._questions)
+        self.last_opaque = following_opaque(self.last_opaque, self._pending)
+        while self.bulk and self.last_opaque in self.bulk:
+            self.last_opaque = following_opaque(self.last_opaque, self._pending)
         return self.last_opaque
 
     def numbers(self, count: int) -> int:
@@ -109,7 +109,7 @@ class Asked:
         while True:
             first = self.number()
             run = range(first, first + count)
-            is_free = self._questions.keys().isdisjoint(run) and (not self.posted or self.posted.isdisjoint(run))
+            is_free = self._pending.keys().isdisjoint(run) and (not self.bulk or self.bulk.isdisjoint(run))
             self.last_opaque = min(run[-1], _OPAQUE_MAX)
             if is_free and run[-1] <= _OPAQUE_MAX:
                 return first
@@ -118,29 +118,29 @@ class Asked:
         """A number for a request that is sent now, and the future of its answer."""
         opaque = self.number()
         answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._questions[opaque] = _Question(answer, read_count)
+        self._pending[opaque] = _Pending(answer, read_count)
         return opaque, answer
 
     def remove(self, opaque: int) -> None:
-        del self._questions[opaque]
+        del self._pending[opaque]
 
     def settle(self, answer: Command) -> bool:
         """Hand an answer to who asked; false when nobody waits for it any more."""
-        question = self._questions.get(answer.opaque)
-        if question is None:
-            return self.posted is not None and self.posted.settle(answer)
-        if question.answer.done():
+        pending = self._pending.get(answer.opaque)
+        if pending is None:
+            return self.bulk is not None and self.bulk.settle(answer)
+        if pending.answer.done():
             return False
-        question.answer.set_result(answer)
+        pending.answer.set_result(answer)
         return True
 
     def fail(self, opaque: int, problem: Exception) -> int:
         """Raise `problem` where the answer is awaited; returns the read count of when it was asked."""
-        question = self._questions[opaque]
-        if not question.answer.done():
-            question.answer.set_exception(problem)
-        return question.read_count
+        pending = self._pending[opaque]
+        if not pending.answer.done():
+            pending.answer.set_exception(problem)
+        return pending.read_count
 
     def fail_all(self, problem: Callable[[], Exception]) -> None:
-        for opaque in self._questions:
+        for opaque in self._pending:
             self.fail(opaque, problem())

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 log.addFilter(Sparse())
 
 
-class Guests:
+class IsolatedTasks:
     """A group of tasks that cannot harm each other: what one breaks is logged, what the body raises leaves as it is."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Guests:
             if problem is None:
                 raise
 
-    def invite(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+    def start(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         task = self.group.create_task(self._shelter(coroutine, name), name=name)
         task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first step, it was never begun
         return task
