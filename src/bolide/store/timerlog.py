@@ -79,6 +79,11 @@ class TimerLog:
         self.segments.truncate(self.end)
         return units
 
+    def cut(self, end: int) -> None:
+        """Forget the units from a place on."""
+        self.end = end
+        self.segments.truncate(end)
+
     def _take_units(self, view: memoryview, base: int, at: int, units: list[tuple[int, int]]) -> bool:
         """Collect the units of a file; true if it is closed, and the next one goes on."""
         self.end = base + at

@@ -301,6 +301,38 @@ def test_units_that_were_lost_behind_a_durable_wheel_are_filed_again(tmp_path: P
     run(scenario())
 
 
+def test_a_copy_that_a_power_cut_took_is_made_again_though_the_unit_of_a_later_message_is_there(tmp_path: Path) -> None:
+    """What is due when it is filed has no unit, and its copy reaches the disk with the next sync of the log."""
+
+    async def scenario() -> None:
+        clock = VirtualClock(START_MS)
+        saved: list[bytes] = []
+        copies: list[int] = []
+
+        async def file_late(late: Timed) -> None:
+            await pass_s(2)
+            saved.append(timercheck(tmp_path).read_bytes())
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(late.timers, "_file_some", lambda: False)  # the machine has much else to do
+                await late.delay(1, b"due", "u0")
+                await late.delay(60, b"waits", "u1")
+                await pass_s(3)
+            late.timers.wake()
+            await pass_s(0.01)
+            copies.extend(message.physical_offset for message in late.come())
+
+        await killed(tmp_path, clock, file_late)
+        timercheck(tmp_path).write_bytes(saved[0])
+        overwrite(tmp_path, "commitlog/0*", copies[0], bytes(400))
+        async with timing(tmp_path, clock) as late:
+            await pass_s(2)
+            assert late.bodies == [b"due"]
+            await pass_s(60)
+            assert late.bodies == [b"due", b"waits"]
+
+    run(scenario())
+
+
 def test_without_the_check_the_topic_is_filed_anew_and_the_past_comes_again(tmp_path: Path) -> None:
     """Gotcha 21. What still waits comes once, where Java files it a second time beside the first."""
 

@@ -145,7 +145,7 @@ class TimerFiles:
 
     def _recover(self) -> None:
         check = self.check
-        self._point_slots(self.log.recover(check.log_end))
+        self._point_slots(self._without_gap(self.log.recover(check.log_end)))
         lost = [slot for slot in self.wheel.occupied() if slot.last >= self.log.end]
         for slot in lost:
             self.wheel.put(Slot(slot.time_ms, -1, -1, 0))
@@ -199,18 +199,42 @@ class TimerFiles:
                 first = slot.first if slot.first >= 0 else position
                 self.wheel.put(Slot(due_ms, first, position, slot.load + 1))
 
+    def _without_gap(self, units: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Of the units behind the check, those before the first message that has none; the others are cut off.
+
+        Such a message was due when it was filed. A power cut may have taken its copy and left the unit of a later one,
+        so it is filed again, and with it all that follow.
+        """
+        if self.log.end < self.check.log_end:
+            return units
+        next_offset = self.check.queue_offset
+        for number, (position, _) in enumerate(units):
+            queue_offset = self._queue_offset_at(position)
+            if queue_offset is None or queue_offset > next_offset:
+                self.log.cut(position)
+                return units[:number]
+            next_offset = max(next_offset, queue_offset + 1)
+        return units
+
+    def _queue_offset_at(self, position: int) -> int | None:
+        """Which message of the timer's topic a unit stands for."""
+        found = self.log.message_at(position)
+        record = None if found is None else self._store.record_at(found[0])
+        if record is None:
+            return None
+        try:
+            message = decode(record)
+        except CorruptRecord as problem:
+            log.error("a filed message cannot be read problem=%s", problem)
+            return None
+        return message.queue_offset if message.topic == TIMER_TOPIC else None
+
     def _filed_to(self) -> int:
         """The first message of the timer's topic that is not filed."""
         filed_to = self.check.queue_offset if self.log.end >= self.check.log_end else 0
-        found = self.log.message_at(self.log.end - UNIT_SIZE)
-        record = None if found is None else self._store.record_at(found[0])
-        if record is not None:
-            try:
-                message = decode(record)
-                if message.topic == TIMER_TOPIC:
-                    filed_to = max(filed_to, message.queue_offset + 1)
-            except CorruptRecord as problem:
-                log.error("the last filed message cannot be read problem=%s", problem)
+        last = self._queue_offset_at(self.log.end - UNIT_SIZE)
+        if last is not None:
+            filed_to = max(filed_to, last + 1)
         return min(max(filed_to, self._store.min_offset(_QUEUE)), self._store.max_offset(_QUEUE))
 
     async def delivered_is_durable(self) -> None:
