@@ -85,10 +85,10 @@ class Intake:
     def append(self, drafts: Sequence[Draft]) -> Appended:
         """Store messages, all or none. Each counts where it lies: one that waits, for its own topic when it is due."""
         appended = self._store.append(drafts)
-        places = [*appended.places, appended.end]
-        if len({draft[0] for draft in drafts}) == 1:
-            self._stats.put(drafts[0][0], len(drafts), appended.end - places[0])
+        if len(drafts) == 1 or len({draft[0] for draft in drafts}) == 1:
+            self._stats.put(drafts[0][0], len(drafts), appended.end - appended.places[0])
         else:
+            places = [*appended.places, appended.end]
             for i, draft in enumerate(drafts):
                 self._stats.put(draft[0], 1, places[i + 1] - places[i])
         return appended

@@ -101,7 +101,7 @@ class Sends:
                 recall_handle=handle,
             ).encode(),
         )
-        waits = properties.get(names.WAIT, "true").lower() == "true"
+        waits = self._intake.is_sync and properties.get(names.WAIT, "true").lower() == "true"
         end, count = appended.end if waits else 0, len(drafts)
         if not self._open_topics.is_kept(config.topic_name):
             return self._when_kept(request, config.topic_name, end, answer, count)
@@ -137,7 +137,7 @@ class Sends:
     def _topic_for(self, header: SendMessageRequest) -> TopicConfig:
         topic, settings = header.topic, self._settings.now
         config = self._topics.find(topic)
-        if not self._state.may_write and config is not None and config.order:
+        if config is not None and config.order and not self._state.may_write:
             remark = (
                 f"broker {settings.name} is closed for writing (brokerPermission), and {topic!r} is an ordered topic"
             )
