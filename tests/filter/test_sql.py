@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.filter.sql import EXPRESSION_LENGTH_MAX, SqlError, compile_sql
-from bolide.kernel import plain_filter
 
 T, F, U, E, P = True, False, None, "error", "parse"
 
@@ -151,7 +150,6 @@ def test_a_long_row_of_digits_that_is_no_number_is_seen_to_be_none_at_once(expre
     started_s = time.process_time()
     assert predicate.outcome(properties) == "error"
     assert predicate.passes(encoded) is False
-    assert plain_filter._DECIMAL.fullmatch(properties["b"].encode()) is None
     assert time.process_time() - started_s < 2  # it took a minute when there were many ways to read them
 
 

@@ -6,14 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolide.kernel import plain, plain_ends
+from bolide.broker.later.routing import Destination
+from bolide.broker.transactions.halves import committed, read_half, real_place
+from bolide.kernel import plain
 from bolide.kernel.layout import ENTRY, Draft
 from bolide.kernel.plain_records import lay_records
+from bolide.protocol.command import read_commands
+from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.properties import encode_properties
-from tests.kernel.twins import both, compiled
+from tests.kernel.twins import compiled
 
-kernels = both(plain_ends)
-twins = pytest.mark.skipif(compiled is None, reason="the compiled kernel was not built; run make build")
+pytestmark = pytest.mark.skipif(compiled is None, reason="the compiled kernel was not built; run make build")
+kernels = pytest.mark.parametrize("kernel", [compiled], ids=["compiled"])
 
 HOST = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F])
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -53,7 +57,6 @@ def test_one_way_ends_are_taken_and_all_else_is_left(kernel: Any) -> None:
     assert len(left) == 2 * len(others + wrong)
 
 
-@twins
 @settings(max_examples=100)
 @given(
     st.lists(
@@ -71,9 +74,7 @@ def test_one_way_ends_are_taken_and_all_else_is_left(kernel: Any) -> None:
     ),
     st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=3),
 )
-def test_what_the_compiled_one_takes_the_plain_one_takes_alike(
-    frames: list[bytes], wrong: list[tuple[int, int]]
-) -> None:
+def test_what_is_taken_says_what_its_request_says(frames: list[bytes], wrong: list[tuple[int, int]]) -> None:
     stream = bytearray(b"".join(frames))
     for at, byte in wrong:
         if stream:
@@ -82,8 +83,20 @@ def test_what_the_compiled_one_takes_the_plain_one_takes_alike(
     ends, left = compiled.read_ends(bytes(stream), bounds)
     gone = set(left)
     kept = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
-    assert plain_ends.read_ends(bytes(stream), kept) == (ends, [])
-    assert set(plain_ends.read_ends(bytes(stream), bounds)[1]) <= gone
+    commands = read_commands(bytes(stream), kept)
+    assert [(command.code, command.is_oneway) for command in commands] == [(37, True)] * len(ends)
+    headers = [EndTransactionRequest.decode(command.fields) for command in commands]
+    assert ends == [
+        (
+            header.physical_offset,
+            header.half_queue_offset,
+            header.commit_or_rollback,
+            header.is_from_check,
+            header.producer_group.encode(),
+        )
+        for header in headers
+    ]
+    assert all(end[2] in (8, 12) for end in ends)
 
 
 def log_of(*halves: dict[str, str] | bytes, topic: str = HALF, body: bytes = b"pay") -> tuple[bytes, list[int]]:
@@ -217,7 +230,6 @@ def test_a_batch_ends_before_the_commit_that_would_make_it_too_long(kernel: Any)
         assert (seen, list(decided), left) == (count, [17, 18, 19][:count], [])
 
 
-@twins
 @given(
     st.binary(max_size=400),
     st.integers(-5, 400),
@@ -225,7 +237,7 @@ def test_a_batch_ends_before_the_commit_that_would_make_it_too_long(kernel: Any)
     st.binary(max_size=4),
     st.integers(15, 19),
 )
-def test_no_wrong_byte_makes_the_kernels_differ(
+def test_whatever_the_log_holds_what_is_committed_is_the_draft_of_the_general_path(
     noise: bytes, at: int, wrong: list[tuple[int, int]], marks: bytes, first_mark: int
 ) -> None:
     log, places = log_of(PLACE, PLACE)
@@ -234,8 +246,22 @@ def test_no_wrong_byte_makes_the_kernels_differ(
         damaged[position % len(damaged)] = byte
     entries = entries_of(log, places) + ENTRY.pack(BASE + at, 100, 0)
     ends = [(places[0], 17, 8, False, b"pg"), (places[1], 18, 8, False, b"pg"), (BASE + at, 19, 8, False, b"pg")]
-    plainly, quickly = (
-        lay(kernel, bytes(damaged), entries, *ends, marks=marks, first_mark=first_mark)
-        for kernel in (plain_ends, compiled)
-    )
-    assert plainly == quickly
+    found = lay(compiled, bytes(damaged), entries, *ends, marks=marks, first_mark=first_mark)
+    seen, decided, tallies, left = found[3]
+    taken = [end for end in ends if end not in left]
+    assert (seen, decided) == (3, {end[1]: end[2] for end in taken})
+    drafts = [draft_of(bytes(damaged), end) for end in taken]
+    meant = lay_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 1 << 31)
+    assert found[:3] == (meant[0], meant[3], meant[4])
+    assert (sum(tally[1] for tally in tallies), sum(tally[2] for tally in tallies)) == (len(taken), len(found[0]))
+
+
+def draft_of(log: bytes, end: tuple[int, int, int, bool, bytes]) -> Draft:
+    """What the general path stores for a commit of the half message there, which must be a good one."""
+    position = end[0] - BASE
+    half = read_half(memoryview(log)[position : position + int.from_bytes(log[position : position + 4], "big")])
+    assert half is not None
+    assert (half.physical_offset, half.queue_offset, half.properties["PGROUP"].encode()) == (*end[:2], end[4])
+    place = real_place(half.properties)
+    assert place is not None
+    return committed(half, Destination(*place, half.properties))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bolide.kernel.plain import write_frames as write_frames
 
     # the client's
-    from bolide.kernel.plain_client import cut_records as cut_records
     from bolide.kernel.plain_client import lay_items as lay_items
     from bolide.kernel.plain_client import read_receipts as read_receipts
     from bolide.kernel.plain_client import unique_ids as unique_ids
@@ -30,11 +29,6 @@ if TYPE_CHECKING:
 
     # the pipeline's
     from bolide.kernel.plain_columns import spread_records as spread_records
-
-    # the broker's, for ends of transactions
-    from bolide.kernel.plain_ends import lay_ends as lay_ends
-    from bolide.kernel.plain_ends import read_ends as read_ends
-    from bolide.kernel.plain_ends import without_place as without_place
 
     # the store's, for pages that cannot be read
     from bolide.kernel.plain_faults import fault_count as fault_count
@@ -53,6 +47,12 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_later import lay_units as lay_units
     from bolide.kernel.plain_later import relay_records as relay_records
     from bolide.kernel.plain_later import walk_units as walk_units
+
+    # what the plain kernel leaves to the paths above
+    from bolide.kernel.plain_left import cut_records as cut_records
+    from bolide.kernel.plain_left import lay_ends as lay_ends
+    from bolide.kernel.plain_left import lay_sends as lay_sends
+    from bolide.kernel.plain_left import read_ends as read_ends
 
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
@@ -74,9 +74,6 @@ if TYPE_CHECKING:
 
     # the pipeline's
     from bolide.kernel.plain_rows import lay_rows as lay_rows
-
-    # the broker's, for sends
-    from bolide.kernel.plain_sends import lay_sends as lay_sends
 
 __all__ = [
     "NAME",
@@ -120,26 +117,24 @@ __all__ = [
     "unique_ids",
     "walk_records",
     "walk_units",
-    "without_place",
     "write_ends",
     "write_frames",
     "write_sends",
 ]
 # Asked of one item at a time: the plain function serves both kernels.
-_OF_ONE_ITEM = {"due_drafts", "header_from_json", "key_hash", "without_place"}
+_OF_ONE_ITEM = {"due_drafts", "header_from_json", "key_hash"}
 _FUNCTIONS = frozenset(__all__) - {"NAME"}
 # The modules of the plain kernel.
 PARTS = (
     "plain",
     "plain_client",
     "plain_columns",
-    "plain_ends",
     "plain_faults",
     "plain_filter",
+    "plain_left",
     "plain_pulls",
     "plain_records",
     "plain_rows",
-    "plain_sends",
     "plain_later",
 )
 

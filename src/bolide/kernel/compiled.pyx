@@ -25,7 +25,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from bolide.kernel import plain, plain_client, plain_filter, plain_pulls, plain_records
+from bolide.kernel import plain, plain_client, plain_pulls, plain_records
 from bolide.kernel.layout import COLUMNS, LANGUAGES
 from bolide.kernel.plain_records import key_hash, tag_hash
 

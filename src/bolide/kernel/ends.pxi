@@ -1,6 +1,9 @@
-"""plain_ends.py with types: the same functions, the same answers. That file has the meaning.
+"""Ends of transactions out of reads, and what they commit out of the log, a batch at a time.
 
-Ends are scanned where they lie when they are JSON, as every client writes them; any other header is left.
+An end (request 37) is taken when it is one-way, so that nobody waits for an answer, its numbers are plain and it is
+JSON, as every client writes it; others are left, by their bounds. It is carried out when nothing about its half message
+needs thought: it lies where the end says, the half queue has it there, nothing became of it yet, it is whole, is of the
+group that ends it, and asks for neither delay nor time. Otherwise it is left, and the general path knows the reason.
 """
 
 cdef enum:

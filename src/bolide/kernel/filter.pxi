@@ -1,7 +1,8 @@
-"""plain_filter.py with types: the same function, the same answers.
+"""Which entries of a queue lead to records that pass a filter: a program (`filter_layout.py`) is run over each.
 
 A program is checked as a whole before it is run, so that evaluation need not look where it steps. The properties it
-names are found in one walk over the record's text, from pair to pair, and nothing is made of the rest.
+names are found in one walk over the record's text, from pair to pair, and nothing is made of the rest. Where the
+program cannot tell, the predicate that it was made from is asked, and decides.
 """
 
 cdef extern from "pair_ends.h":
@@ -219,7 +220,6 @@ cdef Node* read_program(bytes data, Program* program) except NULL:
                 if is_sound(program):
                     return program.nodes
                 free(program.nodes)
-    plain_filter._read_program(data)  # says what is wrong
     raise ValueError(f"a program of {program.size} bytes is none")
 
 

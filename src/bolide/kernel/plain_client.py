@@ -22,25 +22,19 @@ from json.encoder import encode_basestring
 from bolide.kernel.layout import (
     BATCH_ITEM,
     BATCH_ITEM_SIZE_MIN,
-    MAGIC_V1,
     PROPERTIES_SIZE_MAX,
-    RECORD_FIXED,
     RESPONSE_FLAG,
     Buffer,
     EndRow,
     Header,
     Item,
     ReceiptRow,
-    RecordRow,
 )
 from bolide.kernel.plain import read_headers
 
 _COUNTER_MAX = 0xFFFF
 
-_PORT_MAX = 0xFFFF
 _is_offset = re.compile("[0-7][0-9A-Fa-f]{15}").fullmatch
-# compressed, IPv6 of either host, an inner batch that is to be unwrapped
-_APART = 0x1 | 0x10 | 0x20 | 0x40 | 0x80
 
 
 def unique_ids(prefix: str, at_ms: int, first: int, count: int) -> list[str]:
@@ -125,34 +119,3 @@ def _number(text: str | None, digit_count_max: int) -> int | None:
     if not text or len(text) > digit_count_max or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
-
-
-def cut_records(buffer: bytes) -> list[RecordRow] | None:
-    """Where each record of a pull answer begins, its queue offset and its body; None if one is not everyday."""
-    rows: list[RecordRow] = []
-    position, size_all = 0, len(buffer)
-    while position < size_all:
-        if size_all - position < RECORD_FIXED.size:
-            return None
-        fields = RECORD_FIXED.unpack_from(buffer, position)
-        size, magic, queue_offset, sys_flag, body_size = fields[0], fields[1], fields[5], fields[7], fields[16]
-        ports = fields[10], fields[13]
-        if magic != MAGIC_V1 or sys_flag & _APART or not RECORD_FIXED.size <= size <= size_all - position:
-            return None
-        if not all(0 <= port <= _PORT_MAX for port in ports):
-            return None
-        end, body = position + size, position + RECORD_FIXED.size
-        topic_at = body + body_size
-        if body_size < 0 or topic_at + 1 > end:
-            return None
-        topic_size = buffer[topic_at]
-        topic = buffer[topic_at + 1 : topic_at + 1 + topic_size]
-        text_at = topic_at + 1 + topic_size
-        if topic_size > 127 or text_at + 2 > end or not topic.isascii():
-            return None
-        text_size = int.from_bytes(buffer[text_at : text_at + 2], "big", signed=True)
-        if text_size < 0 or text_at + 2 + text_size != end:
-            return None
-        rows.append((position, queue_offset, buffer[body:topic_at]))
-        position = end
-    return rows

@@ -1,4 +1,15 @@
-"""plain_sends.py with types: the same function. That file has the meaning.
+"""All frames of some reads in; records, queue entries, keys and answers of their sends out.
+
+A send is taken when nothing about it needs thought: its topic is in the table, its queue is there, its properties name
+nothing that the broker treats apart, its numbers are plain, its body has a legal size. Everything else is left, by its
+bounds, for the broker's general path, which knows all rules and every sentence. Order holds all the same: once a send
+was left, later ones of its read and topic are left too, and all of them after a frame that could not be read.
+
+What is stored of a message is what came, with `added` behind its properties; of a batch, each message as it came. A
+half message (TRAN_MSG=true) goes to the topic of the rules' `half`, queue 0, and says in its properties where it
+belongs. An answer is what `write_frames` would write with these ext fields: region and trace switch (ready in the
+rules), then msgId, queueId (the one that was asked for), queueOffset and, where there is one, the unique key as
+transactionId.
 
 No object is made for a message: headers are scanned where they lie, and records, keys and answers grow in three buffers.
 A header that cannot be scanned here is shown to the plain reader, which says whether it is a send at all; if it is, it

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bolide.kernel
 from bolide.broker.hotpath import HotPath
@@ -21,7 +22,6 @@ from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
 from bolide.broker.tables.open_topics import OpenTopics
 from bolide.errors import ProtocolError, Refusal
-from bolide.kernel import plain_sends
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command, read_commands
@@ -36,8 +36,9 @@ from tests.broker.open_tables import Tables, intake_of
 from tests.broker.reads import Peer, answered
 from tests.broker.senders import SMALL, STORE_HOST, message, sending
 from tests.kernel.send_frames import READS, bounds_of
-from tests.kernel.twins import both
 from tests.store.given import HeldClock
+
+pytestmark = pytest.mark.usefixtures("fast_path")
 
 
 @dataclass
@@ -109,19 +110,21 @@ def index_of(store: Store) -> list[Any]:
     return [file.entries() for file in store.dispatch.index.files]
 
 
-@both(plain_sends)
-def test_a_read_taken_at_once_leaves_the_bytes_of_one_taken_one_by_one(
-    tmp_path: Path, kernel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bolide.kernel, "lay_sends", kernel.lay_sends)
+WRONG = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=3)
+
+
+def test_a_read_taken_at_once_leaves_the_bytes_of_one_taken_one_by_one(tmp_path: Path) -> None:
     sizes: Any = {"mappedFileSizeCommitLog": str(64 << 20), "maxIndexNum": "1000000"}
     with room(tmp_path / "hot", **sizes) as hot, room(tmp_path / "plain", **sizes) as plain:
 
-        @settings(max_examples=150)
-        @given(READS)
-        def check(frames: list[bytes]) -> None:
-            stream = b"".join(frames)
-            bounds, start = bounds_of(stream), hot.store.commitlog.end
+        @settings(max_examples=250)
+        @given(READS, st.just([]) | WRONG)
+        def check(frames: list[bytes], wrong: list[tuple[int, int]]) -> None:
+            noisy = bytearray(b"".join(frames))
+            for at, byte in wrong[: len(noisy)]:
+                noisy[at % len(noisy)] = byte
+            stream = bytes(noisy)
+            bounds, start = bolide.kernel.cut_frames(stream, len(stream), 1 << 24)[0], hot.store.commitlog.end
             answers, left = hot.take(stream, bounds)
             gone = set(left)
             taken = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
@@ -354,11 +357,11 @@ def test_a_kernel_that_fails_costs_nobody_a_connection_and_is_told_once(
         raise OverflowError("Python int too large to convert to C long")
 
     with room(tmp_path) as here:
-        monkeypatch.setattr(bolide.kernel, "lay_sends", fail)
-        for _ in range(3):
-            assert here.take(stream) == (b"", bounds_of(stream)), "left to be served one by one"
+        with monkeypatch.context() as broken:
+            broken.setattr(bolide.kernel, "lay_sends", fail)
+            for _ in range(3):
+                assert here.take(stream) == (b"", bounds_of(stream)), "left to be served one by one"
         assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [("ERROR", True)]
-        monkeypatch.undo()
         answers, left = here.take(stream)
         assert (left, len(bounds_of(answers))) == ([], 4)
 

@@ -20,6 +20,8 @@ from tests.broker.senders import Sending, message, sending
 from tests.remoting.ends import Peer, served
 from tests.remoting.loops import both_loops
 
+pytestmark = pytest.mark.usefixtures("fast_path")
+
 
 class NotedPath(HotPath):
     """The fast path, and what it left of each read."""

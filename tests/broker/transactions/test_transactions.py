@@ -1,6 +1,7 @@
 """Half messages and how their transactions end: what is stored, what is visible, what is refused."""
 
 import dataclasses
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from bolide import kernel
 from bolide.broker.hotpath import HotPath
 from bolide.errors import Refusal
+from bolide.kernel import plain_left
 from bolide.model.queue import QueueKey
 from bolide.protocol.command import FRAME_SIZE_MAX, Command
 from bolide.protocol.properties import parse_properties
@@ -19,6 +21,7 @@ from bolide.testing import run
 from tests.broker.reads import answered
 from tests.broker.senders import message
 from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Sent, Transacting, transacting
+from tests.kernel.twins import compiled
 
 
 def scenario(root: Path, check: Callable[[Transacting], Awaitable[None]], **settings: str) -> None:
@@ -143,6 +146,7 @@ def test_an_end_that_does_not_fit_its_half_message_is_refused(
     scenario(tmp_path, check)
 
 
+@pytest.mark.usefixtures("fast_path")
 def test_ends_of_nothing_are_one_line_in_the_log_and_forge_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,6 +341,7 @@ def half_message(unique_id: str) -> bytes:
     return message(b"committed", sys_flag=4, queue_id=2, properties=text).encode()
 
 
+@pytest.mark.usefixtures("fast_path")
 @pytest.mark.parametrize("own", [{}, {"properties": "UNIQ_KEY\x01u\x02CLUSTER\x01to be rewritten\x02"}])
 def test_a_send_behind_an_end_in_its_read_is_stored_behind_what_that_commits(
     tmp_path: Path, own: dict[str, Any]
@@ -355,6 +360,7 @@ def test_a_send_behind_an_end_in_its_read_is_stored_behind_what_that_commits(
     scenario(tmp_path, check)
 
 
+@pytest.mark.usefixtures("fast_path")
 def test_half_messages_are_answered_before_the_ends_that_came_with_them_are_carried_out(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         hot, peer = hot_path(rig), Producer()
@@ -407,3 +413,33 @@ def test_what_is_stored_of_a_commit_is_to_the_byte_what_its_half_has_but_for_the
         assert decode(memoryview(got)).body == decode(memoryview(half)).body
 
     scenario(tmp_path, check)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ends_taken_at_once_leave_the_bytes_of_ends_carried_out_one_by_one(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled is None:
+        pytest.skip("the compiled kernel was not built; run make build")
+
+    async def bytes_left_by(root: Path, module: Any) -> tuple[bytes, dict[Any, bytes], int]:
+        monkeypatch.setattr(kernel, "lay_ends", module.lay_ends)
+        dice = random.Random(seed)
+        wrongs: list[dict[str, Any]] = [{}, {}, {}, {"producer_group": "others"}, {"half_queue_offset": 10_000}]
+        async with transacting(root) as rig:
+            for _ in range(6):
+                halves = [await rig.prepare(dice.randbytes(20), queue_id=dice.randrange(4)) for _ in range(8)]
+                for half in dice.choices(halves, k=12):  # some twice, some never
+                    wrong: dict[str, Any] = dice.choice(
+                        [{}, {}, {}, {"producer_group": "others"}, {"half_queue_offset": 10_000}]
+                    )
+                    rig.end(half, dice.choice([COMMIT, ROLLBACK]), oneway=True, **wrong)
+                await rig.pass_time(0.1)
+            store = rig.room.store
+            queues = {key: bytes(queue.read(0, 1000) or b"") for key, queue in store.dispatch.queues.items()}
+            log = bytes(store.commitlog.view(0, store.commitlog.end) or b"")
+            return log, queues, rig.room.stats.put_total.count
+
+    fast, general = (run(bytes_left_by(tmp_path / each.__name__, each)) for each in (compiled, plain_left))
+    assert fast == general
+    assert fast[2] > 60

@@ -27,6 +27,7 @@ HALF_QUEUE_ID = 0
 HALVES = QueueKey(HALF_TOPIC, HALF_QUEUE_ID)
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its progress is how far half and op queue are settled
 
+_PLACE = (b"REAL_TOPIC\x01", b"REAL_QID\x01")
 _HEAD = struct.Struct(">iiqqiq")  # from byte 12 on: queue id, flag, queue offset, physical offset, system flag, born
 _RECORD_SIZE_MIN = 91
 _COPY_NAMES = (names.PREPARED_QUEUE_OFFSET.encode(), names.TRANSACTION_CHECK_TIMES.encode())
@@ -136,7 +137,7 @@ def committed(half: Half, destination: Destination) -> Draft:
         destination.topic,
         destination.queue_id,
         half.body,
-        kernel.without_place(half.encoded_properties) if is_there else encode_properties(destination.properties),
+        without_place(half.encoded_properties) if is_there else encode_properties(destination.properties),
         half.flag,
         sysflags.with_transaction(half.sys_flag, sysflags.COMMITTED),
         half.born_ms,
@@ -186,3 +187,8 @@ def immunity_ms(properties: Mapping[str, str], default_ms: int) -> int | None:
         return None
     is_number = text.isdecimal() and len(text) < 10
     return max(int(text) * 1000, default_ms) if is_number else default_ms
+
+
+def without_place(properties: bytes) -> bytes:
+    """The properties of a message that has come where it belongs: RocketMQ 5.5 stores no more where that is."""
+    return b"\x02".join(pair for pair in properties.split(b"\x02") if not pair.startswith(_PLACE))

@@ -1,0 +1,65 @@
+"""What the plain kernel leaves: where a complete path in Python stands above a compiled function, it takes nothing.
+
+The path above serves then, one item at a time, and is what the compiled function is held to by tests. A second rule
+book in plain Python would be a third, and it was no faster than that path.
+"""
+
+from collections.abc import Mapping
+
+from bolide.kernel.layout import Buffer, End, LaidEnds, Read, RecordRow, Run, SendRules, Sent
+
+
+def lay_sends(
+    reads: list[Read],
+    topics: Mapping[bytes, tuple[str, int]],
+    rules: SendRules,
+    physical_offset: int,
+    store_ms: int,
+    next_offsets: Mapping[tuple[str, int], int],
+) -> tuple[bytes, list[Run], bytes, Sent]:
+    """Take the sends of some reads that need no thought, each read of another connection: records, entries, keys.
+
+    topics is name → name and number of queues. Above it: `broker/sending/send.py`.
+    """
+    return b"", [], b"", ([(b"", bounds) for _, bounds, _ in reads], [])
+
+
+def read_ends(stream: Buffer, bounds: list[int]) -> tuple[list[End], list[int]]:
+    """The one-way ends among the frames of one read, and the bounds of all others.
+
+    Above it: `Outcomes.end` (`broker/transactions/outcomes.py`).
+    """
+    return [], bounds
+
+
+def lay_ends(
+    ends: list[End],
+    log: Buffer,
+    log_base: int,
+    log_end: int,
+    entries: Buffer,
+    first_entry: int,
+    marks: Buffer,
+    first_mark: int,
+    size_max: int,
+    store_host: bytes,
+    physical_offset: int,
+    store_ms: int,
+    next_offsets: Mapping[tuple[str, int], int],
+) -> LaidEnds:
+    """Carry out ends: the messages that are committed, laid out from physical_offset on, and what is decided thereby.
+
+    log is one segment, which begins at log_base; nothing from log_end on is believed. entries are those of the half
+    queue from first_entry on, marks what became of its messages from first_mark on; what lies behind them is undecided.
+    The first commit that would make more than size_max bytes of what is read ends the batch, unless it is the first.
+    Above it: `Outcomes._finish_slowly`.
+    """
+    return b"", [], b"", (len(ends), {}, [], ends)
+
+
+def cut_records(buffer: bytes) -> list[RecordRow] | None:
+    """Where each record of a pull answer begins, its queue offset and its body; None if one is not everyday.
+
+    Above it: `protocol/records.py`.
+    """
+    return None
