@@ -45,7 +45,7 @@ def _step(path: str, body: bytes) -> tuple[Callable[[], bytes], int]:
     if path == "send":
         return lambda: kernel.write_sends(HEAD, TAIL, 1_700_000_000_000, 1, queue_ids, items, ids), BATCH
     if path == "batch":
-        return lambda: kernel.lay_items(items, ids), BATCH
+        return lambda: kernel.encode_items(items, ids), BATCH
     if path == "receipts":
         return _receipts(kernel.read_receipts), BATCH
     return _records(body), PULL

@@ -66,7 +66,7 @@ def records(count: int, body_size: int, offset: int = 0, first: int = 0) -> byte
             )
             for number in range(start, min(start + 1000, first + count))
         ]
-        part = kernel.lay_records(drafts, offset, 1_750_000_000_001 + start, host, next_offsets, [], 1 << 24)[0]
+        part = kernel.encode_records(drafts, offset, 1_750_000_000_001 + start, host, next_offsets, [], 1 << 24)[0]
         next_offsets = {key: value + sum(draft[1] == key[1] for draft in drafts) for key, value in next_offsets.items()}
         parts.append(part)
         offset += len(part)

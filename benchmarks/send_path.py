@@ -129,7 +129,7 @@ def kernel_alone() -> Take:
     topics = {b"BenchmarkTopic": ("BenchmarkTopic", QUEUE_COUNT)}
 
     def take(stream: memoryview, bounds: list[int]) -> bytes:
-        return kernel.lay_sends([(stream, bounds, host)], topics, rules, 0, 1_700_000_000_000, {})[3][0][0][0]
+        return kernel.encode_sends([(stream, bounds, host)], topics, rules, 0, 1_700_000_000_000, {})[3][0][0][0]
 
     return take
 

@@ -292,7 +292,7 @@ def test_messages_that_wait_on_pages_that_cannot_be_read_cost_themselves_and_are
             come = [body[:4] for body in late.bodies]
             assert 10 < len(come) < 20 < COUNT
             assert come == [b"%04d" % number for number in range(len(come))]
-            assert late.sending.store.mishaps.counts == {"store.relay": COUNT - len(come)}
+            assert late.sending.store.mishaps.counts == {"store.redelivery": COUNT - len(come)}
 
     run(scenario())
 

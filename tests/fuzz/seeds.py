@@ -6,9 +6,9 @@ from array import array
 from bolide.filter.sql import compile_sql
 from bolide.kernel import plain
 from bolide.kernel.layout import BLANK_CHECKSUM, ENTRY
-from bolide.kernel.plain_client import lay_items
-from bolide.kernel.plain_later import lay_units
-from bolide.kernel.plain_records import lay_records, seal_records, walk_records
+from bolide.kernel.plain_client import encode_items
+from bolide.kernel.plain_later import encode_units
+from bolide.kernel.plain_records import encode_records, seal_records, walk_records
 from tests.fuzz.cases import Case
 from tests.fuzz.targets import BORN, HOST, STORED_MS
 
@@ -22,7 +22,7 @@ INT32_MAX = 0x7FFF_FFFF
 def log_of(properties: list[bytes], topic: str = "Orders") -> tuple[bytes, bytes]:
     """Records from BASE on, and the entries of their queue."""
     drafts = [(topic, 1, b"body %d" % i, text, 7, 0, 5, BORN, 0, 0) for i, text in enumerate(properties)]
-    records, places, *_ = lay_records(drafts, BASE, STORED_MS, HOST, {(topic, 1): 17}, (), 1 << 20)
+    records, places, *_ = encode_records(drafts, BASE, STORED_MS, HOST, {(topic, 1): 17}, (), 1 << 20)
     ends = [*places, BASE + len(records)][1:]
     return records, b"".join(ENTRY.pack(at, end - at, 97) for at, end in zip(places, ends, strict=True))
 
@@ -43,7 +43,7 @@ def wire() -> dict[str, list[Case]]:
     """What comes from sockets, in both codecs."""
     found: dict[str, list[Case]] = {}
     names = ["pg", "Orders", "TBW102", "4", "1", "0", "1700000000000", "0", USUAL.decode(), "0", "false", "16", "false"]
-    item = lay_items([(b"one", b"TAGS\x01a\x02", 3), (b"two", b"", 0)], ["u1", "u2"])
+    item = encode_items([(b"one", b"TAGS\x01a\x02", 3), (b"two", b"", 0)], ["u1", "u2"])
     pull = {"consumerGroup": "G", "topic": "T", "queueId": "3", "queueOffset": "12", "maxMsgNums": "32", "sysFlag": "3"}
     pull |= {"commitOffset": "-1", "suspendTimeoutMillis": "15000", "subVersion": "1", "subscription": "A || B"}
     end = {"producerGroup": "pg", "tranStateTableOffset": "17", "commitLogOffset": str(BASE), "commitOrRollback": "8"}
@@ -54,13 +54,13 @@ def wire() -> dict[str, list[Case]]:
         half = short | {"i": HALF.decode(), "f": "4"}
         batch = _header(320, short | {"m": "true"}, codec)
         sends = _frames(_header(310, short, codec), _header(310, half, codec), batch, codec=codec)
-        found.setdefault("lay_sends", []).append(sends | {"body_c": item, "at": 4096, "is_sync": 0, "is_ipv6": 0})
+        found.setdefault("encode_sends", []).append(sends | {"body_c": item, "at": 4096, "is_sync": 0, "is_ipv6": 0})
         pulls = _frames(_header(11, pull, codec), _header(361, pull | {"maxMsgBytes": "9"}, codec), batch, codec=codec)
         found.setdefault("read_pulls", []).append(pulls)
         ends = _frames(
             _header(37, end, codec, 2), _header(37, end | {"commitOrRollback": "12"}, codec, 2), batch, codec=codec
         )
-        found.setdefault("read_ends", []).append(ends)
+        found.setdefault("read_outcomes", []).append(ends)
         receipts = _frames(
             _header(0, receipt, codec, 1), _header(0, receipt, codec, 1), _header(1, {}, codec, 1), codec=codec
         )
@@ -109,8 +109,8 @@ def client() -> dict[str, list[Case]]:
         "write_sends": [
             item | {"head": b'{"code":310,"extFields":{"e":"', "tail": b"}", "born": STORED_MS, "opaque": 7, "queue": 3}
         ],
-        "lay_items": [item],
-        "write_ends": [ends | {"how": 8, "offset": 17, "id": b"7F00"}],
+        "encode_items": [item],
+        "write_outcomes": [ends | {"how": 8, "offset": 17, "id": b"7F00"}],
         "cut_records": [{"log": log}],
     }
 
@@ -160,7 +160,7 @@ def store() -> dict[str, list[Case]]:
         "body_crc": [{"body": bytes(range(200))}],
         **{name: list(stretches) for name in ("scan_records", "walk_records", "find_record")},
         "seal_records": [{"log": sealed}],
-        "lay_records": [draft, draft | {"topic": b"SCHEDULE_TOPIC_XXXX", "properties": b"DELAY\x013\x02"}],
+        "encode_records": [draft, draft | {"topic": b"SCHEDULE_TOPIC_XXXX", "properties": b"DELAY\x013\x02"}],
         "count_entries": [{"entries": entries, "limit": BASE + len(log)}],
         "fitting_entries": [
             fitting | {"entries": given, "log": found}
@@ -194,7 +194,7 @@ def waiting() -> dict[str, list[Case]]:
         [HOME + b"TIMER_OUT_MS\x01%d\x02" % (STORED_MS + ms) for ms in (5000, 99_000, 0)], "rmq_sys_wheel_timer"
     )
     wheel = bytes(32 * 64)
-    units = lay_units(timed, BASE, timed_entries, wheel, 1000, STORED_MS, 600, 1 << 20, 1 << 20)[0]
+    units = encode_units(timed, BASE, timed_entries, wheel, 1000, STORED_MS, 600, 1 << 20, 1 << 20)[0]
     halves, half_entries = log_of([HALF, HALF], "RMQ_SYS_TRANS_HALF_TOPIC")
     numbers = array("i", [0, 3, 7]).tobytes()
     rows: Case = {f"{name}_offsets": numbers for name in ("bodies", "tags", "keys", "labels", "names", "values")}
@@ -224,15 +224,15 @@ def waiting() -> dict[str, list[Case]]:
         "marks": b"\0\0",
     }
     return {
-        "relay_records": [due, due | {"stamp": STORED_MS}, due | {"stamp": STORED_MS, "rolls": 1}],
-        "lay_units": [filing | {"now": STORED_MS, "at": 1 << 20, "room": 1 << 20}],
+        "redeliver_records": [due, due | {"stamp": STORED_MS}, due | {"stamp": STORED_MS, "rolls": 1}],
+        "encode_units": [filing | {"now": STORED_MS, "at": 1 << 20, "room": 1 << 20}],
         "walk_units": [
             {"units": units, "base": 1 << 20, "position": (1 << 20), "step": 1000, "slot": STORED_MS + 5000, "most": 9}
         ],
-        "lay_ends": [
+        "encode_outcomes": [
             ended | {"mark": 17, "physical": BASE, "offset": 17, "how": 8, "group": b"pg", "size_max": 1 << 20}
         ],
-        "lay_rows": [rows, rows | {"has_order": 1}],
+        "encode_rows": [rows, rows | {"has_order": 1}],
     }
 
 

@@ -178,10 +178,10 @@ def read_receipts(given: Given) -> None:
 
 
 @target
-def read_ends(given: Given) -> None:
+def read_outcomes(given: Given) -> None:
     """What it takes says what the general reader reads."""
     stream, bounds = given.frames()
-    ends, left = exported_once()["read_ends"][0](stream, bounds)
+    ends, left = exported_once()["read_outcomes"][0](stream, bounds)
     gone = set(left)
     taken = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
     headers = [EndTransactionRequest.decode(command.fields) for command in read_commands(stream, taken)]
@@ -196,7 +196,7 @@ def read_ends(given: Given) -> None:
         for each in headers
     ]
     if ends != meant:
-        raise Disagreement(f"read_ends: {ends} and {headers}")
+        raise Disagreement(f"read_outcomes: {ends} and {headers}")
 
 
 def _derived(name: str, found: Any, at: int, tallies: list[tuple[str, int, int]]) -> None:
@@ -209,14 +209,14 @@ def _derived(name: str, found: Any, at: int, tallies: list[tuple[str, int, int]]
 
 
 @target
-def lay_sends(given: Given) -> None:
+def encode_sends(given: Given) -> None:
     stream, bounds = given.frames()
     rules = RULES._replace(
         is_sync=bool(given.number("is_sync", 0, 1)), store_host=bytes(20) if given.number("is_ipv6", 0, 1) else HOST
     )
     at = given.number("at")
-    found = exported_once()["lay_sends"][0]([(stream, bounds, BORN)], TOPICS, rules, at, STORED_MS, NEXT)
-    _derived("lay_sends", found, at, found[3][1])
+    found = exported_once()["encode_sends"][0]([(stream, bounds, BORN)], TOPICS, rules, at, STORED_MS, NEXT)
+    _derived("encode_sends", found, at, found[3][1])
 
 
 # The client
@@ -243,15 +243,15 @@ def write_sends(given: Given) -> None:
 
 
 @target
-def lay_items(given: Given) -> None:
-    alike("lay_items", *_items(given))
+def encode_items(given: Given) -> None:
+    alike("encode_items", *_items(given))
 
 
 @target
-def write_ends(given: Given) -> None:
+def write_outcomes(given: Given) -> None:
     how, offset = given.number("how", -(1 << 63), (1 << 63) - 1), given.number("offset", -(1 << 63), (1 << 63) - 1)
     rows = [(how, offset, given.text("broker_id"), given.text("id"))]
-    alike("write_ends", given.data("head"), given.data("tail"), given.number("opaque"), rows)
+    alike("write_outcomes", given.data("head"), given.data("tail"), given.number("opaque"), rows)
 
 
 @target
@@ -299,7 +299,7 @@ def seal_records(given: Given) -> None:
 
 
 @target
-def lay_records(given: Given) -> None:
+def encode_records(given: Given) -> None:
     int32 = (-(1 << 31), (1 << 31) - 1)
     draft = (
         given.text("topic"),
@@ -322,7 +322,7 @@ def lay_records(given: Given) -> None:
         DELAYS_MS,
         given.number("most", 0, 1 << 20),
     )
-    alike("lay_records", [usual, draft, usual], *place)
+    alike("encode_records", [usual, draft, usual], *place)
 
 
 @target
@@ -433,20 +433,20 @@ def match_entries(given: Given) -> None:
 
 
 @target
-def relay_records(given: Given) -> None:
+def redeliver_records(given: Given) -> None:
     log, base, entries = given.data("log"), given.number("base", 0, 1 << 62), given.data("entries")
     stamp = given.number("stamp", -1, STORED_MS)
     recalled = frozenset([given.data("recalled")])
     how = (HOST, stamp, bool(given.number("rolls", 0, 1)), recalled, given.number("size_max"), 1 << 20, STORED_MS, NEXT)
-    alike("relay_records", log, base, entries, *how)
+    alike("redeliver_records", log, base, entries, *how)
 
 
 @target
-def lay_units(given: Given) -> None:
+def encode_units(given: Given) -> None:
     log, base, entries = given.data("log"), given.number("base", 0, 1 << 62), given.data("entries")
     step, roll = given.number("step", 0, 10_000), given.number("roll", 3, 5000)
     place = (given.number("now", 0, STORED_MS), roll, given.number("at"), given.number("room", 0, 1 << 20))
-    alike("lay_units", log, base, entries, given.data("wheel"), step, *place)
+    alike("encode_units", log, base, entries, given.data("wheel"), step, *place)
 
 
 @target
@@ -457,7 +457,7 @@ def walk_units(given: Given) -> None:
 
 
 @target
-def lay_ends(given: Given) -> None:
+def encode_outcomes(given: Given) -> None:
     log, base = given.data("log"), given.number("base", 0, 1 << 62)
     number = (0, 10**18 - 1)
     end = (given.number("physical", *number), given.number("offset", *number), given.number("how", 0, 12), False)
@@ -470,8 +470,8 @@ def lay_ends(given: Given) -> None:
     )
     place = (given.number("size_max"), HOST, 1 << 20, STORED_MS, NEXT)
     limit = base + given.number("log_end", 0, 1 << 20)
-    found = exported_once()["lay_ends"][0](ends, log, base, limit, *half, *place)
-    _derived("lay_ends", found, place[2], found[3][2])
+    found = exported_once()["encode_outcomes"][0](ends, log, base, limit, *half, *place)
+    _derived("encode_outcomes", found, place[2], found[3][2])
 
 
 # Pipelines
@@ -490,7 +490,7 @@ def spread_records(given: Given) -> None:
 
 
 @target
-def lay_rows(given: Given) -> None:
+def encode_rows(given: Given) -> None:
     def column(name: str) -> tuple[bytes | None, bytes, bytes] | None:
         offsets = given.data(f"{name}_offsets")
         valid = given.data(f"{name}_valid") or None
@@ -506,4 +506,4 @@ def lay_rows(given: Given) -> None:
     count = len(order_of) // 8 if order_of is not None else max(len(bodies[1]) // 4 - 1, 0)
     ids = [given.text("id")] * count
     texts = (bodies, column("tags"), column("keys"), maps, column("labels"))
-    alike("lay_rows", order_of, given.number("first"), b"ROW\x01", *texts, frozenset([b"TAGS"]), ids)
+    alike("encode_rows", order_of, given.number("first"), b"ROW\x01", *texts, frozenset([b"TAGS"]), ids)

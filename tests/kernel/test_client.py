@@ -17,7 +17,7 @@ from bolide.protocol.batch import split_batch
 from bolide.protocol.records import MAGIC_V1, MAGIC_V2, decode_records, encode_record
 from tests.kernel.twins import kernel_of
 
-FUNCTIONS = ("lay_items", "read_receipts", "unique_ids", "write_ends", "write_sends")
+FUNCTIONS = ("encode_items", "read_receipts", "unique_ids", "write_outcomes", "write_sends")
 HEAD = b'{"code":310,"extFields":{"a":"G","b":"T","e":"'
 TAIL = b',"serializeTypeCurrentRPC":"JSON","version":479}'
 # Pairs as users give them, with what JSON has to escape; text beyond ASCII too.
@@ -131,8 +131,8 @@ ENDS = st.lists(
 @given(ENDS, st.integers(-(2**31), 2**31 - 6))
 def test_ends_are_the_frames_that_anybody_would_write(twin: Any, rows: Any, opaque: int) -> None:
     head = b'{"code":37,"extFields":{"producerGroup":"G",'
-    written = plain_client.write_ends(head, TAIL, opaque, rows)
-    assert twin.write_ends(head, TAIL, opaque, rows) == written
+    written = plain_client.write_outcomes(head, TAIL, opaque, rows)
+    assert twin.write_outcomes(head, TAIL, opaque, rows) == written
     frames: list[layout.Frame] = []
     for i, (decision, queue_offset, offset_id, unique_id) in enumerate(rows):
         fields = {"producerGroup": "G", "commitOrRollback": str(decision), "tranStateTableOffset": str(queue_offset)}
@@ -146,14 +146,14 @@ def test_ends_are_the_frames_that_anybody_would_write(twin: Any, rows: Any, opaq
 )
 def test_an_end_whose_half_message_lies_nowhere_is_refused(client: Any, offset_id: str) -> None:
     with pytest.raises(ValueError, match="does not end in an offset"):
-        client.write_ends(b"{", TAIL, 1, [(8, 0, offset_id, "7F00")])
+        client.write_outcomes(b"{", TAIL, 1, [(8, 0, offset_id, "7F00")])
 
 
 @given(ITEMS)
 def test_a_batch_is_read_as_it_was_given(twin: Any, items: Any) -> None:
     ids = ids_of(len(items))
-    laid = plain_client.lay_items(items, ids)
-    assert twin.lay_items(items, ids) == laid
+    laid = plain_client.encode_items(items, ids)
+    assert twin.encode_items(items, ids) == laid
     expected = [
         (flag, body, extra + f"UNIQ_KEY\x01{unique_id}\x02".encode())
         for (body, extra, flag), unique_id in zip(items, ids, strict=True)
@@ -166,7 +166,7 @@ def test_properties_that_no_record_holds_are_refused(client: Any) -> None:
     with pytest.raises(ValueError, match="at most 32767"):
         client.write_sends(HEAD, TAIL, 1, 1, [0], [item], ids_of(1))
     with pytest.raises(ValueError, match="at most 32767"):
-        client.lay_items([item], ids_of(1))
+        client.encode_items([item], ids_of(1))
 
 
 # Receipts

@@ -32,12 +32,12 @@ def record(
     reconsume_times=0,
     prepared_offset=0,
 ):
-    """One draft, in the order in which lay_records takes its parts."""
+    """One draft, in the order in which encode_records takes its parts."""
     return topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset
 
 
 def laid(*drafts, physical_offset=0, store_ms=START_MS + 5, store_host=IPV4):
-    return plain_records.lay_records(list(drafts), physical_offset, store_ms, store_host, {}, [], 1 << 24)[0]
+    return plain_records.encode_records(list(drafts), physical_offset, store_ms, store_host, {}, [], 1 << 24)[0]
 
 
 def spread(kernel, log, wanted=SPREAD, **changes):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bolide.kernel import plain_later
 from bolide.kernel.layout import PRE_BLANK, Draft
-from bolide.kernel.plain_records import lay_records, scan_records, tag_hash
+from bolide.kernel.plain_records import encode_records, scan_records, tag_hash
 from tests.kernel.twins import kernel_of
 
 BASE, STORED_MS, HOST = 4096, 1_700_000_000_000, bytes([10, 0, 0, 5, 0, 0, 42, 159])
@@ -36,13 +36,13 @@ def draft(properties: bytes = HOME, body: bytes = b"body", topic: str = "SCHEDUL
 
 def logged(drafts: list[Draft], host: bytes = HOST) -> tuple[bytes, bytes]:
     """A stretch of log from BASE on with these messages in it, and entries that point at them."""
-    log, places, _, _, _ = lay_records(drafts, BASE, STORED_MS, host, {}, (), 1 << 22)
+    log, places, _, _, _ = encode_records(drafts, BASE, STORED_MS, host, {}, (), 1 << 22)
     ends = [*places, BASE + len(log)][1:]
     return log, b"".join(ENTRY.pack(at, end - at, 5) for at, end in zip(places, ends, strict=True))
 
 
-def relaid(waits: Any, log: bytes, entries: bytes, **how: Any) -> Any:
-    return waits.relay_records(
+def redelivered(waits: Any, log: bytes, entries: bytes, **how: Any) -> Any:
+    return waits.redeliver_records(
         log,
         BASE,
         entries,
@@ -71,7 +71,7 @@ def rows(records: bytes) -> list[dict[str, Any]]:
 
 
 def test_both_have_the_same_functions_and_parameters(twin: Any) -> None:
-    for name in ("relay_records", "lay_units", "walk_units"):
+    for name in ("redeliver_records", "encode_units", "walk_units"):
         function, other = getattr(plain_later, name), getattr(twin, name)
         assert list(inspect.signature(function).parameters) == list(inspect.signature(other).parameters)
 
@@ -79,7 +79,7 @@ def test_both_have_the_same_functions_and_parameters(twin: Any) -> None:
 def test_a_due_message_is_laid_out_where_it_belongs_with_everything_it_had(waits: Any) -> None:
     properties = HOME + b"DELAY\x013\x02TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u1\x02"
     log, entries = logged([draft(properties, b"one"), draft(properties, b"two")])
-    records, runs, keys, (seen, tallies, unreadable) = relaid(waits, log, entries)
+    records, runs, keys, (seen, tallies, unreadable) = redelivered(waits, log, entries)
     first, second = rows(records)
     assert first == {
         "queue_id": 3,
@@ -120,14 +120,14 @@ def test_a_due_message_is_laid_out_where_it_belongs_with_everything_it_had(waits
 )
 def test_a_message_without_a_home_is_named_and_passed_over(waits: Any, properties: bytes) -> None:
     log, entries = logged([draft(properties), draft()])
-    records, _, _, (seen, _, unreadable) = relaid(waits, log, entries)
+    records, _, _, (seen, _, unreadable) = redelivered(waits, log, entries)
     assert (len(rows(records)), seen, unreadable) == (1, 2, [BASE])
 
 
 def test_a_retry_topic_may_be_long(waits: Any) -> None:
     topic = "%RETRY%" + "g" * 140
     log, entries = logged([draft(b"REAL_TOPIC\x01" + topic.encode() + b"\x02REAL_QID\x010\x02")])
-    (row,) = rows(relaid(waits, log, entries)[0])
+    (row,) = rows(redelivered(waits, log, entries)[0])
     assert row["topic"] == topic
 
 
@@ -138,7 +138,7 @@ def test_damaged_records_wrong_sizes_and_blanks_are_not_laid_out(waits: Any) -> 
     at, size, _ = ENTRY.unpack(entries[20:])
     beyond = ENTRY.pack(at, size + 1, 0)
     lone_blank = PRE_BLANK.replace(bytes(8), BASE.to_bytes(8, "big"), 1)
-    records, _, _, (seen, _, unreadable) = relaid(waits, log, lone_blank + wrong_size + beyond + entries)
+    records, _, _, (seen, _, unreadable) = redelivered(waits, log, lone_blank + wrong_size + beyond + entries)
     assert [row["body"] for row in rows(records)] == [b"good"]
     assert (seen, unreadable) == (5, [BASE, at, BASE])
 
@@ -147,32 +147,32 @@ def test_damaged_records_wrong_sizes_and_blanks_are_not_laid_out(waits: Any) -> 
 def test_an_entry_that_points_elsewhere_ends_the_batch(waits: Any, elsewhere: int) -> None:
     log, entries = logged([draft(), draft()])
     cut = entries[:20] + ENTRY.pack(elsewhere, 100, 0) + entries[20:]
-    records, _, _, (seen, _, _) = relaid(waits, log, cut)
+    records, _, _, (seen, _, _) = redelivered(waits, log, cut)
     assert (len(rows(records)), seen) == (1, 1)
-    assert relaid(waits, log, b"")[0] == b""
+    assert redelivered(waits, log, b"")[0] == b""
 
 
 def test_a_batch_ends_before_it_is_too_large_and_has_one_message_at_least(waits: Any) -> None:
     log, entries = logged([draft(), draft(), draft()])
     size = len(log) // 3
     for size_max, count in ((0, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
-        records, _, _, (seen, _, _) = relaid(waits, log, entries, size_max=size_max)
+        records, _, _, (seen, _, _) = redelivered(waits, log, entries, size_max=size_max)
         assert (len(rows(records)), seen) == (count, count)
 
 
 def test_hosts_of_both_kinds_are_kept_and_replaced(waits: Any) -> None:
     born = bytes(range(20))
     log, entries = logged([draft(born_host=born)], host=bytes(20))
-    records = relaid(waits, log, entries)[0]
+    records = redelivered(waits, log, entries)[0]
     assert rows(records)[0]["sys_flag"] == 0x10
     assert records[48:68] == born
     assert records[76:84] == HOST
-    assert rows(relaid(waits, log, entries, host=bytes(20))[0])[0]["sys_flag"] == 0x30
+    assert rows(redelivered(waits, log, entries, host=bytes(20))[0])[0]["sys_flag"] == 0x30
 
 
 def test_the_timer_stamps_what_it_delivers(waits: Any) -> None:
     log, entries = logged([draft(HOME + b"TIMER_DEQUEUE_MS\x017\x02own\x01x", topic="rmq_sys_wheel_timer")])
-    (row,) = rows(relaid(waits, log, entries, stamp_ms=999)[0])
+    (row,) = rows(redelivered(waits, log, entries, stamp_ms=999)[0])
     assert row["properties"] == HOME + b"own\x01x\x02TIMER_ENQUEUE_MS\x015\x02TIMER_DEQUEUE_MS\x01999\x02"
     assert row["topic"] == "Orders"
 
@@ -180,7 +180,7 @@ def test_the_timer_stamps_what_it_delivers(waits: Any) -> None:
 def test_what_rolls_stays_in_its_topic_and_counts(waits: Any) -> None:
     mark = b"TIMER_DEL_UNIQKEY\x01u1\x02"
     log, entries = logged([draft(HOME + mark, topic="rmq_sys_wheel_timer"), draft(HOME + b"TIMER_ROLL_TIMES\x014\x02")])
-    first, second = rows(relaid(waits, log, entries, stamp_ms=999, rolls=True)[0])
+    first, second = rows(redelivered(waits, log, entries, stamp_ms=999, rolls=True)[0])
     assert (first["topic"], first["queue_id"]) == ("rmq_sys_wheel_timer", 2)
     assert b"TIMER_ROLL_TIMES\x011\x02" in first["properties"]
     assert b"TIMER_ROLL_TIMES\x015\x02" in second["properties"]
@@ -189,7 +189,7 @@ def test_what_rolls_stays_in_its_topic_and_counts(waits: Any) -> None:
 def test_properties_that_would_grow_too_long_stay_as_they_are(waits: Any) -> None:
     properties = HOME + b"own\x01" + b"x" * (0x7FFF - len(HOME) - 10) + b"\x02"
     log, entries = logged([draft(properties)])
-    (row,) = rows(relaid(waits, log, entries, stamp_ms=999)[0])
+    (row,) = rows(redelivered(waits, log, entries, stamp_ms=999)[0])
     assert row["properties"] == properties
 
 
@@ -198,7 +198,7 @@ def test_a_recalled_message_and_the_mark_itself_are_left_out(waits: Any, recalle
     mark = draft(HOME + b"UNIQ_KEY\x01u2\x02TIMER_DEL_UNIQKEY\x01u2\x02")
     messages = [draft(HOME + b"UNIQ_KEY\x01u%d\x02" % n, b"%d" % n) for n in range(4)]
     log, entries = logged([*messages, mark])
-    records, _, _, (seen, tallies, _) = relaid(waits, log, entries, stamp_ms=1, recalled=frozenset([recalled]))
+    records, _, _, (seen, tallies, _) = redelivered(waits, log, entries, stamp_ms=1, recalled=frozenset([recalled]))
     assert [row["body"] for row in rows(records)] == [b"0", b"1", b"3"]
     assert (seen, tallies) == (5, [("Orders", 3, len(records), 1)])
 
@@ -239,14 +239,14 @@ DRAFTS = st.lists(
     st.sampled_from([HOST, bytes(20)]),
     st.integers(0, 200),
 )
-def test_both_kernels_lay_out_the_same_bytes(
+def test_both_kernels_encode_the_same_bytes(
     twin: Any, drafts: list[Draft], stamp_ms: int, rolls: bool, recalled: frozenset[bytes], host: bytes, damage: int
 ) -> None:
     log, entries = logged(drafts, host)
     if damage < len(log):
         log = log[:damage] + bytes([log[damage] ^ 1]) + log[damage + 1 :]
     how = {"stamp_ms": stamp_ms, "rolls": rolls, "recalled": recalled, "host": HOST, "size_max": 3 * damage}
-    assert relaid(twin, log, entries, **how) == relaid(plain_later, log, entries, **how)
+    assert redelivered(twin, log, entries, **how) == redelivered(plain_later, log, entries, **how)
 
 
 STEP_MS, NOW_MS = 1000, 1_700_000_000_000
@@ -261,7 +261,7 @@ def timed(due_ms: int, topic: bytes = b"Orders", more: bytes = b"") -> Draft:
 def filed(
     waits: Any, log: bytes, entries: bytes, wheel: bytes | bytearray, position: int = 0, room: int = 1 << 20
 ) -> Any:
-    return waits.lay_units(log, BASE, entries, wheel, STEP_MS, NOW_MS, 60, position, room)
+    return waits.encode_units(log, BASE, entries, wheel, STEP_MS, NOW_MS, 60, position, room)
 
 
 def apply(wheel: bytearray, changes: bytes) -> None:

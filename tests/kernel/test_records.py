@@ -28,7 +28,7 @@ BODY_MAX = 1 << 22
 
 
 def lay(kernel, drafts, at=0, next_offsets=None, store_host=STORE_HOST, store_ms=1700000000100):
-    return kernel.lay_records(drafts, at, store_ms, store_host, next_offsets or {}, DELAYS_MS, BODY_MAX)
+    return kernel.encode_records(drafts, at, store_ms, store_host, next_offsets or {}, DELAYS_MS, BODY_MAX)
 
 
 @kernels
@@ -325,7 +325,7 @@ drafts = st.tuples(
     damage=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), max_size=2),
 )
 @settings(deadline=None)
-def test_both_kernels_lay_out_and_read_back_the_same(batch, at, host, stored, table, damage):
+def test_both_kernels_encode_and_read_back_the_same(batch, at, host, stored, table, damage):
     plain = lay(plain_records, batch, at, table, host, stored)
     assert lay(compiled, batch, at, table, host, stored) == plain
     records, _, _, runs, keys = plain

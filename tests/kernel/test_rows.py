@@ -37,7 +37,7 @@ def lay(kernel, bodies, order=None, first=0, ids=None, **columns):
     count = len(bodies[1]) // 4 - 1 if order is None else len(order)
     numbers = None if order is None else array("q", order).tobytes()
     ids = [f"ID{i}" for i in range(count)] if ids is None else ids
-    return kernel.lay_rows(numbers, first, IDENTITY, bodies, ids=ids, **given)
+    return kernel.encode_rows(numbers, first, IDENTITY, bodies, ids=ids, **given)
 
 
 def items(kernel, *arguments, **columns):
@@ -109,7 +109,7 @@ def test_a_name_of_rocketmq_is_dropped_with_whatever_it_holds(kernel):
 def test_the_twins_have_the_same_parameters():
     if compiled is None:
         pytest.skip("the compiled kernel was not built; run make build")
-    parameters = [list(inspect.signature(kernel.lay_rows).parameters) for kernel in (plain_rows, compiled)]
+    parameters = [list(inspect.signature(kernel.encode_rows).parameters) for kernel in (plain_rows, compiled)]
     assert parameters[0] == parameters[1]
 
 
@@ -133,7 +133,7 @@ MAPS = st.none() | st.lists(
     first=st.integers(0, 10**12),
     damage=st.none() | st.tuples(st.sampled_from(["tags", "keys", "labels"]), st.integers(0, 60), st.integers(1, 255)),
 )
-def test_both_kernels_lay_any_rows_alike(rows, there, order, first, damage):
+def test_both_kernels_encode_any_rows_alike(rows, there, order, first, damage):
     if compiled is None:
         pytest.skip("the compiled kernel was not built; run make build")
     bodies, tags, keys, properties, labels = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [], [])

@@ -36,7 +36,7 @@ BORN = bytes([127, 0, 0, 1, 0, 0, 0, 9])
 def lay(kernel: Any, stream: bytes, bounds: list[int] | None = None, rules: SendRules = RULES) -> Any:
     bounds = bounds_of(stream) if bounds is None else bounds
     reads = [(stream, bounds, BORN)]
-    *laid, ([(answers, left)], tallies) = kernel.lay_sends(reads, TOPICS, rules, 4096, 1_700_000_000_000, NEXT)
+    *laid, ([(answers, left)], tallies) = kernel.encode_sends(reads, TOPICS, rules, 4096, 1_700_000_000_000, NEXT)
     return *laid, (answers, left, tallies)
 
 
@@ -230,7 +230,7 @@ def test_several_reads_are_laid_as_one_after_the_other(kernel: Any) -> None:
     far = bytes(16) + BORN[4:]
     first, second = frame(opaque=1) + frame(opaque=2, queue=1), frame("binary", opaque=3, queue=1) + frame(opaque=4)
     reads = [(first, bounds_of(first), BORN), (second, bounds_of(second), far)]
-    records, runs, keys, (answered, tallies) = kernel.lay_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
+    records, runs, keys, (answered, tallies) = kernel.encode_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
     together = lay(kernel, first + second)
     assert b"".join(answers for answers, _ in answered) != b""
     assert [len(bounds_of(answers)) // 2 for answers, _ in answered] == [2, 2]
@@ -242,7 +242,7 @@ def test_several_reads_are_laid_as_one_after_the_other(kernel: Any) -> None:
     assert (records.count(BORN), records.count(far)) == (2, 2)
     one_by_one, next_offsets, at = b"", dict(NEXT), 4096
     for read in reads:
-        alone, runs_alone, _, (answered_alone, _) = kernel.lay_sends(
+        alone, runs_alone, _, (answered_alone, _) = kernel.encode_sends(
             [read], TOPICS, RULES, at, 1_700_000_000_000, next_offsets
         )
         one_by_one += alone
@@ -258,9 +258,9 @@ def test_what_is_left_of_one_read_holds_up_no_other(kernel: Any) -> None:
     odd, plain_one = frame(opaque=1, topic="Unknown"), frame(opaque=2)
     broken = bytes([0, 0, 0, 8, 0, 0, 0, 4]) + b"{{{{"
     reads = [(stream, bounds_of(stream), BORN) for stream in (broken + plain_one, odd + plain_one, plain_one, b"")]
-    *_, (answered, tallies) = kernel.lay_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
+    *_, (answered, tallies) = kernel.encode_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
     assert [left for _, left in answered] == [reads[0][1], reads[1][1][:2], [], []]
     assert [len(bounds_of(answers)) // 2 for answers, _ in answered] == [0, 1, 1, 0]
     assert [(topic, count) for topic, count, _ in tallies] == [("Orders", 2)]
     with pytest.raises(ValueError, match="a host of 3 bytes"):
-        kernel.lay_sends([(plain_one, bounds_of(plain_one), b"abc")], TOPICS, RULES, 4096, 0, NEXT)
+        kernel.encode_sends([(plain_one, bounds_of(plain_one), b"abc")], TOPICS, RULES, 4096, 0, NEXT)

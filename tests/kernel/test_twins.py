@@ -271,7 +271,7 @@ def test_an_odd_header_is_read_once_for_sends_pulls_and_commands(
     monkeypatch.setattr(plain, "_read_header", lambda *given: (next(reads), read_header(*given))[1])
     monkeypatch.setattr(plain, "_odd", {})
     rules = (bytes(8), b"", b"", b"", 0, 100, False, None)
-    assert compiled.lay_sends([(stream, bounds, bytes(8))], {}, rules, 0, 0, {})[3] == ([(b"", bounds)], [])
+    assert compiled.encode_sends([(stream, bounds, bytes(8))], {}, rules, 0, 0, {})[3] == ([(b"", bounds)], [])
     assert compiled.read_pulls(stream, bounds) == [None]
     first, second = (compiled.read_headers(stream, bounds)[0] for _ in range(2))
     assert next(reads) == 1

@@ -329,7 +329,7 @@ def test_a_body_that_looks_like_a_record_at_its_place_does_not_mislead_a_walk(tm
     store = opened(config)
     store.append([draft(b"first")])
     body_at = store.progress.appended + 88
-    inner = kernel.lay_records([draft(b"inner", topic="Evil")], body_at, START_MS, HOST, {}, (), 1000)[0]
+    inner = kernel.encode_records([draft(b"inner", topic="Evil")], body_at, START_MS, HOST, {}, (), 1000)[0]
     store.append([draft(inner + bytes(600))])
     for i in range(20):
         store.append([draft(b"%d" % i)])

@@ -326,7 +326,7 @@ def test_no_file_is_kept_of_a_tail_of_zeros(tmp_path, caplog):
 
 
 def forged(place, **more):
-    return kernel.lay_records([draft(b"inner", topic="Evil", **more)], place, START_MS + 9, HOST, {}, (), 1000)[0]
+    return kernel.encode_records([draft(b"inner", topic="Evil", **more)], place, START_MS + 9, HOST, {}, (), 1000)[0]
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
@@ -375,7 +375,7 @@ def test_old_records_behind_a_truncation_of_another_broker_do_not_come_back(tmp_
     for name in ("checkpoint", "consumequeue"):
         path = tmp_path / name
         path.unlink() if path.is_file() else __import__("shutil").rmtree(path)
-    newer = kernel.lay_records([draft(b"new")], first, START_MS + 5000, HOST, {("T", 0): 1}, (), 1000)[0]
+    newer = kernel.encode_records([draft(b"new")], first, START_MS + 5000, HOST, {("T", 0): 1}, (), 1000)[0]
     damage(tmp_path, first, newer + b"\xff" * 7)
     with start(small(tmp_path), clock) as store:
         assert [body for body, _ in readable(store).values()] == [b"a" * 300, b"new"]

@@ -402,7 +402,7 @@ def test_a_sealed_record_ends_in_a_checksum_of_all_before_it(tmp_path):
             assert record[:-20].endswith(ended)
         assert store.read(QueueKey("T", 0), 0, 32, frozenset([kernel.java_hash("a")])).next_offset == 3
         with pytest.raises(Refusal, match="seals"):
-            store.append_laid(lambda *_: (b"", [], b"", None))
+            store.append_encoded(lambda *_: (b"", [], b"", None))
     assert findings(config) == []
 
 

@@ -21,6 +21,7 @@ MODULES = {
     "room": "the name of its capability",
     "words": "tokens",
     "pillars": "background",
+    "relay": "redelivery",
     "aside": "cutoffs",
 }
 # What classes and functions may not be called.
@@ -35,6 +36,11 @@ NAMES = {
     "Publishing": "StagedBatches",
     "Waits": "LaterRequests",
     "divert": "route",
+    "append_laid": "append_encoded",
+    "lay_records": "encode_records",
+    "lay_sends": "encode_sends",
+    "lay_ends": "encode_outcomes",
+    "relay": "redeliver",
 }
 
 

@@ -35,7 +35,7 @@ from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.owner import Answered, Read
 from bolide.remoting.session import Session
-from bolide.store.store import Laid, Lay
+from bolide.store.store import Encode, Encoded
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +146,11 @@ class HotPath:
         if self._is_closed or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
             return [(b"", read.bounds) for read in reads]
         given: list[SendsRead] = [(stream, bounds, pack_peer(session.peer)) for session, stream, bounds in reads]
-        lay = partial(kernel.lay_sends, given, self._topics.table, self._rules)
+        encode = partial(kernel.encode_sends, given, self._topics.table, self._rules)
         try:
-            answered, tallies = self._append(partial(_guarded, lay))
-        except (Refusal, _Unlaid) as problem:
-            if isinstance(problem, _Unlaid):
+            answered, tallies = self._append(partial(_guarded, encode))
+        except (Refusal, _NotEncoded) as problem:
+            if isinstance(problem, _NotEncoded):
                 self._tell(problem)
             return [(b"", read.bounds) for read in reads]
         stored_count = self._intake.count(tallies)
@@ -163,14 +163,14 @@ class HotPath:
             self._stats.took(stored_count, int(self._store.took_s * 1000))
         return answered
 
-    def _append(self, lay: Lay[Sent]) -> Sent:
+    def _append(self, encode: Encode[Sent]) -> Sent:
         """Store what is laid out, behind the ends that are due if it is more than half messages."""
         if self._transactions is not None and self._transactions.is_due:
-            sent = self._intake.append_laid(partial(_only_halves, lay))
+            sent = self._intake.append_encoded(partial(_only_halves, encode))
             if sent is not None:
                 return sent
             self._transactions.finish()
-        return self._intake.append_laid(lay)
+        return self._intake.append_encoded(encode)
 
     def _confirm(self, read: Read, answered: Answered) -> Answered:
         answers, left = answered
@@ -210,23 +210,25 @@ class HotPath:
             log.error("sends and pulls are served one by one: the kernel failed", exc_info=problem)
 
 
-class _Unlaid(Exception):
+class _NotEncoded(Exception):
     """The kernel raised, and nothing was stored."""
 
 
-def _guarded(lay: Lay[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]) -> Laid[Sent]:
+def _guarded(
+    encode: Encode[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
+) -> Encoded[Sent]:
     """What the kernel lays out. If it cannot, one frame or one setting is to blame, and not all who sent something."""
     try:
-        return lay(at, store_ms, next_offsets)
+        return encode(at, store_ms, next_offsets)
     except Exception as problem:
-        raise _Unlaid(str(problem)) from problem
+        raise _NotEncoded(str(problem)) from problem
 
 
 def _only_halves(
-    lay: Lay[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
-) -> Laid[Sent | None]:
-    """Lay out nothing where a message would be among it that can be seen at once."""
-    records, runs, keys, sent = lay(at, store_ms, next_offsets)
+    encode: Encode[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
+) -> Encoded[Sent | None]:
+    """Encode nothing where a message would be among it that can be seen at once."""
+    records, runs, keys, sent = encode(at, store_ms, next_offsets)
     if any(topic != HALF_TOPIC for topic, _, _ in sent[1]):
         return b"", [], b"", None
     return records, runs, keys, sent

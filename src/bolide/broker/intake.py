@@ -29,8 +29,8 @@ from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import Session
 from bolide.store.record import Appended, Draft
-from bolide.store.relay import NOBODY, Relaid, relay
-from bolide.store.store import Lay
+from bolide.store.redelivery import NOBODY, Redelivered, redeliver
+from bolide.store.store import Encode
 
 T = TypeVar("T")
 Refuse = Callable[[Command, Refusal], Command]
@@ -97,9 +97,9 @@ class Intake:
         """Store records that the broker writes for itself."""
         return self._store.append(drafts)
 
-    def append_laid(self, lay: Lay[T]) -> T:
+    def append_encoded(self, encode: Encode[T]) -> T:
         """Store what the kernel lays out; whoever gives it counts its tallies."""
-        return self._store.append_laid(lay)[0]
+        return self._store.append_encoded(encode)[0]
 
     def count(self, tallies: Iterable[tuple[str, int, int]]) -> int:
         """So many messages and bytes of each topic were laid out and stored; returns how many messages."""
@@ -115,11 +115,11 @@ class Intake:
         stamp_ms: int = -1,
         rolls: bool = False,
         recalled: frozenset[bytes] = NOBODY,
-    ) -> Relaid:
-        """Store again, where they belong, messages that were due (`store/relay.py`)."""
-        relaid = relay(self._store, entries, stamp_ms, rolls, recalled)
-        self.count((topic, count, size) for topic, count, size, _ in relaid.tallies if count)
-        return relaid
+    ) -> Redelivered:
+        """Store again, where they belong, messages that were due (`store/redelivery.py`)."""
+        redelivered = redeliver(self._store, entries, stamp_ms, rolls, recalled)
+        self.count((topic, count, size) for topic, count, size, _ in redelivered.tallies if count)
+        return redelivered
 
     def refused(self, command: Command, refusal: Refusal) -> Command:
         """The answer that refuses a send; `command` is the request, or an answer that must not leave."""

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from bolide.kernel.plain import write_frames as write_frames
 
     # the client's
-    from bolide.kernel.plain_client import lay_items as lay_items
+    from bolide.kernel.plain_client import encode_items as encode_items
     from bolide.kernel.plain_client import read_receipts as read_receipts
     from bolide.kernel.plain_client import unique_ids as unique_ids
-    from bolide.kernel.plain_client import write_ends as write_ends
+    from bolide.kernel.plain_client import write_outcomes as write_outcomes
     from bolide.kernel.plain_client import write_sends as write_sends
 
     # the pipeline's
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
     # the broker's, for what waits
     from bolide.kernel.plain_later import due_drafts as due_drafts
-    from bolide.kernel.plain_later import lay_units as lay_units
-    from bolide.kernel.plain_later import relay_records as relay_records
+    from bolide.kernel.plain_later import encode_units as encode_units
+    from bolide.kernel.plain_later import redeliver_records as redeliver_records
     from bolide.kernel.plain_later import walk_units as walk_units
 
     # what the plain kernel leaves to the paths above
     from bolide.kernel.plain_left import cut_records as cut_records
-    from bolide.kernel.plain_left import lay_ends as lay_ends
-    from bolide.kernel.plain_left import lay_sends as lay_sends
-    from bolide.kernel.plain_left import read_ends as read_ends
+    from bolide.kernel.plain_left import encode_outcomes as encode_outcomes
+    from bolide.kernel.plain_left import encode_sends as encode_sends
+    from bolide.kernel.plain_left import read_outcomes as read_outcomes
 
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     # the store's
     from bolide.kernel.plain_records import body_crc as body_crc
     from bolide.kernel.plain_records import count_entries as count_entries
+    from bolide.kernel.plain_records import encode_records as encode_records
     from bolide.kernel.plain_records import find_record as find_record
     from bolide.kernel.plain_records import fitting_entries as fitting_entries
     from bolide.kernel.plain_records import heading_records as heading_records
     from bolide.kernel.plain_records import key_hash as key_hash
-    from bolide.kernel.plain_records import lay_records as lay_records
     from bolide.kernel.plain_records import put_keys as put_keys
     from bolide.kernel.plain_records import scan_records as scan_records
     from bolide.kernel.plain_records import seal_records as seal_records
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_records import walk_records as walk_records
 
     # the pipeline's
-    from bolide.kernel.plain_rows import lay_rows as lay_rows
+    from bolide.kernel.plain_rows import encode_rows as encode_rows
 
 __all__ = [
     "NAME",
@@ -84,6 +84,12 @@ __all__ = [
     "cut_frames",
     "cut_records",
     "due_drafts",
+    "encode_items",
+    "encode_outcomes",
+    "encode_records",
+    "encode_rows",
+    "encode_sends",
+    "encode_units",
     "fault_count",
     "find_record",
     "fitting_entries",
@@ -93,21 +99,15 @@ __all__ = [
     "heading_records",
     "java_hash",
     "key_hash",
-    "lay_ends",
-    "lay_items",
-    "lay_records",
-    "lay_rows",
-    "lay_sends",
-    "lay_units",
     "map_again",
     "match_entries",
     "patched_span",
     "put_keys",
-    "read_ends",
     "read_headers",
+    "read_outcomes",
     "read_pulls",
     "read_receipts",
-    "relay_records",
+    "redeliver_records",
     "scan_records",
     "seal_records",
     "select_entries",
@@ -117,8 +117,8 @@ __all__ = [
     "unique_ids",
     "walk_records",
     "walk_units",
-    "write_ends",
     "write_frames",
+    "write_outcomes",
     "write_sends",
 ]
 # Asked of one item at a time: the plain function serves both kernels.

@@ -29,6 +29,11 @@ cdef inline bint begins(const void* at, Span text) noexcept nogil:
     return memcmp(at, text.at, text.size) == 0
 
 
+cdef inline bint begins_within(const uint8_t* at, Py_ssize_t size, Span text) noexcept nogil:
+    """The same of so many bytes."""
+    return size >= text.size and begins(at, text)
+
+
 cdef inline Octet* put_span(Octet* at, Span text) noexcept nogil:
     memcpy(at, text.at, text.size)
     return at + text.size

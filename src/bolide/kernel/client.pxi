@@ -43,7 +43,9 @@ cdef Py_ssize_t properties_size(Py_ssize_t extra_size, Py_ssize_t id_size) excep
     return size
 
 
-cdef char* put_properties(char* at, const char* extra, Py_ssize_t extra_size, const char* key, Py_ssize_t key_size) noexcept nogil:
+cdef char* put_properties(
+    char* at, const char* extra, Py_ssize_t extra_size, const char* key, Py_ssize_t key_size
+) noexcept nogil:
     memcpy(at, extra, extra_size)
     at += extra_size
     at = put_span(at, literal(b"UNIQ_KEY\x01"))
@@ -117,7 +119,10 @@ def write_sends(head, tail, born_ms, opaque, queue_ids, items, ids):
         header = at + 8
         memcpy(header, PyBytes_AS_STRING(head_bytes), head_size)
         at = header + head_size
-        at += snprintf(at, NUMBERS_SIZE_MAX, b'%lld","g":"%lld","h":"%lld","i":"', <long long>queue_id, <long long>born, <long long>flag)
+        at += snprintf(
+            at, NUMBERS_SIZE_MAX, b'%lld","g":"%lld","h":"%lld","i":"', <long long>queue_id, <long long>born,
+            <long long>flag
+        )
         put_properties(properties, PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size)
         at = put_escaped(at, properties, properties_size(PyBytes_GET_SIZE(extra), id_size))
         at += snprintf(at, NUMBERS_SIZE_MAX, b'"},"flag":0,"language":"PYTHON","opaque":%lld', <long long>(number + i))
@@ -147,7 +152,7 @@ cdef int64_t offset_in(const char* text, Py_ssize_t size) noexcept nogil:
     return <int64_t>number
 
 
-def write_ends(head, tail, opaque, rows):
+def write_outcomes(head, tail, opaque, rows):
     cdef list row_list = <list?>rows
     cdef bytes head_bytes = head, tail_bytes = tail, frames
     cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head_bytes), tail_size = PyBytes_GET_SIZE(tail_bytes)
@@ -185,7 +190,7 @@ def write_ends(head, tail, opaque, rows):
     return frames[: at - start]
 
 
-def lay_items(items, ids):
+def encode_items(items, ids):
     cdef list item_list = <list?>items, id_list = <list?>ids
     cdef Py_ssize_t i, id_size, text_size, body_size, total = 0, count = len(item_list)
     cdef bytes body, extra, batch
@@ -213,7 +218,9 @@ def lay_items(items, ids):
         at = write32(write32(at, <uint32_t>flag), <uint32_t>body_size)
         memcpy(at, PyBytes_AS_STRING(body), body_size)
         at += body_size
-        at = put_properties(write16(at, <uint16_t>text_size), PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size)
+        at = put_properties(
+            write16(at, <uint16_t>text_size), PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra), id_text, id_size
+        )
     return batch
 
 
@@ -330,7 +337,9 @@ def cut_records(buffer):
         if text_size < 0 or record_end - text != 2 + text_size or not is_ascii(topic + 1, topic[0]):
             return None
         rows.append((
-            at - start, <int64_t>get64(at + 20), PyBytes_FromStringAndSize(<const char*>at + RECORD_FIXED_SIZE, body_size),
+            at - start, <int64_t>get64(at + 20), PyBytes_FromStringAndSize(
+                <const char*>at + RECORD_FIXED_SIZE, body_size
+            ),
         ))
         at = record_end
     return rows

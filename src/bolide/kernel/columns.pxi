@@ -326,7 +326,9 @@ cdef object column_of(_Rows rows, str name):
     raise KeyError(name)
 
 
-def spread_records(log, position, end, physical_base, check, wanted, row_count_max, size_max, topics, tags, from_ms, until_ms):
+def spread_records(
+    log, position, end, physical_base, check, wanted, row_count_max, size_max, topics, tags, from_ms, until_ms
+):
     cdef Py_buffer view
     cdef _Rows rows = _Rows()
     cdef int64_t row[COLUMN_COUNT]
@@ -385,7 +387,9 @@ def spread_records(log, position, end, physical_base, check, wanted, row_count_m
                 if not is_ascii(labels.at, labels.size):
                     labels = rows.repaired(labels)
                 find_wanted(labels.at, labels.size, &record.labels)
-                if rows.tags != NULL and not (record.labels.tags.size and is_among(record.labels.tags, rows.tags, rows.tag_count)):
+                if rows.tags != NULL and not (record.labels.tags.size and is_among(
+                    record.labels.tags, rows.tags, rows.tag_count
+                )):
                     rows.count -= 1
                     continue
             if checked and not has_whole_body(start, here, row, checked):

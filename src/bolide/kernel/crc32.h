@@ -1,8 +1,8 @@
-/* CRC-32 (polynomial 0x04C11DB7, reflected) by carry-less multiplication where the processor has it, by tables elsewhere.
+/* CRC-32 (polynomial 0x04C11DB7, reflected) by carry-less multiplication where the processor has it, else by tables.
  *
- * Four 128-bit lanes are folded over 64 bytes at a time, then into one, then reduced to 32 bits (Gopal and others, "Fast
- * CRC Computation Using PCLMULQDQ", 2009; the constants are powers of x modulo the polynomial). What is left under 16
- * bytes, and anything shorter than 64, takes the tables: eight bytes a step.
+ * Four 128-bit lanes are folded over 64 bytes at a time, then into one, then reduced to 32 bits (Gopal and others,
+ * "Fast CRC Computation Using PCLMULQDQ", 2009; the constants are powers of x modulo the polynomial). What is left
+ * under 16 bytes, and anything shorter than 64, takes the tables: eight bytes a step.
  */
 #ifndef BOLIDE_CRC32_H
 #define BOLIDE_CRC32_H
@@ -58,7 +58,8 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i crc_fold(__m128i 
 }
 
 /* size is at least 64 and a multiple of 16. */
-__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t crc, const uint8_t *bytes, size_t size) {
+__attribute__((target("pclmul,sse4.1")))
+static uint32_t crc_by_folding(uint32_t crc, const uint8_t *bytes, size_t size) {
     const __m128i by_512 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
     const __m128i by_128 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
     const __m128i by_64 = _mm_set_epi64x(0, 0x0163cd6124);

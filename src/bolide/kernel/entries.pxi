@@ -29,7 +29,9 @@ cdef inline int read_limits(Limits* limits, log_min, near_from, count_max, size_
     return 0
 
 
-cdef inline bint is_full(const Limits* limits, int64_t physical_offset, int64_t record_size, int64_t count, int64_t size) noexcept nogil:
+cdef inline bint is_full(
+    const Limits* limits, int64_t physical_offset, int64_t record_size, int64_t count, int64_t size
+) noexcept nogil:
     """Whether a record is too many behind `count` others of `size` bytes."""
     cdef int64_t more = size + record_size
     if count >= limits.count_max or more > limits.size_max:
@@ -48,7 +50,9 @@ cdef inline bint begins_in(int64_t physical_offset, int64_t log_base, int64_t lo
     return physical_offset >= log_base and <uint64_t>physical_offset - <uint64_t>log_base < <uint64_t>log_size
 
 
-cdef inline bint lies_in(int64_t physical_offset, int64_t record_size, int64_t log_base, int64_t log_size) noexcept nogil:
+cdef inline bint lies_in(
+    int64_t physical_offset, int64_t record_size, int64_t log_base, int64_t log_size
+) noexcept nogil:
     """Whether a record lies whole in the log. Any number may stand in an entry: nothing here can leave its bounds."""
     if physical_offset < log_base or record_size < 0 or record_size > log_size:
         return False

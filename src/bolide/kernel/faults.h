@@ -20,7 +20,7 @@
 typedef struct {
     uintptr_t start, end; /* of the map */
     uintptr_t low, high;  /* around everything in it that is patched */
-    uint64_t number;      /* a map may have gone without a word, and a later one may lie where it lay: the later counts */
+    uint64_t number;      /* a map may go without a word, and a later one lie where it lay: the later counts */
 } guarded_map;
 
 static guarded_map guarded[GUARDED_MAX];

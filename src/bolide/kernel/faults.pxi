@@ -63,6 +63,7 @@ def forget_span(place):
 def map_again(place, at, size, fd):
     cdef int32_t number = checked(place)
     if not 0 <= at < at + size <= guarded[number].end - guarded[number].start + 65536:
-        raise ValueError(f"a map of {guarded[number].end - guarded[number].start} bytes has none from {at} to {at + size}")
+        whole = guarded[number].end - guarded[number].start
+        raise ValueError(f"a map of {whole} bytes has none from {at} to {at + size}")
     if not guarded_map_again(number, at, size, fd):
         raise OSError(c_errno, os.strerror(c_errno))

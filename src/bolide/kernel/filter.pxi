@@ -117,7 +117,9 @@ cdef int depth_below(const Program* program, const uint8_t* depths, int32_t i, i
     return depths[operand] if 0 <= operand < i else -1
 
 
-cdef int depth_of_list(const Program* program, const uint8_t* depths, int32_t i, int32_t position, int32_t count) noexcept nogil:
+cdef int depth_of_list(
+    const Program* program, const uint8_t* depths, int32_t i, int32_t position, int32_t count
+) noexcept nogil:
     cdef int deepest = 0, depth
     cdef int32_t k
     if not is_inside(program, position, 4 * <int64_t>count):
@@ -476,7 +478,7 @@ cdef int decide(Program* program, const Node* node) noexcept nogil:
 # Records
 
 cdef inline void fetch_record(const uint8_t* entry, const uint8_t* log, int64_t log_base) noexcept nogil:
-    """Have the two ends of a record in the cache when its turn comes: its sizes are in one, its properties in the other.
+    """Have both ends of a record in the cache when its turn comes: its sizes are in one, its properties in the other.
 
     With bodies of 2 KB between them that takes three quarters of the time away. Nothing is read, so nothing is checked.
     """
@@ -513,7 +515,9 @@ cdef bint find_properties(const uint8_t* record, int64_t size, Span* properties)
     return at + 2 + properties.size <= size
 
 
-cdef inline void take_pair(Program* program, const uint8_t* at, const uint8_t* end, const uint8_t* limit) noexcept nogil:
+cdef inline void take_pair(
+    Program* program, const uint8_t* at, const uint8_t* end, const uint8_t* limit
+) noexcept nogil:
     """Keep the value of a pair whose name the program has; an empty one is none."""
     cdef uint64_t head = 0
     cdef int32_t i
@@ -586,7 +590,9 @@ cdef int resume(Program* program, bytearray memo, object is_over) except -1:
         program.memo = NULL
 
 
-cdef int decide_heavy(Program* program, int64_t physical_offset, bytearray memo, object is_over, dict stalled) except -1:
+cdef int decide_heavy(
+    Program* program, int64_t physical_offset, bytearray memo, object is_over, dict stalled
+) except -1:
     cdef int became = resume(program, memo, is_over)
     if became == STOPPED:
         if len(stalled) >= STALLED_MAX:
@@ -595,7 +601,10 @@ cdef int decide_heavy(Program* program, int64_t physical_offset, bytearray memo,
     return became
 
 
-cdef int passes(Program* program, Span properties, const uint8_t* limit, int64_t physical_offset, object ask, object is_over, dict stalled) except -1:
+cdef int passes(
+    Program* program, Span properties, const uint8_t* limit, int64_t physical_offset, object ask, object is_over,
+    dict stalled
+) except -1:
     """TRUE or FALSE, or STOPPED."""
     cdef Value value
     cdef object memo = None
@@ -616,7 +625,10 @@ cdef int passes(Program* program, Span properties, const uint8_t* limit, int64_t
     return STOPPED if value.kind == STOPPED else value.kind == TRUE
 
 
-cdef object match(Program* program, object ask, object is_over, dict stalled, const Limits* limits, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int64_t count, int64_t size):
+cdef object match(
+    Program* program, object ask, object is_over, dict stalled, const Limits* limits, const uint8_t* entries,
+    Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int64_t count, int64_t size
+):
     cdef list chosen = []
     cdef Py_ssize_t seen = 0
     cdef int64_t physical_offset, record_size, at, spent = 0
@@ -653,7 +665,10 @@ cdef object match(Program* program, object ask, object is_over, dict stalled, co
     return chosen, seen, False
 
 
-def match_entries(entries, program, ask, is_over, stalled, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base, count, size):
+def match_entries(
+    entries, program, ask, is_over, stalled, log_min, near_from, count_max, size_max, near_limits, far_limits, log,
+    log_base, count, size
+):
     cdef Program read
     cdef Limits limits
     cdef Py_buffer entries_view, log_view
@@ -666,7 +681,8 @@ def match_entries(entries, program, ask, is_over, stalled, log_min, near_from, c
             PyObject_GetBuffer(log, &log_view, PyBUF_SIMPLE)
             try:
                 return match(
-                    &read, ask, is_over, <dict?>stalled, &limits, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
+                    &read, ask, is_over, <dict?>stalled, &limits,
+                    <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
                     <const uint8_t*>log_view.buf, log_base, log_view.len, count, size,
                 )
             finally:

@@ -13,7 +13,8 @@ cdef enum:
     BINARY_SIZE_MIN = 21
     HEADER_SIZE_MAX = 0xFFFFFF
 
-assert len(LANGUAGES) == LANGUAGE_COUNT and LANGUAGES.index("PYTHON") == PYTHON and LANGUAGES.index("OTHER") == OTHER_LANGUAGE
+assert len(LANGUAGES) == LANGUAGE_COUNT
+assert LANGUAGES.index("PYTHON") == PYTHON and LANGUAGES.index("OTHER") == OTHER_LANGUAGE
 
 
 # A buffer that grows; the only memory taken here.
@@ -256,7 +257,9 @@ cdef tuple read_binary_header(const uint8_t* header, Py_ssize_t size, Py_ssize_t
     if ext_size != size - at:
         return None
     try:
-        remark = PyUnicode_DecodeUTF8(<const char*>header + BINARY_FIXED_SIZE, remark_size, NULL) if remark_size else None
+        remark = PyUnicode_DecodeUTF8(
+            <const char*>header + BINARY_FIXED_SIZE, remark_size, NULL
+        ) if remark_size else None
         while at < size:
             if size - at < 6:
                 return None

@@ -43,7 +43,7 @@ cdef inline bint is_home(Span topic) noexcept nogil:
 
 
 cdef Py_ssize_t put_without_stamps(uint8_t* target, const uint8_t* at, Py_ssize_t size, bint rolls) noexcept nogil:
-    """Properties pair by pair, without the timer's old stamps; returns their size. Target has room for one byte more."""
+    """Properties pair by pair, without the timer's old stamps; returns their size. Target has a byte to spare."""
     cdef const uint8_t* end = at + size
     cdef const uint8_t* pair
     cdef uint8_t* start = target
@@ -93,12 +93,14 @@ cdef bint is_recalled(Span topic, Span key, recalled) except -1:
     return unique_key in recalled or name + b"+" + unique_key in recalled
 
 
-def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled, size_max, physical_offset, store_ms, next_offsets):
-    cdef _Relay relay = _Relay()
+def redeliver_records(
+    log, log_base, entries, store_host, stamp_ms, rolls, recalled, size_max, physical_offset, store_ms, next_offsets
+):
+    cdef _Redelivery redelivery = _Redelivery()
     cdef _Stamps stamps = _Stamps()
     cdef Py_buffer view, packed
     cdef Span topic, properties
-    cdef Laid laid
+    cdef NewRecord laid
     cdef int64_t base = log_base, stamp = stamp_ms
     cdef int64_t place, position, end, queue_id, times, size, total = 0, most = size_max
     cdef int64_t row[COLUMN_COUNT]
@@ -149,7 +151,7 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                 ):
                     unreadable.append(place)
                     continue
-                tally = relay.tally_of(topic)
+                tally = redelivery.tally_of(topic)
                 if not is_rolled:
                     if found.mark.size:
                         continue
@@ -159,30 +161,32 @@ def relay_records(log, log_base, entries, store_host, stamp_ms, rolls, recalled,
                 if stamp >= 0:
                     times = max(number_of(found.rolled.at, found.rolled.size, 9), <int64_t>0) + 1 if is_rolled else 0
                     stamps.write(<int64_t>get64(entry + 12), times, stamp)
-                    relay.stamped.size = 0
-                    grow(&relay.stamped, properties.size + 1 + stamps.size)
+                    redelivery.stamped.size = 0
+                    grow(&redelivery.stamped, properties.size + 1 + stamps.size)
                     if found.is_odd:
-                        stamped_size = put_without_stamps(relay.stamped.data, properties.at, properties.size, is_rolled)
+                        stamped_size = put_without_stamps(
+                            redelivery.stamped.data, properties.at, properties.size, is_rolled
+                        )
                     else:
                         stamped_size = properties.size
-                        memcpy(relay.stamped.data, properties.at, stamped_size)
-                        if stamped_size and relay.stamped.data[stamped_size - 1] != 2:
-                            relay.stamped.data[stamped_size] = 2
+                        memcpy(redelivery.stamped.data, properties.at, stamped_size)
+                        if stamped_size and redelivery.stamped.data[stamped_size - 1] != 2:
+                            redelivery.stamped.data[stamped_size] = 2
                             stamped_size += 1
-                    memcpy(relay.stamped.data + stamped_size, stamps.text, stamps.size)
+                    memcpy(redelivery.stamped.data + stamped_size, stamps.text, stamps.size)
                     stamped_size += stamps.size
                     if stamped_size <= 0x7FFF:
-                        properties.at = relay.stamped.data
+                        properties.at = redelivery.stamped.data
                         properties.size = stamped_size
                 take_over(&laid, start, row)
                 laid.topic = topic
                 laid.queue_id = <int32_t>queue_id
-                size = relay.put(&laid, &found.wanted, properties, next_offsets)
+                size = redelivery.put(&laid, &found.wanted, properties, next_offsets)
                 laid.physical_offset += size
                 tally.count += 1
                 tally.size += size
-            runs, tallies = relay.walk.done(), relay.done()
-            return taken(&relay.records), runs, taken(&relay.walk.keys), (seen, tallies, unreadable)
+            runs, tallies = redelivery.walk.done(), redelivery.done()
+            return taken(&redelivery.records), runs, taken(&redelivery.walk.keys), (seen, tallies, unreadable)
         finally:
             PyBuffer_Release(&packed)
     finally:
@@ -263,7 +267,10 @@ cdef class _Filing:
         put32(change + 32, 0)
         return change
 
-    cdef int file(self, const uint8_t* wheel, int64_t slot_count, int64_t step_ms, int64_t write_ms, int64_t due_ms, int kind, int64_t place, int32_t size, Outing* found, int64_t position) except -1:
+    cdef int file(
+        self, const uint8_t* wheel, int64_t slot_count, int64_t step_ms, int64_t write_ms, int64_t due_ms, int kind,
+        int64_t place, int32_t size, Outing* found, int64_t position
+    ) except -1:
         cdef uint8_t* slot = self.slot_of(wheel, slot_count, due_ms // step_ms)
         cdef int64_t here = position + self.units.size
         cdef uint8_t* unit = grow(&self.units, UNIT)
@@ -290,7 +297,7 @@ cdef class _Filing:
         return 0
 
 
-def lay_units(log, log_base, entries, wheel, step_ms, write_ms, roll_steps, position, room):
+def encode_units(log, log_base, entries, wheel, step_ms, write_ms, roll_steps, position, room):
     cdef _Filing filing = _Filing()
     cdef Py_buffer view, packed, slots
     cdef int64_t base = log_base, step = step_ms, now = write_ms, roll = roll_steps, first = position, left = room

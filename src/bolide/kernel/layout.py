@@ -214,10 +214,10 @@ END_TRANSACTION = 37
 # What became of a half message: nothing yet, or nothing and no round looks at it.
 UNDECIDED, WAITING = 0, 2
 # physical offset and queue offset of the half message, what becomes of it, whether its producer was asked, its group
-End = tuple[int, int, int, bool, bytes]
+Outcome = tuple[int, int, int, bool, bytes]
 # Records, entries, keys; then how many ends were looked at, what became of which half offset, how many messages of how
 # many bytes each topic got, and the ends that were left.
-LaidEnds = tuple[bytes, list[Run], bytes, tuple[int, dict[int, int], list[tuple[str, int, int]], list[End]]]
+EncodedOutcomes = tuple[bytes, list[Run], bytes, tuple[int, dict[int, int], list[tuple[str, int, int]], list[Outcome]]]
 
 # What waits
 
@@ -234,7 +234,7 @@ NEVER_FILED = (1 << 63) - 1  # when a message was filed that was due already
 # Of one topic: how many messages were laid out, their bytes, and how many were recalled instead.
 Tally = tuple[str, int, int, int]
 # Records, entries, keys; then how many entries were looked at, the tallies, and the places that hold nothing readable.
-Relaid = tuple[bytes, list[Run], bytes, tuple[int, list[Tally], list[int]]]
+Redelivered = tuple[bytes, list[Run], bytes, tuple[int, list[Tally], list[int]]]
 # Units, changes of slots, entries of messages that are due already; then how many entries were looked at, what became
 # more of each topic (one that rolled is not new), and the places that hold nothing readable.
 Filed = tuple[bytes, bytes, bytes, int, list[tuple[str, int]], list[int]]
@@ -244,7 +244,7 @@ Filed = tuple[bytes, bytes, bytes, int, list[tuple[str, int]], list[int]]
 # body, properties without the id, flag
 Item = tuple[bytes, bytes, int]
 # how a transaction ended, offset in the half queue, the broker's id of the half message, its own
-EndRow = tuple[int, int, str, str]
+OutcomeRow = tuple[int, int, str, str]
 # opaque, queue, offset in it, the broker's ids
 ReceiptRow = tuple[int, int, int, str]
 # position in the buffer, queue offset, body

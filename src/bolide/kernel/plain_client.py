@@ -25,9 +25,9 @@ from bolide.kernel.layout import (
     PROPERTIES_SIZE_MAX,
     RESPONSE_FLAG,
     Buffer,
-    EndRow,
     Header,
     Item,
+    OutcomeRow,
     ReceiptRow,
 )
 from bolide.kernel.plain import read_headers
@@ -57,7 +57,7 @@ def write_sends(
     return b"".join(frames)
 
 
-def write_ends(head: bytes, tail: bytes, opaque: int, rows: list[EndRow]) -> bytes:
+def write_outcomes(head: bytes, tail: bytes, opaque: int, rows: list[OutcomeRow]) -> bytes:
     """The frames of many one-way ends, numbered from `opaque` on; the broker's ids say where the half messages lie."""
     frames: list[bytes] = []
     for i, (decision, queue_offset, offset_id, unique_id) in enumerate(rows):
@@ -73,7 +73,7 @@ def write_ends(head: bytes, tail: bytes, opaque: int, rows: list[EndRow]) -> byt
     return b"".join(frames)
 
 
-def lay_items(items: list[Item], ids: list[str]) -> bytes:
+def encode_items(items: list[Item], ids: list[str]) -> bytes:
     """The body of a batch."""
     parts: list[bytes] = []
     for (body, extra, flag), unique_id in zip(items, ids, strict=True):

@@ -123,11 +123,11 @@ def _texts(values: Sequence[bytes | None]) -> Text:
             if value is not None:
                 bits[number >> 3] |= 1 << (number & 7)
         valid = bytes(bits)
-    offsets, data = _laid(value or b"" for value in values)
+    offsets, data = _encoded(value or b"" for value in values)
     return valid, offsets, data
 
 
-def _laid(values: Iterator[bytes]) -> tuple[bytes, bytes]:
+def _encoded(values: Iterator[bytes]) -> tuple[bytes, bytes]:
     offsets, parts = array("i", [0]), []
     for value in values:
         parts.append(value)
@@ -153,8 +153,8 @@ def _property_maps(log: Buffer, rows: list[Found]) -> Column:
     offsets = array("i", [0])
     for _, _, pairs in rows:
         offsets.append(offsets[-1] + len(pairs))
-    names = _laid(name for _, _, pairs in rows for name in pairs)
-    values = _laid(value for _, _, pairs in rows for value in pairs.values())
+    names = _encoded(name for _, _, pairs in rows for name in pairs)
+    values = _encoded(value for _, _, pairs in rows for value in pairs.values())
     return offsets.tobytes(), *names, *values
 
 

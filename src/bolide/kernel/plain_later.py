@@ -34,17 +34,17 @@ from bolide.kernel.layout import (
     Buffer,
     Draft,
     Filed,
-    Relaid,
+    Redelivered,
 )
 from bolide.kernel.plain import java_hash
-from bolide.kernel.plain_records import lay_records, leads_elsewhere, properties_of, scan_records
+from bolide.kernel.plain_records import encode_records, leads_elsewhere, properties_of, scan_records
 
 _BODY_SIZE_MAX = 0x7FFF_FFFF  # what was taken in stays, whatever the limit is by now
 _STAMPS = (b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS")
 _ROLL_TIMES = b"TIMER_ROLL_TIMES"
 
 
-def relay_records(
+def redeliver_records(
     log: Buffer,
     log_base: int,
     entries: Buffer,
@@ -56,7 +56,7 @@ def relay_records(
     physical_offset: int,
     store_ms: int,
     next_offsets: Mapping[tuple[str, int], int],
-) -> Relaid:
+) -> Redelivered:
     """Lay the records that entries point at out anew, from physical_offset on, where they belong.
 
     log is one segment, which begins at log_base; the first entry that points elsewhere ends the batch, and so does one
@@ -66,7 +66,7 @@ def relay_records(
     their topic and a plus sign, is in recalled. With rolls, messages go to the topic they come from, to wait on.
     """
     drafts, seen, counts, unreadable = due_drafts(log, log_base, entries, stamp_ms, rolls, recalled, size_max)
-    records, places, _, runs, keys = lay_records(
+    records, places, _, runs, keys = encode_records(
         drafts, physical_offset, store_ms, store_host, next_offsets, (), _BODY_SIZE_MAX
     )
     for draft, start, end in zip(drafts, places, [*places, physical_offset + len(records)][1:], strict=True):
@@ -78,7 +78,7 @@ def relay_records(
 def due_drafts(
     log: Buffer, log_base: int, entries: Buffer, stamp_ms: int, rolls: bool, recalled: frozenset[bytes], size_max: int
 ) -> tuple[list[Draft], int, dict[str, tuple[int, int, int]], list[int]]:
-    """The first half of `relay_records`, for whoever lays records out himself; sizes are not counted here."""
+    """The first half of `redeliver_records`, for whoever lays records out himself; sizes are not counted here."""
     drafts: list[Draft] = []
     counts: dict[str, tuple[int, int, int]] = {}
     unreadable: list[int] = []
@@ -158,7 +158,7 @@ def _draft(log: Buffer, columns: list["array[int]"], topic: str, queue_id: int, 
 _TIME_DIGITS_MAX = 18
 
 
-def lay_units(
+def encode_units(
     log: Buffer,
     log_base: int,
     entries: Buffer,

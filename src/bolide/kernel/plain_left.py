@@ -6,10 +6,10 @@ book in plain Python would be a third, and it was no faster than that path.
 
 from collections.abc import Mapping
 
-from bolide.kernel.layout import Buffer, End, LaidEnds, Read, RecordRow, Run, SendRules, Sent
+from bolide.kernel.layout import Buffer, EncodedOutcomes, Outcome, Read, RecordRow, Run, SendRules, Sent
 
 
-def lay_sends(
+def encode_sends(
     reads: list[Read],
     topics: Mapping[bytes, tuple[str, int]],
     rules: SendRules,
@@ -24,7 +24,7 @@ def lay_sends(
     return b"", [], b"", ([(b"", bounds) for _, bounds, _ in reads], [])
 
 
-def read_ends(stream: Buffer, bounds: list[int]) -> tuple[list[End], list[int]]:
+def read_outcomes(stream: Buffer, bounds: list[int]) -> tuple[list[Outcome], list[int]]:
     """The one-way ends among the frames of one read, and the bounds of all others.
 
     Above it: `Outcomes.end` (`broker/transactions/outcomes.py`).
@@ -32,8 +32,8 @@ def read_ends(stream: Buffer, bounds: list[int]) -> tuple[list[End], list[int]]:
     return [], bounds
 
 
-def lay_ends(
-    ends: list[End],
+def encode_outcomes(
+    ends: list[Outcome],
     log: Buffer,
     log_base: int,
     log_end: int,
@@ -46,7 +46,7 @@ def lay_ends(
     physical_offset: int,
     store_ms: int,
     next_offsets: Mapping[tuple[str, int], int],
-) -> LaidEnds:
+) -> EncodedOutcomes:
     """Carry out ends: the messages that are committed, laid out from physical_offset on, and what is decided thereby.
 
     log is one segment, which begins at log_base; nothing from log_end on is believed. entries are those of the half

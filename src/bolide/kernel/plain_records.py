@@ -60,7 +60,7 @@ def body_crc(body: Buffer) -> int:
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
-def lay_records(
+def encode_records(
     drafts: Sequence[Draft],
     physical_offset: int,
     store_ms: int,
@@ -69,7 +69,7 @@ def lay_records(
     delays_ms: Sequence[int],
     body_size_max: int,
 ) -> tuple[bytes, "array[int]", "array[int]", list[Run], bytes]:
-    """Lay drafts out as records from physical_offset on.
+    """Encode drafts out as records from physical_offset on.
 
     Returns the bytes, each record's physical offset and queue offset, the entries of each queue, and the keys. A draft
     that may not be stored raises ValueError, for a batch is stored whole or not at all.

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from bolide.kernel.layout import BATCH_ITEM, BATCH_ITEM_SIZE_MIN, PROPERTIES_SIZE_MAX, Buffer, MapColumn, TextColumn
 
 
-def lay_rows(
+def encode_rows(
     order: Buffer | None,
     first: int,
     identity: bytes,

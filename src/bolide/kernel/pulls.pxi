@@ -218,7 +218,10 @@ cdef char* put_ext_number(char* at, Span key, int64_t value) noexcept nogil:
     return at + 4 + size
 
 
-cdef Py_ssize_t put_binary(char* start, int32_t opaque, int16_t version, int64_t suggested_id, int64_t next_offset, int64_t min_offset, int64_t max_offset) noexcept nogil:
+cdef Py_ssize_t put_binary(
+    char* start, int32_t opaque, int16_t version, int64_t suggested_id, int64_t next_offset, int64_t min_offset,
+    int64_t max_offset
+) noexcept nogil:
     cdef char* at = start
     cdef char* fields
     at = write16(at, 0)
@@ -236,7 +239,10 @@ cdef Py_ssize_t put_binary(char* start, int32_t opaque, int16_t version, int64_t
     return at - start
 
 
-cdef Py_ssize_t put_json(char* at, int32_t opaque, int32_t version, int64_t suggested_id, int64_t next_offset, int64_t min_offset, int64_t max_offset) noexcept nogil:
+cdef Py_ssize_t put_json(
+    char* at, int32_t opaque, int32_t version, int64_t suggested_id, int64_t next_offset, int64_t min_offset,
+    int64_t max_offset
+) noexcept nogil:
     return snprintf(
         at,
         HEAD_SIZE_MAX,
@@ -258,7 +264,9 @@ cdef struct PulledQueue:
     int64_t offset  # of the first entry
 
 
-cdef inline bint is_of(const PulledQueue* queue, int64_t number, const uint8_t* record, const uint8_t* entry) noexcept nogil:
+cdef inline bint is_of(
+    const PulledQueue* queue, int64_t number, const uint8_t* record, const uint8_t* entry
+) noexcept nogil:
     """Whether the record that an entry names begins there, at its own place, and is the queue's at this offset."""
     cdef int64_t size = <int32_t>get32(entry + 8), body_size, topic, properties
     cdef uint32_t magic, sys_flag
@@ -291,7 +299,11 @@ cdef inline bint is_blank(const uint8_t* entry) noexcept nogil:
     return get64(entry) == 0 and get32(entry + 8) == PRE_BLANK_SIZE and get64(entry + 12) == 0
 
 
-cdef object lay_answer(const Choice* choice, const PulledQueue* queue, const uint8_t* entries, Py_ssize_t entry_count, const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version, int64_t suggested_id, int64_t min_offset, int64_t max_offset):
+cdef object encode_answer(
+    const Choice* choice, const PulledQueue* queue, const uint8_t* entries, Py_ssize_t entry_count,
+    const uint8_t* log, int64_t log_base, int64_t log_size, int codec, int32_t opaque, int32_t version,
+    int64_t suggested_id, int64_t min_offset, int64_t max_offset
+):
     cdef char head[HEAD_SIZE_MAX]
     cdef Py_ssize_t head_size, scanned = 0, i
     cdef int64_t count = 0, size = 0
@@ -315,7 +327,9 @@ cdef object lay_answer(const Choice* choice, const PulledQueue* queue, const uin
     if count == 0:
         return None
     if codec == BINARY_CODEC:
-        head_size = put_binary(head, opaque, <int16_t>version, suggested_id, queue.offset + scanned, min_offset, max_offset)
+        head_size = put_binary(
+            head, opaque, <int16_t>version, suggested_id, queue.offset + scanned, min_offset, max_offset
+        )
     else:
         head_size = put_json(head, opaque, version, suggested_id, queue.offset + scanned, min_offset, max_offset)
     if 4 + head_size + size > INT32_MAX:
@@ -337,7 +351,10 @@ cdef object lay_answer(const Choice* choice, const PulledQueue* queue, const uin
     return frame, count, size, scanned
 
 
-def answer_pull(codec, opaque, version, suggested_id, topic, queue_id, offset, min_offset, max_offset, entries, tag_hashes, log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base):
+def answer_pull(
+    codec, opaque, version, suggested_id, topic, queue_id, offset, min_offset, max_offset, entries, tag_hashes,
+    log_min, near_from, count_max, size_max, near_limits, far_limits, log, log_base
+):
     cdef Choice choice
     cdef PulledQueue queue
     cdef Py_buffer entries_view, log_view
@@ -350,7 +367,7 @@ def answer_pull(codec, opaque, version, suggested_id, topic, queue_id, offset, m
         try:
             PyObject_GetBuffer(log, &log_view, PyBUF_SIMPLE)
             try:
-                return lay_answer(
+                return encode_answer(
                     &choice, &queue, <const uint8_t*>entries_view.buf, entries_view.len // ENTRY,
                     <const uint8_t*>log_view.buf, log_base, log_view.len,
                     codec, opaque, version, suggested_id, min_offset, max_offset,

@@ -1,7 +1,7 @@
 """Laying out one record."""
 
 
-cdef struct Laid:  # a record about to be laid out, but for its properties
+cdef struct NewRecord:  # a record about to be laid out, but for its properties
     Span topic
     Span body
     Span born_host
@@ -25,7 +25,7 @@ cdef inline bint has_zero(Span span) noexcept nogil:
 
 cdef inline bint is_topic(Span topic) noexcept nogil:
     cdef Py_ssize_t limit = 127
-    if topic.size >= literal(b"%RETRY%").size and begins(topic.at, literal(b"%RETRY%")):
+    if begins_within(topic.at, topic.size, literal(b"%RETRY%")):
         limit = 255
     return 0 < topic.size <= limit and not has_zero(topic)
 
@@ -46,7 +46,7 @@ cdef inline int32_t with_hosts(int32_t sys_flag, Span born_host, Span store_host
     return sys_flag | (IPV6_BORN if born_host.size == 20 else 0) | (IPV6_STORE if store_host.size == 20 else 0)
 
 
-cdef inline Py_ssize_t size_of(const Laid* laid, Py_ssize_t properties_size) noexcept nogil:
+cdef inline Py_ssize_t size_of(const NewRecord* laid, Py_ssize_t properties_size) noexcept nogil:
     return (
         74 + laid.born_host.size + laid.store_host.size + laid.body.size
         + (2 if laid.topic.size > 127 else 1) + laid.topic.size + properties_size
@@ -61,7 +61,9 @@ cdef inline uint8_t* put_host(uint8_t* at, Span host) noexcept nogil:
     return at + host.size
 
 
-cdef inline uint8_t* lay(uint8_t* at, const Laid* laid, Py_ssize_t size, Py_ssize_t properties_size) noexcept nogil:
+cdef inline uint8_t* encode_record(
+    uint8_t* at, const NewRecord* laid, Py_ssize_t size, Py_ssize_t properties_size
+) noexcept nogil:
     """All of a record but its properties; the result is where they go."""
     cdef bint is_long = laid.topic.size > 127
     put32(at, <uint32_t>size)

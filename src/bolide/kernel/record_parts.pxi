@@ -50,12 +50,16 @@ cdef inline bint hash_ascii(const uint8_t* at, Py_ssize_t size, uint32_t* value)
     return seen < 0x80
 
 
-cdef int64_t hash_rare_tags(Span topic, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 with gil:
+cdef int64_t hash_rare_tags(
+    Span topic, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms
+) except? -2 with gil:
     name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
     return tag_hash(name, PyBytes_FromStringAndSize(<char*>properties, properties_size), store_ms, delays_ms)
 
 
-cdef inline int64_t hash_tags(Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms) except? -2 nogil:
+cdef inline int64_t hash_tags(
+    Span topic, Span tags, const uint8_t* properties, Py_ssize_t properties_size, int64_t store_ms, delays_ms
+) except? -2 nogil:
     cdef uint32_t hashed = 0
     if equals(topic, literal(b"SCHEDULE_TOPIC_XXXX")) or not hash_ascii(tags.at, tags.size, &hashed):
         return hash_rare_tags(topic, properties, properties_size, store_ms, delays_ms)
@@ -90,7 +94,9 @@ cdef int put_key(Blob* keys, Span topic, Span key, int64_t physical_offset, int6
     return 0
 
 
-cdef inline int put_all_keys(Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms) except -1 nogil:
+cdef inline int put_all_keys(
+    Blob* keys, Span topic, Wanted* wanted, int64_t physical_offset, int64_t store_ms
+) except -1 nogil:
     if wanted.unique_key.size:
         put_key(keys, topic, wanted.unique_key, physical_offset, store_ms)
     if wanted.keys.size:

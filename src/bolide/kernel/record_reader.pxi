@@ -57,7 +57,9 @@ cdef bint is_sealed(const uint8_t* record, const uint8_t* end, const uint8_t* pr
 
 
 cdef bint has_whole_texts(const uint8_t* log, const int64_t* row, int64_t physical_base) noexcept nogil:
-    return not is_torn(log, row[14], row[15], physical_base) and not (row[17] and is_torn(log, row[16], row[17], physical_base))
+    return not is_torn(
+        log, row[14], row[15], physical_base
+    ) and not (row[17] and is_torn(log, row[16], row[17], physical_base))
 
 
 cdef bint has_whole_body(const uint8_t* log, int64_t position, const int64_t* row, int check) noexcept nogil:
@@ -66,7 +68,9 @@ cdef bint has_whole_body(const uint8_t* log, int64_t position, const int64_t* ro
     return check != WHOLE_CHECKED or is_sealed(log + position, log + position + row[1], log + row[16])
 
 
-cdef int read_record(const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row) noexcept nogil:
+cdef int read_record(
+    const uint8_t* log, int64_t position, int64_t end, int64_t physical_base, int check, int64_t* row
+) noexcept nogil:
     """Fill a row of COLUMNS; FOUND, or why there is no record."""
     cdef const uint8_t* at
     cdef int64_t left = end - position

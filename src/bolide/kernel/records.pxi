@@ -21,7 +21,7 @@ def body_crc(body):
 
 
 cdef struct DraftItem:  # a draft, without an object in it
-    Laid laid
+    NewRecord laid
     Span properties
     int32_t run
     int32_t size
@@ -34,7 +34,7 @@ cdef struct Entries:  # of one queue in a batch
 
 
 cdef class _Layout:
-    """Memory of one lay_records call, freed however it ends."""
+    """Memory of one encode_records call, freed however it ends."""
 
     cdef DraftItem* items
     cdef Entries* entries
@@ -57,7 +57,7 @@ cdef class _Layout:
 cdef int read_draft(_Layout layout, DraftItem* item, tuple draft, Span store_host, int64_t body_size_max) except -1:
     """Everything but the topic; what may not be stored raises as the plain kernel does."""
     cdef object body = draft[2]
-    cdef Laid* laid = &item.laid
+    cdef NewRecord* laid = &item.laid
     cdef Py_buffer* view
     if type(body) is bytes:  # the usual case, and a buffer's ceremony costs as much as copying a small body
         laid.body = span_of(body)
@@ -89,11 +89,13 @@ cdef int read_draft(_Layout layout, DraftItem* item, tuple draft, Span store_hos
 
 cdef int refuse(tuple draft, Py_ssize_t host_size, int64_t body_size_max) except -1:
     """The plain kernel owns the sentences, and refuses exactly this draft."""
-    plain_records.lay_records([draft], 0, 0, bytes(host_size), {}, (), body_size_max)
+    plain_records.encode_records([draft], 0, 0, bytes(host_size), {}, (), body_size_max)
     raise AssertionError("the two kernels disagree on what may be stored")
 
 
-cdef Py_ssize_t plan(_Layout layout, list drafts, Span store_host, next_offsets, int64_t body_size_max, list runs) except -1:
+cdef Py_ssize_t plan(
+    _Layout layout, list drafts, Span store_host, next_offsets, int64_t body_size_max, list runs
+) except -1:
     """First pass, over the objects: check each draft, size it, give it a run. Returns the size of all records."""
     cdef dict numbers = {}
     cdef object topic = None, key, number, draft
@@ -135,7 +137,7 @@ cdef Py_ssize_t plan(_Layout layout, list drafts, Span store_host, next_offsets,
     return total
 
 
-def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
+def encode_records(drafts, physical_offset, store_ms, store_host, next_offsets, delays_ms, body_size_max):
     cdef list items = list(drafts)  # nobody else can change this one between the two passes
     cdef Py_ssize_t count = PyList_GET_SIZE(items), i
     cdef _Layout layout = _Layout(count)
@@ -148,7 +150,7 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
     cdef bytes entries
     cdef Entries* of_run
     cdef DraftItem* item
-    cdef Laid* laid
+    cdef NewRecord* laid
     cdef Wanted wanted
     for i in range(PyList_GET_SIZE(heads)):
         entries = PyBytes_FromStringAndSize(NULL, layout.entries[i].count * ENTRY)
@@ -175,7 +177,7 @@ def lay_records(drafts, physical_offset, store_ms, store_host, next_offsets, del
             of_run.at += ENTRY
         if laid.sys_flag & TRANSACTION != TRANSACTION:
             put_all_keys(&layout.keys, laid.topic, &wanted, place, stored)
-        memcpy(lay(at, laid, item.size, properties.size), properties.at, properties.size)
+        memcpy(encode_record(at, laid, item.size, properties.size), properties.at, properties.size)
         places.data.as_longlongs[i] = place
         queue_offsets.data.as_longlongs[i] = laid.queue_offset
         at += item.size
@@ -216,7 +218,9 @@ cdef inline int derive(_Walk walk, const uint8_t* log, int64_t* row, delays_ms) 
     return 0
 
 
-cdef int64_t walk_on(_Walk walk, const uint8_t* log, int64_t* position, int64_t end, int64_t base, int check, delays_ms, int* reason) except -2 nogil:
+cdef int64_t walk_on(
+    _Walk walk, const uint8_t* log, int64_t* position, int64_t end, int64_t base, int check, delays_ms, int* reason
+) except -2 nogil:
     """Derive from record after record; moves position, says why it ended and returns the last store time."""
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t last_store_ms = -1
@@ -266,7 +270,9 @@ def find_record(log, position, end, physical_base):
             if found == NULL:
                 break
             at = found - start - 4
-            if get32(found) in (<uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2) and get64(start + at + 28) == place_of(base, at):
+            if get32(found) in (
+                <uint32_t>MAGIC_V1, <uint32_t>MAGIC_V2
+            ) and get64(start + at + 28) == place_of(base, at):
                 return at
             at += 1
         return -1
@@ -329,7 +335,10 @@ def count_entries(entries, physical_limit):
     return count
 
 
-cdef bint is_fitting(const uint8_t* entry, const uint8_t* log, int64_t log_size, int64_t base, Span topic, int64_t queue_id, int64_t queue_offset, int64_t number, bint has_tags) except -1:
+cdef bint is_fitting(
+    const uint8_t* entry, const uint8_t* log, int64_t log_size, int64_t base, Span topic, int64_t queue_id,
+    int64_t queue_offset, int64_t number, bint has_tags
+) except -1:
     """Whether an entry is what its record makes of it; `number` counts from the queue offset on."""
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t place = <int64_t>get64(entry), tag = <int64_t>get64(entry + 12), at
@@ -367,7 +376,9 @@ def fitting_entries(entries, log, physical_base, topic, queue_id, queue_offset, 
             all_entries = view.len // ENTRY
             at = <const uint8_t*>view.buf
             while count < all_entries:
-                if not is_fitting(at, <const uint8_t*>records.buf, records.len, base, name, of_queue, first, count, are_tags):
+                if not is_fitting(
+                    at, <const uint8_t*>records.buf, records.len, base, name, of_queue, first, count, are_tags
+                ):
                     break
                 at += ENTRY
                 count += 1

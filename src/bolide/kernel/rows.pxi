@@ -225,7 +225,7 @@ cdef _Columns columns_of(bodies, tags, keys, properties, labels, dropped):
     return columns
 
 
-def lay_rows(order, first, identity, bodies, tags, keys, properties, labels, dropped, ids):
+def encode_rows(order, first, identity, bodies, tags, keys, properties, labels, dropped, ids):
     cdef _Columns columns = columns_of(bodies, tags, keys, properties, labels, dropped)
     cdef const uint8_t* order_at = NULL
     cdef Py_ssize_t count = columns.bodies.count, i, id_size, digit_count
@@ -254,7 +254,10 @@ def lay_rows(order, first, identity, bodies, tags, keys, properties, labels, dro
                 raise ValueError(f"row {row} of {columns.bodies.count}")
         PyUnicode_AsUTF8AndSize(id_list[i], &id_size)
         digit_count = digits_of(first_number + row, digits)
-        total += row_size(columns, row, first_number + row, name_size + digit_count + literal(b"\x02UNIQ_KEY\x01\x02").size + id_size)
+        total += row_size(
+            columns, row, first_number + row,
+            name_size + digit_count + literal(b"\x02UNIQ_KEY\x01\x02").size + id_size
+        )
         end[i] = total
     laid = PyBytes_FromStringAndSize(NULL, total)
     at = PyBytes_AS_STRING(laid)

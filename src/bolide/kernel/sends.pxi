@@ -11,9 +11,9 @@ belongs. An answer is what `write_frames` would write with these ext fields: reg
 rules), then msgId, queueId (the one that was asked for), queueOffset and, where there is one, the unique key as
 transactionId.
 
-No object is made for a message: headers are scanned where they lie, and records, keys and answers grow in three buffers.
-A header that cannot be scanned here is shown to the plain reader, which says whether it is a send at all; if it is, it
-is left, and so are the sends behind it.
+No object is made for a message: headers are scanned where they lie, and records, keys and answers grow in buffers. A
+header that cannot be scanned here is shown to the plain reader, which says whether it is a send at all; if it is, it is
+left, and so are the sends behind it.
 """
 
 cdef enum:
@@ -41,22 +41,6 @@ cdef struct Send:
     Head head
     uint32_t found  # a bit for each slot
     Text slots[26]
-
-
-cdef struct Judged:  # what the properties of a message say
-    Wanted wanted
-    bint is_apart
-    bint has_half_mark
-    bint is_half
-    bint has_place
-    bint is_rewritten
-    bint is_unwaited
-
-
-cdef struct SendItem:  # one message about to be laid
-    Span body
-    Span properties
-    int32_t flag
 
 
 cdef struct Placed:
@@ -122,7 +106,7 @@ cdef bint take_send_field(const Text* key, const Text* text, void* into) noexcep
     cdef int slot = send_slot_of(key)
     if slot < 0:
         return text.at == NULL or is_plain(text)
-    if text.at == NULL or (not is_plain(text) and slot != SEND_PROPERTIES and slot != SEND_SLOT_COUNT + SEND_PROPERTIES):
+    if text.at == NULL or not (is_plain(text) or slot == SEND_PROPERTIES or slot == SEND_SLOT_COUNT + SEND_PROPERTIES):
         return False
     send.slots[slot] = text[0]
     send.found |= <uint32_t>1 << slot
@@ -158,98 +142,6 @@ cdef inline bint read_number(const Send* send, int slot, int64_t low, int64_t hi
     if not send.found >> slot & 1:
         return True
     return read_decimal(send.slots[slot].at, send.slots[slot].size, value) and low <= value[0] <= high
-
-
-cdef inline bint is_true(const char* at, Py_ssize_t size) noexcept nogil:
-    return size == 4 and at[0] | 32 == 116 and at[1] | 32 == 114 and at[2] | 32 == 117 and at[3] | 32 == 101
-
-
-# Judging properties.
-
-cdef void judge_pair(Span name, Span value, Judged* judged) noexcept nogil:
-    cdef Py_ssize_t size = name.size
-    if take_wanted(name, value, &judged.wanted):
-        return
-    if size == literal(b"WAIT").size:
-        if equals(name, literal(b"WAIT")):
-            judged.is_unwaited = not is_true(<const char*>value.at, value.size)
-    elif size == literal(b"TRAN_MSG").size:
-        if equals(name, literal(b"TRAN_MSG")):
-            judged.has_half_mark = True
-            judged.is_half = is_true(<const char*>value.at, value.size)
-        elif equals(name, literal(b"REAL_QID")):
-            judged.has_place = True
-        elif equals(name, literal(b"TRACE_ON")):
-            judged.is_rewritten = True
-    elif size == literal(b"DELAY").size:
-        judged.is_apart |= equals(name, literal(b"DELAY"))
-    elif size == literal(b"POP_CK").size:
-        judged.is_rewritten |= equals(name, literal(b"POP_CK"))
-    elif size == literal(b"CLUSTER").size:
-        judged.is_rewritten |= equals(name, literal(b"CLUSTER"))
-    elif size == literal(b"INNER_NUM").size:
-        judged.is_apart |= equals(name, literal(b"INNER_NUM"))
-    elif size == literal(b"MSG_REGION").size:
-        judged.is_rewritten |= equals(name, literal(b"MSG_REGION"))
-        judged.has_place |= equals(name, literal(b"REAL_TOPIC"))
-    elif size == literal(b"__transactionId__").size:
-        judged.has_place |= equals(name, literal(b"__transactionId__"))
-    if size >= literal(b"TIMER_").size and begins(name.at, literal(b"TIMER_")):
-        judged.is_apart = True
-
-
-cdef void judge(Span properties, Judged* judged) noexcept nogil:
-    cdef const uint8_t* at = properties.at
-    cdef const uint8_t* end = at + properties.size
-    cdef Span name, value
-    clear_wanted(&judged.wanted)
-    judged.has_half_mark = judged.is_half = judged.has_place = judged.is_rewritten = judged.is_unwaited = False
-    judged.is_apart = has_zero(properties)
-    while at < end:
-        at = next_pair(at, end, &name, &value)
-        if name.size and value.size:
-            judge_pair(name, value, judged)
-
-
-cdef bint is_writable_text(Span text) noexcept nogil:
-    """Whether a JSON text holds it as it is."""
-    cdef Py_ssize_t i
-    for i in range(text.size):
-        if text.at[i] < 32 or text.at[i] == 34 or text.at[i] == 92:
-            return False
-    return True
-
-
-cdef bint read_item(const uint8_t* at, Py_ssize_t left, SendItem* item, Py_ssize_t* size) noexcept nogil:
-    """One message of a batch, its lengths checked against each other; false if they do not add up."""
-    cdef int32_t total, body_size
-    if left < BATCH_ITEM_SIZE_MIN:
-        return False
-    total = <int32_t>get32(at)
-    body_size = <int32_t>get32(at + 16)
-    if total < BATCH_ITEM_SIZE_MIN or total > left or body_size < 0 or body_size > total - BATCH_ITEM_SIZE_MIN:
-        return False
-    item.flag = <int32_t>get32(at + 12)
-    item.body.at = at + 20
-    item.body.size = body_size
-    item.properties.at = at + 22 + body_size
-    item.properties.size = <int16_t>get16(at + 20 + body_size)
-    size[0] = total
-    return item.properties.size == total - BATCH_ITEM_SIZE_MIN - body_size
-
-
-cdef bint is_plain_batch(const uint8_t* body, Py_ssize_t size) noexcept nogil:
-    cdef SendItem item
-    cdef Judged judged
-    cdef Py_ssize_t at = 0, item_size
-    while at < size:
-        if not read_item(body + at, size - at, &item, &item_size):
-            return False
-        judge(item.properties, &judged)
-        if judged.is_apart:
-            return False
-        at += item_size
-    return True
 
 
 # Writing answers.
@@ -459,7 +351,8 @@ cdef class _Batch:
         return 1
 
     cdef int put_record(
-        self, int32_t run, const SendItem* item, Wanted* wanted, bytes added, int64_t sys_flag, int64_t born_ms, int64_t times
+        self, int32_t run, const SendItem* item, Wanted* wanted, bytes added,
+        int64_t sys_flag, int64_t born_ms, int64_t times
     ) except -1:
         """One record, its entry and its keys. `added` goes behind the properties."""
         cdef Queue* queue = &(<Queue*>self.queues.data)[run]
@@ -467,7 +360,7 @@ cdef class _Batch:
         cdef Py_ssize_t properties_size = item.properties.size + is_open_ended
         cdef Py_ssize_t size
         cdef Placed* placed
-        cdef Laid laid
+        cdef NewRecord laid
         cdef uint8_t* at
         if added is not None:
             properties_size += PyBytes_GET_SIZE(added)
@@ -492,7 +385,7 @@ cdef class _Batch:
         placed.physical_offset = laid.physical_offset
         placed.tag = hash_tags(laid.topic, wanted.tags, item.properties.at, item.properties.size, self.store_ms, ())
         put_all_keys(&self.keys, laid.topic, wanted, laid.physical_offset, self.store_ms)
-        at = lay(grow(&self.records, size), &laid, size, properties_size)
+        at = encode_record(grow(&self.records, size), &laid, size, properties_size)
         at = put_text(at, <const char*>item.properties.at, item.properties.size)
         if is_open_ended:
             at[0] = 2
@@ -519,7 +412,9 @@ cdef class _Batch:
             position += sizeof(Placed)
         return at
 
-    cdef int put_answer(self, int codec, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) except -1:
+    cdef int put_answer(
+        self, int codec, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key
+    ) except -1:
         cdef Py_ssize_t count = (self.placed.size - first) // <Py_ssize_t>sizeof(Placed)
         cdef bytes head = self.binary_head if codec == BINARY_CODEC else self.json_head
         cdef Py_ssize_t start = self.answers.size
@@ -536,7 +431,9 @@ cdef class _Batch:
         self.answers.size = start + (at - frame)
         return 0
 
-    cdef uint8_t* put_json(self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) noexcept:
+    cdef uint8_t* put_json(
+        self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key
+    ) noexcept:
         at = put_text(at, PyBytes_AS_STRING(self.json_head), PyBytes_GET_SIZE(self.json_head))
         at = self.put_ids(at, first)
         at = put_span(at, literal(b'","queueId":"'))
@@ -553,7 +450,9 @@ cdef class _Batch:
         at[0] = 125
         return at + 1
 
-    cdef uint8_t* put_binary(self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key) noexcept:
+    cdef uint8_t* put_binary(
+        self, uint8_t* at, int64_t opaque, Py_ssize_t first, int64_t queue_id, int64_t queue_offset, Span unique_key
+    ) noexcept:
         cdef uint8_t* ext_size_at = at + BINARY_FIXED_SIZE
         cdef uint8_t* size_at = NULL
         cdef uint8_t* value
@@ -624,7 +523,8 @@ cdef int may_be_send(stream, Py_ssize_t start, Py_ssize_t end) except -1:
 cdef int is_text_throughout(const Send* send) except -1:
     if send.found >> SEND_PROPERTIES & 1 and not is_unicode(&send.slots[SEND_PROPERTIES]):
         return 0
-    return not send.found >> (SEND_SLOT_COUNT + SEND_PROPERTIES) & 1 or is_unicode(&send.slots[SEND_SLOT_COUNT + SEND_PROPERTIES])
+    cdef int slot = SEND_SLOT_COUNT + SEND_PROPERTIES
+    return not send.found >> slot & 1 or is_unicode(&send.slots[slot])
 
 
 cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, dict next_offsets):
@@ -647,7 +547,7 @@ cdef _Batch new_batch(tuple rules, int64_t physical_offset, int64_t store_ms, di
     return batch
 
 
-cdef tuple lay_read(_Batch batch, stream, list places, bytes born_host, dict known):
+cdef tuple encode_read(_Batch batch, stream, list places, bytes born_host, dict known):
     """Lay out the sends of one read; its answers, and the bounds of what is left."""
     cdef Py_buffer buffer
     cdef list left = []
@@ -691,7 +591,7 @@ cdef tuple lay_read(_Batch batch, stream, list places, bytes born_host, dict kno
         PyBuffer_Release(&buffer)
 
 
-def lay_sends(reads, topics, rules, physical_offset, store_ms, next_offsets):
+def encode_sends(reads, topics, rules, physical_offset, store_ms, next_offsets):
     cdef dict known = <dict?>topics
     cdef list answered = []
     cdef tuple read
@@ -701,5 +601,5 @@ def lay_sends(reads, topics, rules, physical_offset, store_ms, next_offsets):
     for read in <list?>reads:
         if len(read) != 3:
             raise TypeError("a read is a tuple of three")
-        answered.append(lay_read(batch, read[0], <list?>read[1], <bytes?>read[2], known))
+        answered.append(encode_read(batch, read[0], <list?>read[1], <bytes?>read[2], known))
     return taken(&batch.records), batch.runs(), taken(&batch.keys), (answered, batch.counted())

@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 # Records, the entries and the keys that follow from them, and anything else.
-Laid = tuple[bytes, list[Run], bytes, T]
+Encoded = tuple[bytes, list[Run], bytes, T]
 # From a physical offset on, with a store time; a queue without an offset begins at 0.
-Lay = Callable[[int, int, Mapping[tuple[str, int], int]], Laid[T]]
+Encode = Callable[[int, int, Mapping[tuple[str, int], int]], Encoded[T]]
 
 
 class Store:
@@ -161,30 +161,30 @@ class Store:
         """Store a batch, whole or not at all, in one segment. Refusals say why; nothing was stored then."""
         if self.config.sealed:
             drafts = [with_room_for_seal(draft) for draft in drafts]
-        (places, queue_offsets), store_ms = self._append(partial(self._lay, drafts))
+        (places, queue_offsets), store_ms = self._append(partial(self._encode, drafts))
         return Appended(places, queue_offsets, store_ms, self.commitlog.end)
 
-    def append_laid(self, lay: Lay[T]) -> tuple[T, int]:
-        """The same for records that `lay` lays out; it is called again when they need another segment.
+    def append_encoded(self, encode: Encode[T]) -> tuple[T, int]:
+        """The same for records that `encode` lays out; it is called again when they need another segment.
 
         Returns what it gave besides, and the store time. Where it lays out nothing, nothing is written.
         """
         if self.config.sealed:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "enabledAppendPropCRC: only `append` seals records")
-        return self._append(lay)
+        return self._append(encode)
 
-    def _append(self, lay: Lay[T]) -> tuple[T, int]:
+    def _append(self, encode: Encode[T]) -> tuple[T, int]:
         self._check_writable()
         store_ms = max(self._clock.now_ms(), self._last_store_ms)  # never back, for searches rely on its order
         commitlog = self.commitlog
         try:
-            laid = lay(commitlog.end, store_ms, self._next_offsets)
-            if not laid[0]:
-                return laid[3], store_ms
-            if len(laid[0]) > commitlog.room:
-                self._roll(len(laid[0]))
-                laid = lay(commitlog.end, store_ms, self._next_offsets)
-            records, runs, keys, more = laid
+            encoded = encode(commitlog.end, store_ms, self._next_offsets)
+            if not encoded[0]:
+                return encoded[3], store_ms
+            if len(encoded[0]) > commitlog.room:
+                self._roll(len(encoded[0]))
+                encoded = encode(commitlog.end, store_ms, self._next_offsets)
+            records, runs, keys, more = encoded
             self._check_topics(runs)
             started_s = self._clock.monotonic_s()
             commitlog.append(records)
@@ -211,11 +211,11 @@ class Store:
                 remark = f"a topic named {shown(topic)} cannot be stored: {problem}"
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
 
-    def _lay(
+    def _encode(
         self, drafts: Sequence[Draft], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
-    ) -> Laid[tuple["array[int]", "array[int]"]]:
+    ) -> Encoded[tuple["array[int]", "array[int]"]]:
         try:
-            records, places, queue_offsets, runs, keys = kernel.lay_records(
+            records, places, queue_offsets, runs, keys = kernel.encode_records(
                 drafts,
                 at,
                 store_ms,

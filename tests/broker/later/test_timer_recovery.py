@@ -124,7 +124,7 @@ STEPS = [
     (TimerWheel, "reserve"),
     (TimerWheel, "apply"),
     (TimerFiles, "save"),
-    (Store, "append_laid"),
+    (Store, "append_encoded"),
 ]
 
 

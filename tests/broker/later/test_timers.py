@@ -369,16 +369,16 @@ def test_a_refusal_amid_what_is_due_repeats_nothing_of_it(tmp_path: Path) -> Non
                 await late.delay(2, body)
         clock.set_wall(START_MS + 60_000)
         async with timing(tmp_path, clock) as late:
-            append_laid, calls = late.sending.store.append_laid, 0
+            append_encoded, calls = late.sending.store.append_encoded, 0
 
-            def refuse_the_second(lay: Any) -> Any:
+            def refuse_the_second(encode: Any) -> Any:
                 nonlocal calls
                 calls += 1
                 if calls % 2 == 0:
                     raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "not now")
-                return append_laid(lay)
+                return append_encoded(encode)
 
-            late.sending.store.append_laid = refuse_the_second  # type: ignore[method-assign]
+            late.sending.store.append_encoded = refuse_the_second  # type: ignore[method-assign]
             await pass_s(30)
             assert calls > 2
             assert late.bodies == sent

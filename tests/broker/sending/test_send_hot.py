@@ -358,7 +358,7 @@ def test_a_kernel_that_fails_costs_nobody_a_connection_and_is_told_once(
 
     with room(tmp_path) as here:
         with monkeypatch.context() as broken:
-            broken.setattr(bolide.kernel, "lay_sends", fail)
+            broken.setattr(bolide.kernel, "encode_sends", fail)
             for _ in range(3):
                 assert here.take(stream) == (b"", bounds_of(stream)), "left to be served one by one"
         assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [("ERROR", True)]

@@ -183,7 +183,7 @@ def test_a_record_in_the_body_of_a_message_is_no_half_message_whatever_it_says(t
         text = b"PGROUP\x01transfers\x02REAL_TOPIC\x01Orders\x02REAL_QID\x012\x02"
         forged = ("RMQ_SYS_TRANS_HALF_TOPIC", 0, b"pay", text, 0, 0, 0, bytes(8), 0, 0)
         numbers = {("RMQ_SYS_TRANS_HALF_TOPIC", 0): 10**15}
-        record, *_ = kernel.lay_records([forged], inside, 0, bytes(8), numbers, (), 4096)
+        record, *_ = kernel.encode_records([forged], inside, 0, bytes(8), numbers, (), 4096)
         rig.room.answer(message(record))
         assert rig.room.store.record_at(inside) is not None
         half = Sent(10**15, inside, "u")  # as many marks would be a petabyte
@@ -423,17 +423,14 @@ def test_ends_taken_at_once_leave_the_bytes_of_ends_carried_out_one_by_one(
         pytest.skip("the compiled kernel was not built; run make build")
 
     async def bytes_left_by(root: Path, module: Any) -> tuple[bytes, dict[Any, bytes], int]:
-        monkeypatch.setattr(kernel, "lay_ends", module.lay_ends)
+        monkeypatch.setattr(kernel, "encode_outcomes", module.encode_outcomes)
         dice = random.Random(seed)
         wrongs: list[dict[str, Any]] = [{}, {}, {}, {"producer_group": "others"}, {"half_queue_offset": 10_000}]
         async with transacting(root) as rig:
             for _ in range(6):
                 halves = [await rig.prepare(dice.randbytes(20), queue_id=dice.randrange(4)) for _ in range(8)]
                 for half in dice.choices(halves, k=12):  # some twice, some never
-                    wrong: dict[str, Any] = dice.choice(
-                        [{}, {}, {}, {"producer_group": "others"}, {"half_queue_offset": 10_000}]
-                    )
-                    rig.end(half, dice.choice([COMMIT, ROLLBACK]), oneway=True, **wrong)
+                    rig.end(half, dice.choice([COMMIT, ROLLBACK]), oneway=True, **dice.choice(wrongs))
                 await rig.pass_time(0.1)
             store = rig.room.store
             queues = {key: bytes(queue.read(0, 1000) or b"") for key, queue in store.dispatch.queues.items()}

@@ -39,7 +39,7 @@ from bolide.protocol.bodies.body import read
 from bolide.store.config import delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.dispatch import Arrival
-from bolide.store.relay import BATCH_COUNT_MAX
+from bolide.store.redelivery import BATCH_COUNT_MAX
 
 FILE_NAME = "delayOffset.json"
 _SOON_S = 0.25
@@ -178,15 +178,15 @@ class Delays:
         if not due_count:
             return wait_ms
         try:
-            relaid = self._intake.redeliver(entries[: due_count * ENTRY_SIZE])
+            redelivered = self._intake.redeliver(entries[: due_count * ENTRY_SIZE])
         except Refusal as refusal:
             if not self._is_refused:
                 log.error("due messages cannot be stored, tried again until they are problem=%s", refusal.remark)
             self._is_refused = True
             return _RETRY_MS
         self._is_refused = False
-        self._end = relaid.end
-        self._move(level, offset + relaid.seen)
+        self._end = redelivered.end
+        self._move(level, offset + redelivered.seen)
         return 0
 
     def _correct(self, level: int, queue: ConsumeQueue) -> int:

@@ -33,7 +33,7 @@ from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
 from bolide.store.dispatch import Arrival
 from bolide.store.record import decode
-from bolide.store.relay import BATCH_COUNT_MAX, NOBODY
+from bolide.store.redelivery import BATCH_COUNT_MAX, NOBODY
 from bolide.store.timerwheel import Slot
 
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
@@ -182,10 +182,10 @@ class Timers:
             return True
         room = files.log.room  # asked for first: the log may begin another file
         wheel = (files.wheel.map, self._step_ms, self.write_ms, files.roll_steps)
-        lay = partial(kernel.lay_units, segment.view, segment.base, entries, *wheel, files.log.end, room)
-        units, changes, due, seen, counts, unreadable = lay()
+        encode = partial(kernel.encode_units, segment.view, segment.base, entries, *wheel, files.log.end, room)
+        units, changes, due, seen, counts, unreadable = encode()
         if self._store.is_worth_another_look(entries, unreadable):
-            units, changes, due, seen, counts, unreadable = lay()
+            units, changes, due, seen, counts, unreadable = encode()
         if self._is_wheel_odd():
             return True
         if units:  # before anything is delivered: a disk without room for it must not have that come again and again
@@ -306,14 +306,14 @@ class Timers:
 
     def _store_again(self, entries: bytes, rolls: bool, recalled: frozenset[bytes], is_counted: bool = True) -> int:
         """Store the first of the messages again; returns how many entries are done with."""
-        relaid = self._intake.redeliver(entries, self._clock.now_ms(), rolls, recalled)
-        self.files.delivered_end = relaid.end
-        for topic, count, _, recalled_count in relaid.tallies:
+        redelivered = self._intake.redeliver(entries, self._clock.now_ms(), rolls, recalled)
+        self.files.delivered_end = redelivered.end
+        for topic, count, _, recalled_count in redelivered.tallies:
             self._stats.timed_count += 0 if rolls else count
             if is_counted and not rolls:
                 self.files.counts.add(topic, -count - recalled_count)
         self.files.is_changed = True
-        return relaid.seen
+        return redelivered.seen
 
     def _chunk(self, slot: Slot, position: int) -> tuple[bytes, bytes, int]:
         """A few units of a slot from a place back, oldest first, and where it goes on, as `kernel.walk_units` says."""

@@ -21,7 +21,8 @@ _COPIES_MAX = 100_000
 class Ended:
     """`base` is the first half offset that is not settled; nothing below it is looked at again.
 
-    `marks` has what became of each from there on; the kernel reads them (`lay_ends`), and leaves all but the undecided.
+    `marks` has what became of each from there on; the kernel reads them (`encode_outcomes`), and leaves all but the
+    undecided.
     """
 
     def __init__(self, base: int = 0) -> None:

@@ -23,7 +23,7 @@ from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import HALVES, Half, again, committed, immunity_ms, read_half, real_place
 from bolide.broker.transactions.operations import Operations
 from bolide.errors import BolideError, Refusal
-from bolide.kernel.layout import End, LaidEnds
+from bolide.kernel.layout import EncodedOutcomes, Outcome
 from bolide.model import properties as names
 from bolide.model.halves import transaction_key
 from bolide.model.message import parse_offset_id
@@ -57,7 +57,7 @@ class Outcomes:
         self._ended = ended
         self._operations = operations
         self._clock = state.clock
-        self._due: list[End] = []
+        self._due: list[Outcome] = []
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -74,12 +74,12 @@ class Outcomes:
         """Take the one-way ends out of a read; returns the bounds of what is left."""
         if self._state.is_slave:
             return bounds
-        ends, left = kernel.read_ends(stream, bounds)
+        ends, left = kernel.read_outcomes(stream, bounds)
         if ends:
             self._add(ends)
         return left
 
-    def _add(self, ends: list[End]) -> None:
+    def _add(self, ends: list[Outcome]) -> None:
         if not self._due:
             asyncio.get_running_loop().call_soon(self.finish)
         self._due += ends
@@ -118,7 +118,7 @@ class Outcomes:
     def finish(self) -> None:
         """Carry out the ends nobody waits for."""
         due, self._due = self._due, []
-        problems: list[tuple[End, BolideError]] = []
+        problems: list[tuple[Outcome, BolideError]] = []
         while due:
             seen, left = self._finish_plain(due)
             problems += self._finish_slowly(left)
@@ -128,7 +128,7 @@ class Outcomes:
             text = "transactions not ended count=%d, the first: group=%s offset=%d problem=%.400s"
             log.warning(text, len(problems), shown(group.decode()), offset, problem)
 
-    def _finish_plain(self, due: list[End]) -> tuple[int, list[End]]:
+    def _finish_plain(self, due: list[Outcome]) -> tuple[int, list[Outcome]]:
         """Those that need no thought, as many as one write takes: how many were looked at, and which are left."""
         store, ended = self._store, self._ended
         physical_offset, offset, *_ = due[0]  # the others lie near it, as a rule
@@ -137,25 +137,25 @@ class Outcomes:
             return 1, due[:1]
         near = queue.near(offset)
         places = (segment.view, segment.base, store.visible_end, *near, ended.marks, ended.base)
-        lay = partial(kernel.lay_ends, due, *places, _BATCH_SIZE_MAX, store.store_host)
+        encode = partial(kernel.encode_outcomes, due, *places, _BATCH_SIZE_MAX, store.store_host)
         try:
-            seen, decided, tallies, left = self._intake.append_laid(lambda *at: self._targets_checked(lay(*at)))
+            seen, decided, tallies, left = self._intake.append_encoded(lambda *at: self._targets_checked(encode(*at)))
         except Refusal:
             return len(due), due  # whichever of them it was: one by one it is found
         self._intake.count(tallies)
         self._note(decided)
         return seen, left
 
-    def _targets_checked(self, laid: LaidEnds) -> LaidEnds:
-        for topic, queue_id, *_ in laid[1]:
+    def _targets_checked(self, encoded: EncodedOutcomes) -> EncodedOutcomes:
+        for topic, queue_id, *_ in encoded[1]:
             self._places.check_target(topic, queue_id)
-        return laid
+        return encoded
 
-    def _finish_slowly(self, due: list[End]) -> list[tuple[End, BolideError]]:
+    def _finish_slowly(self, due: list[Outcome]) -> list[tuple[Outcome, BolideError]]:
         """One by one; returns those that are no ends of a half message, with why."""
-        ends: list[End] = []
+        ends: list[Outcome] = []
         drafts: list[Draft] = []
-        problems: list[tuple[End, BolideError]] = []
+        problems: list[tuple[Outcome, BolideError]] = []
         size = 0
         for end in due:
             try:
@@ -173,14 +173,14 @@ class Outcomes:
         self._carry_out_silently(ends, drafts)
         return problems
 
-    def _carry_out_silently(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
+    def _carry_out_silently(self, ends: Sequence[Outcome], drafts: Sequence[Draft]) -> None:
         try:
             self._carry_out(ends, drafts)
         except Refusal as refusal:
             # Their producers will be asked about them.
             log.warning("transactions not ended count=%d problem=%s", len(ends), refusal.remark)
 
-    def _carry_out(self, ends: Sequence[End], drafts: Sequence[Draft]) -> None:
+    def _carry_out(self, ends: Sequence[Outcome], drafts: Sequence[Draft]) -> None:
         """Store what is committed, then note all of them as decided."""
         ended, has_copies = self._ended, self._ended.has_copies
         decided: dict[int, int] = {}
@@ -206,7 +206,7 @@ class Outcomes:
             self._ended.mark_all(decided)
             self._operations.add(decided)
 
-    def _draft(self, end: End) -> Draft:
+    def _draft(self, end: Outcome) -> Draft:
         """What a commit stores; raises Refusal if this end is not one of that half message."""
         half = self._half_at(end[0])
         self._check(end, half)
@@ -218,7 +218,7 @@ class Outcomes:
         self._places.check_target(*place)
         return committed(half, self._intake.route(*place, half.properties))
 
-    def _check_place(self, end: End) -> None:
+    def _check_place(self, end: Outcome) -> None:
         """Whoever sends a message can write a record into its body, and name the place: ask the half queue."""
         queue = self._store.queue(HALVES)
         offset = end[1]
@@ -234,7 +234,7 @@ class Outcomes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return half
 
-    def _check(self, end: End, half: Half) -> None:
+    def _check(self, end: Outcome, half: Half) -> None:
         _, half_offset, _, was_asked, group = end
         immune_ms = immunity_ms(half.properties, self._settings.now.transaction_timeout_ms)
         age_ms = self._clock.now_ms() - half.born_ms

@@ -138,7 +138,7 @@ class DirectSends:
         if connection is None:
             return False
         try:
-            connection.write(kernel.write_ends(head, SEND_TAIL, connection.next_opaque(), [row]), core.timeout_s)
+            connection.write(kernel.write_outcomes(head, SEND_TAIL, connection.next_opaque(), [row]), core.timeout_s)
         except (ClientError, ValueError):
             connection.close()
             return False

@@ -134,7 +134,7 @@ def batch_command(messages: Sequence[Message], rules: SendRules, born_ms: int) -
 
 
 def batch_fields(topic: str, rules: SendRules, born_ms: int, queue: MessageQueue) -> dict[str, str]:
-    """The fields of a batch whose body was laid by the kernel."""
+    """The fields of a batch whose body the kernel encoded."""
     fields = _fields(topic, rules, born_ms) | _shared(waits_for_store=True)
     return fields | {"e": str(queue.queue_id), "n": queue.broker_name}
 

@@ -253,7 +253,7 @@ class SendPipeline:
         """A flight as bytes."""
         born_ms = self._instance.clock.now_ms()
         if flight.is_batch:
-            body = kernel.lay_items(flight.items, flight.ids)
+            body = kernel.encode_items(flight.items, flight.ids)
             fields = batch_fields(flight.topic, self.rules, born_ms, flight.queues[0])
             return Command(RequestCode.SEND_BATCH_MESSAGE, opaque=flight.first, fields=fields, body=body).encode()
         queue_ids = [queue.queue_id for queue in flight.queues]

@@ -83,7 +83,7 @@ class Outcomes:
             head = self._heads[topic, broker_name] = end_head(self._group, topic, broker_name)
         rows = [(outcome._value_, where.queue_offset, where.offset_id, where.msg_id) for where, outcome in ends]
         try:
-            frames = kernel.write_ends(head, SEND_TAIL, session.pending.numbers(len(rows)), rows)
+            frames = kernel.write_outcomes(head, SEND_TAIL, session.pending.numbers(len(rows)), rows)
         except ValueError as problem:
             log.warning("ends of transactions were not told, %s will ask problem=%s", broker_name, problem)
             return

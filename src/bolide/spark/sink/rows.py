@@ -1,7 +1,7 @@
 """Rows of a DataFrame → messages, laid together as brokers take them: pure but for the ids.
 
-Arrow's columns stay columns: the kernel lays a whole record batch at once (`kernel.lay_rows`), sorted by where its rows
-go, and a bundle is a slice of that.
+Arrow's columns stay columns: the kernel encodes a whole record batch at once (`kernel.encode_rows`), sorted by where
+its rows go, and a bundle is a slice of that.
 
 A row needs a body, and a topic unless the option names one. What it may have besides: tags, keys (a text or a list),
 properties, delay (in seconds), shard (rows of one shard keep their order: they go to one queue). The columns of our own
@@ -72,8 +72,8 @@ class Run(NamedTuple):
     topic: str
     shard: str | None
     is_delayed: bool
-    laid: memoryview
-    ends: "np.ndarray[Any, np.dtype[np.int64]]"  # where each ends in `laid`
+    encoded: memoryview
+    ends: "np.ndarray[Any, np.dtype[np.int64]]"  # where each ends in `encoded`
 
 
 def runs_of(batch: "pa.RecordBatch", topic: str | None, identity: str, first: int, ids: UniqueIds) -> Iterator[Run]:
@@ -89,7 +89,7 @@ def runs_of(batch: "pa.RecordBatch", topic: str | None, identity: str, first: in
         raise ClientError(f"row {first + row} has no topic; fill the column, or name one in the option topic")
     order, starts = _sorted(columns, is_topic_given=topic is not None)
     try:
-        laid, ends = _lay(columns, order, f"{IDENTITY}\x01{identity}/".encode(), first, ids.many(batch.num_rows))
+        encoded, ends = _encode(columns, order, f"{IDENTITY}\x01{identity}/".encode(), first, ids.many(batch.num_rows))
     except ValueError as problem:
         raise ClientError(str(problem)) from None
     places = np.concatenate(([0], np.frombuffer(ends, np.int64)))
@@ -103,7 +103,7 @@ def runs_of(batch: "pa.RecordBatch", topic: str | None, identity: str, first: in
             topic if topic is not None else columns["topic"][row].as_py(),
             columns["shard"][row].as_py() if "shard" in columns else None,
             "delay" in columns and bool(columns["delay"][row].as_py()),
-            memoryview(laid)[places[start] : places[end]],
+            memoryview(encoded)[places[start] : places[end]],
             places[start + 1 : end + 1] - places[start],
         )
 
@@ -150,11 +150,11 @@ def _sorted(columns: dict[str, Any], *, is_topic_given: bool) -> tuple[Any, list
     return order, [0, *changes.tolist()]
 
 
-def _lay(columns: dict[str, Any], order: Any, identity: bytes, first: int, ids: list[str]) -> tuple[bytes, bytes]:
+def _encode(columns: dict[str, Any], order: Any, identity: bytes, first: int, ids: list[str]) -> tuple[bytes, bytes]:
     tags, keys, properties, delays = (columns.get(name) for name in ("tags", "keys", "properties", "delay"))
     # A column says more than a property of its name.
     dropped = _OTHERS | {name for name, column in ((b"TAGS", tags), (b"KEYS", keys)) if column is not None}
-    return kernel.lay_rows(
+    return kernel.encode_rows(
         None if order is None else memoryview(order),
         first,
         identity,
@@ -254,7 +254,7 @@ class Bundles:
             begin = 0
             for end in run.ends.tolist():
                 queue = self._queue(run.topic, run.shard)
-                yield Bundle(queue, 1, bytes(run.laid[begin:end]), run.shard is not None, is_delayed=True)
+                yield Bundle(queue, 1, bytes(run.encoded[begin:end]), run.shard is not None, is_delayed=True)
                 begin = end
             return
         place = run.topic, None if run.shard is None else self._queue(run.topic, run.shard)
@@ -269,7 +269,7 @@ class Bundles:
                 continue
             until = max(until, count + 1)  # one that is larger than a bundle goes alone
             end = int(run.ends[until - 1])
-            held.parts.append(run.laid[begin:end])
+            held.parts.append(run.encoded[begin:end])
             held.size += end - begin
             held.count += until - count
             count, begin = until, end

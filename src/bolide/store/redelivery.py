@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bolide import kernel
 from bolide.errors import CorruptRecord, Refusal
 from bolide.kernel.layout import ENTRY_SIZE, Tally
-from bolide.kernel.layout import Relaid as RelaidRecords
+from bolide.kernel.layout import Redelivered as RedeliveredRecords
 from bolide.protocol.codes import ResponseCode
 from bolide.store.record import Draft
 from bolide.store.segment import Segment
@@ -27,7 +27,7 @@ _NOTHING = 0x7FFF_FFFF
 NOBODY: frozenset[bytes] = frozenset()
 
 
-class Relaid(NamedTuple):
+class Redelivered(NamedTuple):
     """How many entries are done with, what was stored of each topic, and up to where the log must be durable for it."""
 
     seen: int
@@ -35,20 +35,20 @@ class Relaid(NamedTuple):
     end: int
 
 
-def relay(
+def redeliver(
     store: Store,
     entries: bytes | memoryview,
     stamp_ms: int = -1,
     rolls: bool = False,
     recalled: frozenset[bytes] = NOBODY,
-) -> Relaid:
+) -> Redelivered:
     """Store again what the first of the entries point at; raises Refusal, and nothing is stored then.
 
-    What the parameters mean stands at `kernel.relay_records`. Entries that point below the log are done with. A batch
-    that cannot be laid out is halved until the one is found that is to blame, which is passed over.
+    What the parameters mean stands at `kernel.redeliver_records`. Entries that point below the log are done with. A
+    batch that cannot be laid out is halved until the one is found that is to blame, which is passed over.
     """
     try:
-        return _relay(store, entries, stamp_ms, rolls, recalled)
+        return _redeliver(store, entries, stamp_ms, rolls, recalled)
     except Refusal as refusal:
         if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
             raise
@@ -57,46 +57,48 @@ def relay(
         problem = odd
     count = len(entries) // ENTRY_SIZE
     if count > 1:
-        return relay(store, entries[: count // 2 * ENTRY_SIZE], stamp_ms, rolls, recalled)
+        return redeliver(store, entries[: count // 2 * ENTRY_SIZE], stamp_ms, rolls, recalled)
     _pass_over(store, int.from_bytes(entries[:8], "big", signed=True), problem)
-    return Relaid(1, [], store.commitlog.end)
+    return Redelivered(1, [], store.commitlog.end)
 
 
-def _relay(store: Store, entries: bytes | memoryview, stamp_ms: int, rolls: bool, recalled: frozenset[bytes]) -> Relaid:
+def _redeliver(
+    store: Store, entries: bytes | memoryview, stamp_ms: int, rolls: bool, recalled: frozenset[bytes]
+) -> Redelivered:
     entries, gone_count = _in_log(store, entries)
     if not entries:
-        return Relaid(gone_count, [], store.commitlog.end)
+        return Redelivered(gone_count, [], store.commitlog.end)
     segment = store.commitlog.segments.find(int.from_bytes(entries[:8], "big"))
     if segment is None:
         _pass_over(store, int.from_bytes(entries[:8], "big"), CorruptRecord("its segment of the log is missing"))
-        return Relaid(gone_count + 1, [], store.commitlog.end)
+        return Redelivered(gone_count + 1, [], store.commitlog.end)
     entries = entries[: BATCH_COUNT_MAX * ENTRY_SIZE]
     size_max = min(BATCH_SIZE_MAX, store.config.segment_size // 4)
     if store.config.sealed:
-        seen, tallies, unreadable = _relay_sealed(store, segment, entries, stamp_ms, rolls, recalled, size_max)
+        seen, tallies, unreadable = _redeliver_sealed(store, segment, entries, stamp_ms, rolls, recalled, size_max)
     else:
         how = (segment.view, segment.base, entries, store.store_host, stamp_ms, rolls, recalled, size_max)
-        (seen, tallies, unreadable), _ = store.append_laid(partial(_lay, store, how))
+        (seen, tallies, unreadable), _ = store.append_encoded(partial(_encode, store, how))
     for place in unreadable:
         _pass_over(store, place, CorruptRecord("there is no whole record"))
-    return Relaid(gone_count + seen, tallies, store.commitlog.end)
+    return Redelivered(gone_count + seen, tallies, store.commitlog.end)
 
 
-def _lay(
+def _encode(
     store: Store,
     how: tuple[memoryview, int, bytes | memoryview, bytes, int, bool, frozenset[bytes], int],
     at: int,
     store_ms: int,
     next_offsets: Mapping[tuple[str, int], int],
-) -> RelaidRecords:
-    laid = kernel.relay_records(*how, at, store_ms, next_offsets)
-    if laid[3][2] and store.commitlog.is_worth_another_look(how[2], laid[3][2]):
-        laid = kernel.relay_records(*how, at, store_ms, next_offsets)
-    return laid
+) -> RedeliveredRecords:
+    encoded = kernel.redeliver_records(*how, at, store_ms, next_offsets)
+    if encoded[3][2] and store.commitlog.is_worth_another_look(how[2], encoded[3][2]):
+        encoded = kernel.redeliver_records(*how, at, store_ms, next_offsets)
+    return encoded
 
 
 def _pass_over(store: Store, place: int, problem: Exception) -> None:
-    store.mishaps.note("store.relay", f"a message that was due physical_offset={place}", problem)
+    store.mishaps.note("store.redelivery", f"a message that was due physical_offset={place}", problem)
 
 
 def _in_log(store: Store, entries: bytes | memoryview) -> tuple[bytes | memoryview, int]:
@@ -109,7 +111,7 @@ def _in_log(store: Store, entries: bytes | memoryview) -> tuple[bytes | memoryvi
     return entries[gone_count * ENTRY_SIZE :], gone_count
 
 
-def _relay_sealed(
+def _redeliver_sealed(
     store: Store,
     segment: Segment,
     entries: bytes | memoryview,

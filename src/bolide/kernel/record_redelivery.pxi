@@ -8,7 +8,7 @@ cdef struct Tally:
     int64_t recalled
 
 
-cdef class _Relay:
+cdef class _Redelivery:
     """Memory of one call, freed however it ends."""
 
     cdef _Walk walk
@@ -69,7 +69,7 @@ cdef class _Relay:
         name = PyUnicode_DecodeUTF8(<char*>topic.at, topic.size, b"replace")
         return walk.new_run(slot, topic, queue_id, next_offsets.get((name, queue_id), 0))
 
-    cdef Py_ssize_t put(self, Laid* laid, Wanted* wanted, Span properties, next_offsets) except -1:
+    cdef Py_ssize_t put(self, NewRecord* laid, Wanted* wanted, Span properties, next_offsets) except -1:
         """Lay one record out, which may get a place in a queue; returns its size."""
         cdef Py_ssize_t size = size_of(laid, properties.size)
         cdef Run* run
@@ -83,11 +83,11 @@ cdef class _Relay:
             )
         if laid.sys_flag & TRANSACTION != TRANSACTION:
             put_all_keys(&self.walk.keys, laid.topic, wanted, laid.physical_offset, laid.store_ms)
-        memcpy(lay(grow(&self.records, size), laid, size, properties.size), properties.at, properties.size)
+        memcpy(encode_record(grow(&self.records, size), laid, size, properties.size), properties.at, properties.size)
         return size
 
 
-cdef inline void take_over(Laid* laid, const uint8_t* log, const int64_t* row) noexcept nogil:
+cdef inline void take_over(NewRecord* laid, const uint8_t* log, const int64_t* row) noexcept nogil:
     """What a record keeps of the one it comes from; the checksum of the body was looked at when that was read."""
     laid.body.at = log + row[12]
     laid.body.size = row[13]

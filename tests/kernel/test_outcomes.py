@@ -10,7 +10,7 @@ from bolide.broker.later.routing import Destination
 from bolide.broker.transactions.halves import committed, read_half, real_place
 from bolide.kernel import plain
 from bolide.kernel.layout import ENTRY, Draft
-from bolide.kernel.plain_records import lay_records
+from bolide.kernel.plain_records import encode_records
 from bolide.protocol.command import read_commands
 from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.properties import encode_properties
@@ -43,7 +43,7 @@ def frame(code: int = 37, flag: int = 2, codec: int = 0, remark: str | None = No
 
 def read(kernel: Any, stream: bytes) -> Any:
     bounds, _, _ = plain.cut_frames(stream, len(stream), 1 << 24)
-    return kernel.read_ends(stream, bounds)
+    return kernel.read_outcomes(stream, bounds)
 
 
 @kernels
@@ -80,7 +80,7 @@ def test_what_is_taken_says_what_its_request_says(frames: list[bytes], wrong: li
         if stream:
             stream[at % len(stream)] = byte
     bounds, _, _ = plain.cut_frames(stream, len(stream), 1 << 24)
-    ends, left = compiled.read_ends(bytes(stream), bounds)
+    ends, left = compiled.read_outcomes(bytes(stream), bounds)
     gone = set(left)
     kept = [place for i in range(0, len(bounds), 2) if bounds[i] not in gone for place in bounds[i : i + 2]]
     commands = read_commands(bytes(stream), kept)
@@ -102,7 +102,7 @@ def test_what_is_taken_says_what_its_request_says(frames: list[bytes], wrong: li
 def log_of(*halves: dict[str, str] | bytes, topic: str = HALF, body: bytes = b"pay") -> tuple[bytes, list[int]]:
     texts = [each if isinstance(each, bytes) else encode_properties(each) for each in halves]
     drafts = [(topic, 0, body, text, 7, 0x301, 5, HOST, 2, 0) for text in texts]
-    records, places, *_ = lay_records(drafts, BASE, 1_700_000_000_000, HOST, {(topic, 0): 17}, (), 4096)
+    records, places, *_ = encode_records(drafts, BASE, 1_700_000_000_000, HOST, {(topic, 0): 17}, (), 4096)
     return records, list(places)
 
 
@@ -123,7 +123,7 @@ def lay(
 ) -> Any:
     log_end = BASE + len(log) if log_end is None else log_end
     places = (log, BASE, log_end, entries, 17, marks, first_mark)
-    return kernel.lay_ends(list(ends), *places, size_max, HOST, 5 << 20, 1_700_000_000_009, NEXT)
+    return kernel.encode_outcomes(list(ends), *places, size_max, HOST, 5 << 20, 1_700_000_000_009, NEXT)
 
 
 @kernels
@@ -158,7 +158,7 @@ def test_what_is_committed_is_laid_out_as_a_draft_of_it_would_be_and_all_of_it_i
         ("Orders", 3, b"pay", labelled, 7, 0x309, 5, HOST, 2, places[1]),
         ("Orders", 3, b"pay", encode_properties(home), 7, 0x309, 5, HOST, 2, places[0]),
     ]
-    wanted, starts, _, *derived = lay_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 4096)
+    wanted, starts, _, *derived = encode_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 4096)
     assert (records, runs, keys) == (wanted, *derived)
     assert (seen, decided, left) == (4, {20: 12, 19: 8, 18: 8, 17: 8}, [])
     assert tallies == [("Paid", 1, starts[1] - starts[0]), ("Orders", 2, (5 << 20) + len(records) - starts[1])]
@@ -251,7 +251,7 @@ def test_whatever_the_log_holds_what_is_committed_is_the_draft_of_the_general_pa
     taken = [end for end in ends if end not in left]
     assert (seen, decided) == (3, {end[1]: end[2] for end in taken})
     drafts = [draft_of(bytes(damaged), end) for end in taken]
-    meant = lay_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 1 << 31)
+    meant = encode_records(drafts, 5 << 20, 1_700_000_000_009, HOST, NEXT, (), 1 << 31)
     assert found[:3] == (meant[0], meant[3], meant[4])
     assert (sum(tally[1] for tally in tallies), sum(tally[2] for tally in tallies)) == (len(taken), len(found[0]))
 

@@ -22,13 +22,13 @@ cdef enum:
     WAITING = 2
 
 
-cdef struct End:
+cdef struct OutcomeFields:
     Head head
     uint32_t found
     Text slots[END_SLOT_COUNT]
 
 
-cdef int end_slot_of(const Text* key) noexcept nogil:
+cdef int outcome_slot_of(const Text* key) noexcept nogil:
     if key.size == literal(b"commitLogOffset").size:
         return PHYSICAL if begins(key.at, literal(b"commitLogOffset")) else -1
     if key.size == literal(b"tranStateTableOffset").size:
@@ -44,9 +44,9 @@ cdef int end_slot_of(const Text* key) noexcept nogil:
     return -1
 
 
-cdef bint take_end_field(const Text* key, const Text* text, void* into) noexcept nogil:
-    cdef End* found = <End*>into
-    cdef int slot = end_slot_of(key)
+cdef bint take_outcome_field(const Text* key, const Text* text, void* into) noexcept nogil:
+    cdef OutcomeFields* found = <OutcomeFields*>into
+    cdef int slot = outcome_slot_of(key)
     if slot >= 0:
         found.slots[slot] = text[0]
         found.found |= <uint32_t>1 << slot
@@ -58,24 +58,24 @@ cdef inline bint is_other(const char* at, const char* end) noexcept nogil:
     return end - at > 11 and begins(at, literal(b'{"code":')) and not begins(at + 8, literal(b"37,"))
 
 
-cdef bint scan_end(const char* at, const char* end, End* found) noexcept nogil:
+cdef bint scan_end(const char* at, const char* end, OutcomeFields* found) noexcept nogil:
     """False for a header that is irregular, or no end that nobody waits for."""
     if is_other(at, end):
         return False
-    clear_head(&found.head, take_end_field, found)
+    clear_head(&found.head, take_outcome_field, found)
     found.found = 0
     if not scan_json_head(at, end, &found.head, scan_head_member):
         return False
     return found.head.code == END_TRANSACTION and found.head.flag & (RESPONSE_FLAG | ONEWAY_FLAG) == ONEWAY_FLAG
 
 
-cdef inline int64_t slot_number(const End* found, int slot) noexcept nogil:
+cdef inline int64_t slot_number(const OutcomeFields* found, int slot) noexcept nogil:
     if not found.found >> slot & 1:
         return -1
     return number_of(<const uint8_t*>found.slots[slot].at, found.slots[slot].size, 18)
 
 
-cdef tuple end_of(const End* found):
+cdef tuple end_of(const OutcomeFields* found):
     """The row of an end; None if it needs thought."""
     cdef int64_t physical_offset = slot_number(found, PHYSICAL), offset = slot_number(found, END_OFFSET)
     cdef int64_t decision = slot_number(found, DECISION)
@@ -92,7 +92,7 @@ cdef tuple end_of(const End* found):
     return physical_offset, offset, decision, was_asked, group
 
 
-def read_ends(stream, bounds):
+def read_outcomes(stream, bounds):
     cdef Py_buffer buffer
     cdef list places = <list?>bounds
     cdef list ends = []
@@ -100,7 +100,7 @@ def read_ends(stream, bounds):
     cdef const uint8_t* frame
     cdef Py_ssize_t i, start, end, header_end
     cdef tuple row
-    cdef End found
+    cdef OutcomeFields found
     check_pairs(places)
     PyObject_GetBuffer(stream, &buffer, PyBUF_SIMPLE)
     try:
@@ -149,7 +149,7 @@ cdef void find_half_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcep
             home.group = value
         elif equals(name, literal(b"DELAY")) or equals(name, literal(b"CHECK_IMMUNITY_TIME_IN_SECONDS")):
             home.is_apart = True
-        elif name.size >= 6 and begins(name.at, literal(b"TIMER_")):
+        elif begins_within(name.at, name.size, literal(b"TIMER_")):
             home.is_apart = True
 
 
@@ -221,7 +221,7 @@ cdef class _Halves:
 
 
 cdef inline bint says_place(const uint8_t* pair, Py_ssize_t size) noexcept nogil:
-    return (size > 10 and begins(pair, literal(b"REAL_TOPIC\x01"))) or (size > 8 and begins(pair, literal(b"REAL_QID\x01")))
+    return begins_within(pair, size, literal(b"REAL_TOPIC\x01")) or begins_within(pair, size, literal(b"REAL_QID\x01"))
 
 
 cdef Py_ssize_t put_without_place(uint8_t* to, const uint8_t* at, Py_ssize_t size) noexcept nogil:
@@ -246,31 +246,36 @@ cdef Py_ssize_t put_without_place(uint8_t* to, const uint8_t* at, Py_ssize_t siz
         at = stop + 1
 
 
-cdef int commit(_Relay relay, Laid* laid, _Halves halves, const int64_t* row, Home* home, next_offsets) except -1:
+cdef int commit(
+    _Redelivery redelivery, NewRecord* laid, _Halves halves, const int64_t* row, Home* home, next_offsets
+) except -1:
     """Lay out what a half message stands for."""
     cdef const uint8_t* log = <const uint8_t*>halves.log.buf
-    cdef Tally* tally = relay.tally_of(home.topic)
+    cdef Tally* tally = redelivery.tally_of(home.topic)
     cdef Span properties
     cdef Py_ssize_t size
-    relay.stamped.size = 0
-    properties.at = grow(&relay.stamped, max(row[17], 1))
-    properties.size = put_without_place(relay.stamped.data, log + row[16], row[17])
+    redelivery.stamped.size = 0
+    properties.at = grow(&redelivery.stamped, max(row[17], 1))
+    properties.size = put_without_place(redelivery.stamped.data, log + row[16], row[17])
     take_over(laid, log, row)
     laid.sys_flag = (laid.sys_flag & ~<int32_t>TRANSACTION) | COMMITTED
     laid.prepared_offset = row[0]
     laid.topic = home.topic
     laid.queue_id = <int32_t>number_of(home.queue.at, home.queue.size, 9)
-    size = relay.put(laid, &home.wanted, properties, next_offsets)
+    size = redelivery.put(laid, &home.wanted, properties, next_offsets)
     laid.physical_offset += size
     tally.count += 1
     tally.size += size
     return 0
 
 
-def lay_ends(ends, log, log_base, log_end, entries, first_entry, marks, first_mark, size_max, store_host, physical_offset, store_ms, next_offsets):
+def encode_outcomes(
+    ends, log, log_base, log_end, entries, first_entry, marks, first_mark, size_max, store_host, physical_offset,
+    store_ms, next_offsets
+):
     cdef _Halves halves = _Halves(log, log_base, log_end, entries, first_entry, marks, first_mark)
-    cdef _Relay relay = _Relay()
-    cdef Laid laid
+    cdef _Redelivery redelivery = _Redelivery()
+    cdef NewRecord laid
     cdef Home home
     cdef int64_t row[COLUMN_COUNT]
     cdef int64_t total = 0, most = size_max, offset
@@ -291,10 +296,12 @@ def lay_ends(ends, log, log_base, log_end, entries, first_entry, marks, first_ma
             if total and total + row[1] > most:
                 break
             total += row[1]
-            commit(relay, &laid, halves, row, &home, next_offsets)
+            commit(redelivery, &laid, halves, row, &home, next_offsets)
             decided[end[1]] = end[2]
         else:
             decided[end[1]] = end[2]
         seen += 1
-    tallies = [each[:3] for each in relay.done()]
-    return taken(&relay.records), relay.walk.done(), taken(&relay.walk.keys), (seen, decided, tallies, left)
+    tallies = [each[:3] for each in redelivery.done()]
+    return taken(&redelivery.records), redelivery.walk.done(), taken(&redelivery.walk.keys), (
+        seen, decided, tallies, left
+    )
