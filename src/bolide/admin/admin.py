@@ -12,8 +12,6 @@ Every operation asks the brokers themselves; the name server only tells where th
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
 from bolide.admin.groupsettings import GroupSettings
@@ -23,6 +21,7 @@ from bolide.admin.traces import MessageTrace, Told, is_about, traces
 from bolide.admin.transactions import TransactionCalls
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
+from bolide.client.life import Opened
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError, ProtocolError, Refusal
 from bolide.model.message import StoredMessage, parse_offset_id
@@ -99,7 +98,7 @@ class GroupRow:
     dead_count: int = 0
 
 
-class Admin(TopicCalls, TransactionCalls, GroupSettings):
+class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
     """An administrator of one cluster. Open while its `async with` block runs.
 
     A broker that does not answer fails what needs it. With `partial` the others' part is given, and `silent` has the
@@ -133,15 +132,6 @@ class Admin(TopicCalls, TransactionCalls, GroupSettings):
         """End all connections."""
         self._instance = None
         await self._stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # The cluster
 

@@ -143,7 +143,10 @@ class Connection:
         received, at = self._received, self._at
         try:
             while len(received) - at < 4:
-                received, at = received[at:] + self._some(), 0
+                more = self._socket.recv(_READ_SIZE)
+                if not more:
+                    raise self._closed()
+                received, at = received[at:] + more if at < len(received) else more, 0
             size = int.from_bytes(received[at : at + 4], "big")
             if not 4 <= size <= FRAME_SIZE_MAX:
                 _, _, wrong = kernel.cut_frames(received[at:], len(received) - at, FRAME_SIZE_MAX)
@@ -158,12 +161,6 @@ class Connection:
             raise RequestTimeout(f"{self.address} did not answer within {timeout_s:g} s") from None
         except OSError as problem:
             raise ConnectionLost(f"the connection to {self.address} is gone: {problem}") from problem
-
-    def _some(self) -> bytes:
-        more = self._socket.recv(_READ_SIZE)
-        if not more:
-            raise self._closed()
-        return more
 
     def _filled(self, size: int, begun: bytes) -> bytearray:
         """A frame that is longer than what was read of it: the rest is received where it stays."""

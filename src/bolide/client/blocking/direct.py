@@ -8,7 +8,7 @@ from bolide.client.blocking.connection import Answer, Connection, ConnectionPool
 from bolide.client.blocking.loop import BackgroundLoop
 from bolide.client.routes import MASTER_ID
 from bolide.client.sending.message import SEND_TAIL, message_of, send_command, send_head, to_queue
-from bolide.client.sending.parts import Parts
+from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.producer import Producer
 from bolide.client.sending.receipt import Receipt, receipt_of
@@ -39,7 +39,7 @@ class DirectSends:
     def send(
         self,
         pipeline: SendPipeline,
-        parts: Parts,
+        parts: Given,
         shard: str | None,
         queue: MessageQueue | None,
         timeout_s: float | None = None,
@@ -48,48 +48,54 @@ class DirectSends:
         self._background.check()
         limit_s = timeout_s or pipeline.rules.timeout_s
         begun_s = self._clock.monotonic_s()
-        route = pipeline.placement.known(parts.topic_name) if self._core.may_pass_loop else None
+        topic = parts[0].topic if isinstance(parts[0], Message) else parts[0]
+        route = pipeline.placement.known(topic) if self._core.may_pass_loop else None
         item = None if route is None else pipeline.preparation.item(parts)
-        prepared = pipeline.preparation.message(parts) if item is None else item
-        unique_id = (prepared.unique_id or "") if isinstance(prepared, Message) else pipeline.preparation.ids.next()
+        message = pipeline.preparation.message(Parts(*parts)) if item is None else None
+        unique_id = pipeline.preparation.ids.next() if message is None else message.unique_id or ""
         last_broker = None
         if route is not None:
             chosen = queue or pipeline.placement.choose(route, shard)
             address = route.addresses.get(chosen.broker_name, {}).get(MASTER_ID)
             if address is not None:
                 try:
-                    answer = self._post(pipeline, prepared, unique_id, chosen, address, limit_s)
-                    return _receipt(answer, chosen, unique_id)
+                    if message is not None:
+                        return receipt_of(
+                            self._post_message(pipeline, message, chosen, address, limit_s), chosen, unique_id
+                        )
+                    assert item is not None, "what is no message is an item"
+                    return self._post_item(pipeline, item, unique_id, chosen, address, limit_s)
                 except ClientError as failure:
                     if not pipeline.path.is_tried_again(failure, is_bound=shard is not None or queue is not None):
                         raise
                     last_broker = chosen.broker_name
-        message = prepared if isinstance(prepared, Message) else message_of(parts.topic_name, prepared, unique_id)
+        if message is None:
+            assert item is not None, "what is no message is an item"
+            message = message_of(topic, item, unique_id)
         left_s = max(limit_s - (self._clock.monotonic_s() - begun_s), 0.001)
         shipment = Shipment([message], left_s, shard, queue, last_broker)
         return self._background.run(pipeline.path.send_one(shipment))
 
-    def _post(
-        self,
-        pipeline: SendPipeline,
-        prepared: Message | Item,
-        unique_id: str,
-        queue: MessageQueue,
-        address: str,
-        limit_s: float,
-    ) -> ReceiptRow | Answer:
+    def _post_item(
+        self, pipeline: SendPipeline, item: Item, unique_id: str, queue: MessageQueue, address: str, limit_s: float
+    ) -> Receipt:
         """One request on a connection of the caller's, and what came back."""
-        if isinstance(prepared, Message):
-            return self._post_message(pipeline, prepared, queue, address, limit_s)
+        key = queue.topic, queue.broker_name, pipeline.rules.is_prepared
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = send_head(queue.topic, pipeline.rules, queue.broker_name)
         connection = self._pool.take(address, limit_s)
         try:
-            head = self._head(pipeline, queue)
-            answer = send_item(connection, head, queue.queue_id, prepared, unique_id, self._clock.now_ms(), limit_s)
+            answer = send_item(connection, head, queue.queue_id, item, unique_id, self._clock.now_ms(), limit_s)
         except BaseException:
             connection.close()
             raise
         self._pool.give_back(connection)
-        return answer
+        if isinstance(answer, Answer):
+            return receipt_of(answer, queue, unique_id)
+        _, queue_id, queue_offset, offset_id = answer
+        stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
+        return Receipt(stored_in, queue_offset, unique_id, offset_id)
 
     def _post_message(
         self, pipeline: SendPipeline, message: Message, queue: MessageQueue, address: str, limit_s: float
@@ -114,13 +120,6 @@ class DirectSends:
             raise
         finally:
             pipeline.placement.note(queue, begun_s, failure)
-
-    def _head(self, pipeline: SendPipeline, queue: MessageQueue) -> bytes:
-        key = queue.topic, queue.broker_name, pipeline.rules.is_prepared
-        head = self._heads.get(key)
-        if head is None:
-            head = self._heads[key] = send_head(queue.topic, pipeline.rules, queue.broker_name)
-        return head
 
     def tell_end(self, receipt: Receipt, outcome: Outcome) -> bool:
         """Tell how a transaction ended; false where no connection rests, or the one that did was of no use."""
@@ -163,11 +162,3 @@ def send_item(
         answer = answer_in(frame)
         if answer is not None and answer.opaque == opaque:
             return answer
-
-
-def _receipt(answer: ReceiptRow | Answer, queue: MessageQueue, unique_id: str) -> Receipt:
-    if isinstance(answer, Answer):
-        return receipt_of(answer, queue, unique_id)
-    _, queue_id, queue_offset, offset_id = answer
-    stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
-    return Receipt(stored_in, queue_offset, unique_id, offset_id)

@@ -26,7 +26,7 @@ from bolide.client.consuming.subscriptions import Topics
 from bolide.client.options import ConsumerOptions, ProducerOptions, SubmitOptions, When
 from bolide.client.sending import producer as asynchronous_producer
 from bolide.client.sending.delays import timed
-from bolide.client.sending.parts import parts_of
+from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.receipt import Receipt
 from bolide.clock import Clock, SystemClock
 from bolide.model.message import Message
@@ -80,9 +80,9 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         Messages of one `shard` go to one queue, where they keep their order if one thread sends them. With `delay`,
         `deliver_at` or `delay_level` it is stored now and delivered then.
         """
-        parts = parts_of((topic, body, tags, keys, properties, flag, waits_for_store))
+        parts: Given = (topic, body, tags, keys, properties, flag, waits_for_store)
         if when:
-            parts = timed(when, parts)
+            parts = timed(when, Parts(*parts))
         return self._direct.send(self._core.pipeline, parts, shard, queue, timeout_s)
 
     def submit(self, topic: str | Message, body: bytes = b"", **options: Unpack[SubmitOptions]) -> Future[Receipt]:

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from bolide.client.config import Credentials, client_config
 from bolide.client.consuming.hand import Hand
@@ -23,6 +22,7 @@ from bolide.client.consuming.rules import LOCAL_DIRECTORY, PullRules, Subscriber
 from bolide.client.consuming.start_from import StartFrom
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.consuming.subscriptions import Topics, parse_topics
+from bolide.client.life import Opened
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
 from bolide.model.queue import MessageQueue
@@ -31,7 +31,7 @@ from bolide.remoting.config import ConnectConfig
 _HAND_COUNT = 64
 
 
-class Consumer:
+class Consumer(Opened):
     """A member of a consumer group."""
 
     def __init__(
@@ -87,10 +87,6 @@ class Consumer:
         """
         self._hand.close(asyncio.current_task())
         await self.subscriber.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None

@@ -12,8 +12,6 @@ offsets at the brokers under the group's name, for those who like.
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
-from typing import Self
 
 from bolide.client.config import Credentials, client_config
 from bolide.client.consuming.positions import BrokerPositions
@@ -23,6 +21,7 @@ from bolide.client.consuming.replies import Replies
 from bolide.client.consuming.start_from import max_offset, min_offset, offset_at
 from bolide.client.consuming.subscriptions import EVERYTHING, Expression, subscription_of, tag_test
 from bolide.client.instance import Instance, open_instance
+from bolide.client.life import Opened
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
 from bolide.model.names import group_problem
@@ -72,7 +71,7 @@ class _Nowhere:
         raise ClientError("a pulled message has no verdict: keep the offset yourself, or use commit()")
 
 
-class PullConsumer:
+class PullConsumer(Opened):
     """Reads queues wherever the application wants to."""
 
     def __init__(
@@ -107,15 +106,6 @@ class PullConsumer:
         if instance is not None:
             await instance.replier(self.group).flush()
         await self._stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic."""

@@ -20,7 +20,7 @@ from bolide.client.sending import unanswered
 from bolide.client.sending.detours import Again, Detours
 from bolide.client.sending.message import SEND_TAIL, SHORT_SIZE_MAX, batch_fields, check_topic, message_of, send_head
 from bolide.client.sending.outbox import Flight, Outbox
-from bolide.client.sending.parts import Parts
+from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.preparation import Preparation
 from bolide.client.sending.receipt import Receipt
 from bolide.client.sending.retry_path import RetryPath
@@ -123,10 +123,9 @@ class SendPipeline:
         self, parts: Parts, shard: str | None, queue: MessageQueue | None, timeout_s: float | None = None
     ) -> Awaitable[Receipt]:
         """Send one message by the path it needs."""
-        if timeout_s is None:
-            future = self.enqueue(parts, shard, queue)
-            if future is not None:
-                return future
+        future = self.enqueue(parts, shard, queue) if timeout_s is None else None
+        if future is not None:
+            return future
         message = self.preparation.message(parts)
         return self.path.send_one(Shipment([message], timeout_s or self.rules.timeout_s, shard, queue))
 
@@ -150,7 +149,7 @@ class SendPipeline:
                 await asyncio.wait((future,))
         return future
 
-    def enqueue(self, parts: Parts, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt] | None:
+    def enqueue(self, parts: Given, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt] | None:
         """Have a message leave with others of this turn; None if it has to take the general path."""
         item = self.preparation.item(parts)
         if item is None:
@@ -162,7 +161,8 @@ class SendPipeline:
             or target.route is not self._known_route(topic)
             or self._instance.process_id != this_process.process_id
         ):
-            target = self._new_target(parts.topic_name)
+            assert isinstance(topic, str), "a whole message is no item"
+            target = self._new_target(topic)
             if target is None:
                 return None
         if shard is not None and queue is None:

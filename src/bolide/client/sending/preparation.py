@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from bolide.client.sending.message import EXTRA_SIZE_MAX, SendRules, check_message, check_user_properties, with_id
-from bolide.client.sending.parts import Parts
+from bolide.client.sending.parts import Given, Parts
 from bolide.kernel.layout import Item
 from bolide.model import properties as names
 from bolide.model.message import Message
@@ -20,7 +20,7 @@ class Preparation:
         self.ids = ids
         self._item_size = rules.short_size if is_fast else 0  # a body below it may be an item
 
-    def item(self, parts: Parts) -> Item | None:
+    def item(self, parts: Given) -> Item | None:
         """A message for the fast path, whose id comes later; None if the general path has to look at it."""
         topic, body, tags, keys, properties, flag, waits_for_store = parts
         if type(body) is not bytes or not 0 < len(body) < self._item_size:

@@ -5,17 +5,17 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
+from bolide.client.life import Opened
 from bolide.client.options import When
 from bolide.client.sending import unanswered
 from bolide.client.sending.delays import recall, recalled, timed
 from bolide.client.sending.hooks import SendHook, SendHooks
 from bolide.client.sending.message import SendRules, compression_named
-from bolide.client.sending.parts import Parts, parts_of
+from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.placement import Placement
 from bolide.client.sending.preparation import Preparation
@@ -37,7 +37,7 @@ _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Opened):
     """A member of a producer group. Open while its `async with` block runs; tasks may share it."""
 
     def __init__(
@@ -147,15 +147,6 @@ class Producer:
             await instance.leave(producer_group=self.group)
         await self._stack.aclose()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     @property
     def connect(self) -> ConnectConfig:
         """How brokers are reached."""
@@ -189,10 +180,12 @@ class Producer:
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next. With
         `delay`, `deliver_at` or `delay_level` it is stored now and delivered then.
         """
-        parts = parts_of((topic, body, tags, keys, properties, flag, waits_for_store))
+        parts: Given = (topic, body, tags, keys, properties, flag, waits_for_store)
         if when:
-            parts = timed(when, parts)
-        return await (self._pipeline or self.pipeline).send(parts, shard, queue, timeout_s)
+            parts = timed(when, Parts(*parts))
+        pipeline = self._pipeline or self.pipeline
+        future = pipeline.enqueue(parts, shard, queue) if timeout_s is None else None
+        return await (pipeline.send(Parts(*parts), shard, queue, timeout_s) if future is None else future)
 
     async def submit(
         self,
@@ -212,12 +205,12 @@ class Producer:
 
         Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
         """
-        parts = parts_of((topic, body, tags, keys, properties, flag, waits_for_store))
+        parts: Given = (topic, body, tags, keys, properties, flag, waits_for_store)
         if when:
-            parts = timed(when, parts)
+            parts = timed(when, Parts(*parts))
         pipeline = self._pipeline or self.pipeline
         future = None if pipeline.is_full else pipeline.enqueue(parts, shard, queue)
-        return await pipeline.submit(parts, shard, queue) if future is None else future
+        return await pipeline.submit(Parts(*parts), shard, queue) if future is None else future
 
     async def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""

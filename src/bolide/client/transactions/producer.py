@@ -19,7 +19,7 @@ from typing import Self, Unpack
 from bolide.client.options import ProducerOptions
 from bolide.client.routes import MASTER_ID
 from bolide.client.sending.message import EXTRA_SIZE_MAX, SendRules, replace_properties
-from bolide.client.sending.parts import Parts
+from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.preparation import Preparation
 from bolide.client.sending.producer import Producer
@@ -102,7 +102,7 @@ class HalfPreparation(Preparation):
         self._mark = encode_properties(self._properties)
         self._traced = traced
 
-    def item(self, parts: Parts) -> Item | None:
+    def item(self, parts: Given) -> Item | None:
         item = super().item(parts)
         if item is None or len(item[1]) + len(self._mark) > EXTRA_SIZE_MAX:
             return None
