@@ -1,7 +1,7 @@
 """The only reader of the system clock.
 
-Whoever needs the time is given a `Clock`; a test gives one that it holds (`bolide.testing`). Wall time is for what is
-written down or shown; monotonic time is for durations, because the wall clock may jump.
+Anyone who needs the time is given a `Clock`; a test gives one that it holds (`bolide.testing`). Wall time is for what
+is written down or shown; monotonic time is for durations, because the wall clock may jump.
 """
 
 import time

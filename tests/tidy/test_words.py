@@ -66,3 +66,18 @@ def test_the_glossary_has_every_word_that_took_the_place_of_another() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text("utf-8")
     words = {word.rpartition("/")[2] for new in [*MODULES.values(), *NAMES.values()] for word in new.split(", ")}
     assert [word for word in words if re.fullmatch(r"\w+", word) and word not in page] == []
+
+
+# In docstrings and comments: short main clauses with a named subject need none of these.
+RIDDLES = re.compile(r"\b(whoever|anew|otherwise than)\b", re.IGNORECASE)
+
+
+def test_docstrings_and_comments_are_plain_english() -> None:
+    typed = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".pyx", ".pxi")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in typed
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if (match := RIDDLES.search(line))
+    ]
+    assert not found

@@ -1,6 +1,6 @@
 """Dead letters: messages a group gave up, kept in %DLQ%group until somebody looks or the log is cleaned.
 
-Reading leaves no trace: nothing is consumed and no offset moves. To send one again is to send its content anew, to the
+Reading leaves no trace: nothing is consumed and no offset moves. To send one again is to send its content again, to the
 topic it came from, with all that its sender said and none of what brokers and consumers added on its way; it keeps its
 id, and says where it was (BOLIDE_RESENT_FROM, BOLIDE_RESENT_ID). Every group of that topic gets it then. Sent to the
 retry topic of its own group instead, only that group does.
@@ -34,7 +34,7 @@ RESENT_ID = "BOLIDE_RESENT_ID"
 EVER_MS = (1 << 63) - 1
 _WINDOW_COUNT = 256  # messages under way at once
 _FAILURES_SHOWN_MAX = 100
-# What the sender himself said under a name of RocketMQ's; everything else of that kind was added on the way.
+# What the sender itself said under a name of RocketMQ's; everything else of that kind was added on the way.
 _SENDERS_NAMES = frozenset((names.KEYS, names.TAGS, names.SHARDING_KEY, names.UNIQUE_KEY, names.INSTANCE_ID))
 _ADDED_NAMES = (names.RESERVED_NAMES | {names.TRACE_CONTEXT, RESENT_FROM, RESENT_ID}) - _SENDERS_NAMES
 

@@ -2,8 +2,8 @@
 
 A list that leaves a broker out looks like a list of everything: a backlog seems to shrink while its broker is down. So
 an operation that a broker does not answer fails, unless the administrator was opened for partial answers; then the
-broker is noted in `silent`, and whoever shows the answer says so. Brokers that left are noted too, as far as the name
-server remembers them: ours tells it beside the list of brokers, Apache's does not.
+broker is noted in `silent`, and anyone who shows the answer says so. Brokers that left are noted too, as far as the
+name server remembers them: ours tells it beside the list of brokers, Apache's does not.
 """
 
 import asyncio

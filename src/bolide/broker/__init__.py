@@ -1,1 +1,1 @@
-"""The broker: takes messages, keeps them, hands them out, and remembers who has read how far."""
+"""The broker: takes messages, keeps them, hands them out, and remembers how far each group has read."""

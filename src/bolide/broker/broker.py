@@ -146,7 +146,7 @@ class Broker:
         return handlers, HotPath(state, intake, open_topics, pulls, self.transactions.outcomes)
 
     def _arrived(self, arrival: Arrival) -> None:
-        """The message is stored, and its sender is to hear that: whoever is told of it keeps its troubles to itself."""
+        """The message is stored, and its sender is to hear that: a hearer keeps its troubles to itself."""
         self.state.store.mishaps.tell_all("broker.arrivals", self._hearers, arrival)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
@@ -337,7 +337,7 @@ async def _ip_of(host: str) -> str:
 
 
 def _changed_settings(config: BrokerConfig) -> str:
-    """What was set otherwise than by default, and the port in any case."""
+    """What was set to another value than the default, and the port in any case."""
     defaults = shown(BrokerConfig())
     texts = shown(config)
     return " ".join(

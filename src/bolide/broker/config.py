@@ -4,7 +4,7 @@ Keys that steer threads and pools of the Java broker have no effect here (`ignor
 the value they were given, and named in one warning. A key nobody knows stops the start, and so does a value that asks
 for what this broker cannot do and must not be silent about (`refused.py`).
 
-At run time (request 25) only what is read each time it is needed may change; whoever keeps something made from a
+At run time (request 25) only what is read each time it is needed may change; anyone who keeps something made from a
 setting is told through `LiveConfig.listen`.
 """
 
@@ -253,7 +253,7 @@ RULES = ChangeRules(
 
 def read_config(properties: Mapping[str, str]) -> BrokerConfig:
     """The whole configuration from its texts; raises ConfigError for a key or a value that cannot be honoured."""
-    properties = _spelt_anew(properties)
+    properties = _respelt(properties)
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
     refuse_beyond(properties)
     config, store = build(BrokerConfig, properties), build(StoreConfig, properties)
@@ -281,9 +281,9 @@ def _check_body_fits(store: StoreConfig, listen: ListenConfig) -> None:
             raise ConfigError("maxMessageSize", store.body_size_max, why)
 
 
-def _spelt_anew(properties: Mapping[str, str]) -> dict[str, str]:
-    anew = {_OLD_SPELLINGS.get(key, key): value for key, value in properties.items()}
-    return {**anew, **{key: value for key, value in properties.items() if key not in _OLD_SPELLINGS}}
+def _respelt(properties: Mapping[str, str]) -> dict[str, str]:
+    respelt = {_OLD_SPELLINGS.get(key, key): value for key, value in properties.items()}
+    return {**respelt, **{key: value for key, value in properties.items() if key not in _OLD_SPELLINGS}}
 
 
 def shown(config: BrokerConfig) -> dict[str, str]:

@@ -8,7 +8,8 @@ processor of its code. If the store refuses (disk full, too slow, failed), all s
 hears its own code. So they do if the kernel itself fails.
 
 Half messages are answered before the ends of transactions that came with them are carried out: nobody sees them yet.
-Any other send is stored behind what such an end commits, so that whoever commits and then sends finds it in that order.
+Any other send is stored behind what such an end commits, so that anyone who commits and then sends finds it in that
+order.
 
 Nothing here runs for each message, and little for each read: a broker with a thousand slow producers reads one frame at
 a time, and then the cost of a read is the cost of a message.

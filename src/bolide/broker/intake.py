@@ -98,11 +98,11 @@ class Intake:
         return self._store.append(drafts)
 
     def append_encoded(self, encode: Encode[T]) -> T:
-        """Store what the kernel lays out; whoever gives it counts its tallies."""
+        """Store what the kernel lays out; anyone who gives it counts its tallies."""
         return self._store.append_encoded(encode)[0]
 
     def count(self, tallies: Iterable[tuple[str, int, int]]) -> int:
-        """So many messages and bytes of each topic were laid out and stored; returns how many messages."""
+        """This many messages and bytes of each topic were laid out and stored; returns how many messages."""
         total = 0
         for topic, count, size in tallies:
             self._stats.put(topic, count, size)

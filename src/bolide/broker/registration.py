@@ -4,11 +4,11 @@ One task for each name server, so that none waits for another: all topics at the
 heartbeat too; after a change only the topics it touched, at once. Changes that come while a registration is under way,
 or within a moment after it, leave together in the next, so ten thousand new topics are a hundred small requests and
 not ten thousand large ones. A name server that does not answer is named in one warning and tried again soon; when its
-connection ends it has forgotten us, so it hears everything anew as soon as it is back.
+connection ends it has forgotten us, so it hears everything again as soon as it is back.
 
 The address we tell is one that was just seen to work: our own end of the connection to that name server, unless the
 operator named another (`own_address`). A topic that was deleted cannot be told this way; who deletes it tells the name
-servers himself, as RocketMQ's tools do.
+servers itself, as RocketMQ's tools do.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ RETRY_FIRST_S = 0.5
 RETRY_MAX_S = 10.0
 UNREGISTER_LIMIT_S = 3.0
 ANNOUNCE_LIMIT_S = 3.0
-# So many topics are written in a fraction of a millisecond; more go to a thread.
+# This many topics are written in a fraction of a millisecond; more go to a thread.
 SMALL_COUNT = 200
 # Half of what a frame may hold. Beyond it, some 50,000 topics, the body is compressed whether asked for or not.
 PLAIN_SIZE_MAX = 8 * 1024 * 1024

@@ -123,7 +123,7 @@ class Stats:
         total.times += count
 
     def took(self, count: int, took_ms: int) -> None:
-        """So many messages took that long to be stored, with the wait for the disk if there was one."""
+        """This many messages took that long to be stored, with the wait for the disk if there was one."""
         at = 0
         while at < len(_TOOK_MS_BOUNDS) and took_ms > _TOOK_MS_BOUNDS[at]:
             at += 1
@@ -238,7 +238,7 @@ class Stats:
         return " ".join(f"[{name}]:{count}" for name, count in zip(_TOOK_NAMES, self._took_counts, strict=True))
 
     def took_below_ms(self, share: float) -> int:
-        """That share of all messages was stored within so many milliseconds; the longest seen where no bound is."""
+        """That share of all messages was stored within this many milliseconds; the longest seen where no bound is."""
         wanted = share * sum(self._took_counts)
         for bound_ms, count in zip(_TOOK_MS_BOUNDS, self._took_counts, strict=False):
             wanted -= count

@@ -31,7 +31,7 @@ _clock = SystemClock()
 
 Topic = Annotated[str, typer.Option(help="the topic to use; it is made where brokers make topics by themselves")]
 Count = Annotated[int, typer.Option(min=1, help="how many messages")]
-Seconds = Annotated[float | None, typer.Option(min=0.1, help="stop after so many seconds, whatever --count says")]
+Seconds = Annotated[float | None, typer.Option(min=0.1, help="stop after this many seconds, whatever --count says")]
 Size = Annotated[int, typer.Option(min=1, max=4 << 20, help="bytes of a body")]
 DEFAULT_TOPIC = "BenchmarkTest"
 
@@ -93,7 +93,7 @@ class Tally:
 
 
 def percentiles(delays_s: list[float]) -> dict[float, float]:
-    """The delay that so many percent of all did not exceed; nothing of nothing."""
+    """The delay that this many percent of all did not exceed; nothing of nothing."""
     ordered = sorted(delays_s)
     return {p: ordered[min(int(len(ordered) * p / 100), len(ordered) - 1)] for p in PERCENTILES} if ordered else {}
 
@@ -127,7 +127,7 @@ def produce(
     count: Count = 100_000,
     seconds: Seconds = None,
     size: Size = 128,
-    threads: Annotated[int, typer.Option(min=0, max=256, help="send from so many threads, one at a time each")] = 0,
+    threads: Annotated[int, typer.Option(min=0, max=256, help="send from this many threads, one at a time each")] = 0,
     in_flight: Annotated[int, typer.Option(min=1, max=8192, help="messages under way at a time, without threads")] = 64,
     batch: Annotated[bool, typer.Option("--batch", help="let the client join messages to batches")] = False,
     namesrv: Namesrv = None,

@@ -39,7 +39,7 @@ def show_(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(help="at most so many")] = 50,
+    limit: Annotated[int, typer.Option(help="at most this many")] = 50,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:

@@ -116,7 +116,7 @@ def consume(
     from_beginning: Annotated[
         bool, typer.Option(help="begin with the oldest message; a group that has read before goes on where it was")
     ] = False,
-    max_messages: Annotated[int | None, typer.Option(help="stop after so many")] = None,
+    max_messages: Annotated[int | None, typer.Option(help="stop after this many")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -159,7 +159,7 @@ def tail(
     topic: Annotated[str, typer.Argument(help="which topic")],
     expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
     sql: SqlText = None,
-    max_messages: Annotated[int | None, typer.Option(help="stop after so many")] = None,
+    max_messages: Annotated[int | None, typer.Option(help="stop after this many")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:

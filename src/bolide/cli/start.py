@@ -99,7 +99,7 @@ def plain_errors(port_options: Mapping[int, str] | None = None) -> Iterator[None
 
 
 def _stop_writing() -> NoReturn:
-    """Whoever read what we print has seen enough (`| head -1`): no error. A connection that breaks is a ClientError."""
+    """The reader of what we print has seen enough (`| head -1`): no error. A broken connection is a ClientError."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes there
     sys.exit(0)
 
@@ -238,7 +238,7 @@ def ready_file(path: Path | None) -> Iterator["ReadyFile"]:
 
 
 class ReadyFile:
-    """Tells whoever started us that we answer, and where."""
+    """Tells the one who started us that we answer, and where."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -247,7 +247,7 @@ class ReadyFile:
         """Write it whole: a reader that sees it can read it.
 
         What the server is made of stands by now. The garbage collector need not go through it again and again: that
-        took some 30 ms each time, and whoever connects and leaves in numbers brings it about.
+        took some 30 ms each time, and the one who connects and leaves in numbers brings it about.
         """
         gc.freeze()
         if self._path is not None:

@@ -17,7 +17,7 @@ app = typer.Typer(help="Transactions: list the undecided, resume the given up.",
 def list_(
     given_up: Annotated[bool, typer.Option("--given-up", help="those that were asked about too often instead")] = False,
     group: Annotated[str | None, typer.Option(help="only those of this producer group")] = None,
-    limit: Annotated[int, typer.Option(help="at most so many")] = 100,
+    limit: Annotated[int, typer.Option(help="at most this many")] = 100,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:

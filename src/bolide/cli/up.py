@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 DATA = "bolide-data"
 NAMESRV_PORT = 9876
-# Off in RocketMQ unless an operator thinks of them; here there is none, and whoever tries them expects them to work.
+# Off in RocketMQ unless an operator thinks of them; here there is none, and anyone who tries them expects them to work.
 WELCOMING = {"enablePropertyFilter": "true", "recallMessageEnable": "true", "traceTopicEnable": "true"}
 _EPILOG = (
     "Settings have RocketMQ's names, a broker's or a name server's; later ones win: FILE, then --set, then options of "
@@ -81,7 +81,8 @@ def _read_configs(options: argparse.Namespace) -> tuple["NamesrvConfig", "Broker
     from bolide.broker import config as broker
     from bolide.namesrv import config as namesrv
 
-    # Whoever tries it has nobody who watches the ports: what is sent and read may come from anywhere, orders may not.
+    # Anyone who tries it has nobody who watches the ports: what is sent and read may come from anywhere, orders may
+    # not.
     settings = {"bindAddress": HOST, "storePathRootDir": DATA, "bolideAdminFrom": "local", **WELCOMING}
     settings |= read_broker_settings(options, DATA)
     if settings.pop("namesrvAddr", ""):

@@ -446,8 +446,8 @@ async def open_instance(config: ClientConfig, clock: Clock) -> AsyncIterator[Ins
     instance.user_count += 1
     try:
         if instance.host is None:
-            # Whoever comes first may leave before others: the instance is hosted by a task of its own, which the last
-            # one awaits.
+            # Anyone who comes first may leave before others: the instance is hosted by a task of its own, which the
+            # last one awaits.
             instance.host = loop.create_task(instance.live(), name=f"client.{instance.client_id}")
         await instance.is_ready.wait()
         yield instance

@@ -1,7 +1,7 @@
 """What a caller may say by keyword, each set written once, for those who only hand it on.
 
 The asyncio classes name their keywords one by one with the defaults, and so does whatever is called for every message.
-Everyone else takes `**options: Unpack[...]`, which type checkers hold to these names; whoever wraps a producer or a
+Everyone else takes `**options: Unpack[...]`, which type checkers hold to these names; anyone who wraps a producer or a
 consumer can do the same. A test keeps the sets and the signatures in step.
 """
 

@@ -1,9 +1,9 @@
 """What became of each message, told by producers and consumers: records in a trace topic, as RocketMQ's clients write.
 
-Whoever sends or consumes notes a record and goes on. Records wait in a bounded queue, leave in batches, one message for
-those of one topic, and find themselves under the ids and keys of what they tell about. Tracing must never disturb what
-it watches: a full queue drops records, a trace topic that cannot be written costs a line in the log, and it all goes
-over connections of its own. What is noted at the end leaves within the close.
+Anyone who sends or consumes notes a record and goes on. Records wait in a bounded queue, leave in batches, one message
+for those of one topic, and find themselves under the ids and keys of what they tell about. Tracing must never disturb
+what it watches: a full queue drops records, a trace topic that cannot be written costs a line in the log, and it all
+goes over connections of its own. What is noted at the end leaves within the close.
 
 Messages of the trace topic itself are not traced, nor those of a broker that does not want it (`traceOn=false`).
 """

@@ -1,8 +1,8 @@
 """Whether two members of one group want the same: the silent loss of messages, found by comparing.
 
 A group shares its queues among its members, whatever each subscribed to. A member that wants other topics or other tags
-than its mates has queues whose messages the mates alone would take, and the broker goes by whoever spoke last: messages
-are passed over, and nobody is told. So members must want the same, and this says where they do not.
+than its mates has queues whose messages the mates alone would take, and the broker goes by anyone who spoke last:
+messages are passed over, and nobody is told. So members must want the same, and this says where they do not.
 
 Tags are compared as sets: `A || B` and `B||A` are one wish. The group's own retry topic is everybody's and says
 nothing.

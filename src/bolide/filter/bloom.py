@@ -22,7 +22,7 @@ class BloomSize(NamedTuple):
 
 
 def bloom_size(error_percent: int, expected_count: int) -> BloomSize:
-    """The size for so many filters and so many false hits in a hundred."""
+    """The size for this many filters and this many false hits in a hundred."""
     error = error_percent / 100
     bit_count = math.ceil(expected_count * (math.log(1 / error) / math.log(2)) * (math.log(math.e) / math.log(2)))
     return BloomSize(-(-bit_count // 8) * 8, math.ceil(math.log(error) / math.log(0.5)))

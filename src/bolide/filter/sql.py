@@ -94,7 +94,7 @@ def _count_tests(node: Node) -> int:
 
 
 def compile_sql(expression: str, breathe: Callable[[], None] | None = None) -> Predicate:
-    """Parse an expression; raises SqlError. `breathe` is called between its words, by whoever has better to do too."""
+    """Parse an expression; raises SqlError. `breathe` is called between its words, for callers with other work."""
     if not expression or not expression.strip():
         raise SqlError("the expression is empty")
     if len(expression) > EXPRESSION_LENGTH_MAX:

@@ -1,6 +1,6 @@
 """A filter in its process: started when it is needed, asked a batch at a time, killed when it takes too long.
 
-A process that was killed or died is not missed: the next batch starts another. Whoever asked hears why there is no
+A process that was killed or died is not missed: the next batch starts another. The one who asked hears why there is no
 verdict, and never gets messages nobody decided about.
 """
 

@@ -7,8 +7,8 @@ RocketMQ had it until 4.2, with filters in Java; here they are in Python. What t
 network is looked at on its own machine, and the work is not the broker's.
 
 An upload is code. It is taken only if it is signed with the key that was configured (RocketMQ's ACL signature), and it
-runs in a process of its own (`worker.py`), never in this one. A filter that fails, hangs or dies is an error to whoever
-pulls (1); messages nobody decided about are not passed on.
+runs in a process of its own (`worker.py`), never in this one. A filter that fails, hangs or dies is an error to anyone
+who pulls (1); messages nobody decided about are not passed on.
 """
 
 import asyncio

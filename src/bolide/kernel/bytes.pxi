@@ -30,7 +30,7 @@ cdef inline bint begins(const void* at, Span text) noexcept nogil:
 
 
 cdef inline bint begins_within(const uint8_t* at, Py_ssize_t size, Span text) noexcept nogil:
-    """The same of so many bytes."""
+    """The same of this many bytes."""
     return size >= text.size and begins(at, text)
 
 

@@ -237,7 +237,7 @@ cdef struct Answer:
 
 
 cdef bint take_receipt_field(const Text* key, const Text* text, void* into) noexcept nogil:
-    """Whoever says a thing twice is irregular."""
+    """Anyone who says a thing twice is irregular."""
     cdef Answer* answer = <Answer*>into
     if not is_plain(text):
         return False

@@ -1,6 +1,6 @@
 """The headers of frames, scanned in place: numbers and ext fields, and bounds of frames, which are checked first.
 
-Whoever looks for fields gives a function that takes them, one at a time.
+Anyone who looks for fields gives a function that takes them, one at a time.
 """
 
 cdef enum:

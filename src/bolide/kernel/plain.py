@@ -117,7 +117,7 @@ def read_odd_header(stream: Buffer, start: int, end: int) -> Header | None:
         while _odd and sum(map(len, _odd)) + len(key) > _ODD_SIZE_MAX:
             del _odd[next(iter(_odd))]
         _odd[key] = header
-    # whoever is given the fields may change them
+    # anyone who is given the fields may change them
     return None if header is None else (*header[:7], dict(header[7]), header_end)
 
 

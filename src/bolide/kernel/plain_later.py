@@ -1,4 +1,4 @@
-"""The waiting part of the plain kernel: messages that are due, laid out anew where they belong, a batch at a time.
+"""The waiting part of the plain kernel: messages that are due, laid out again where they belong, a batch at a time.
 
 A message that waits lies in the log as a record of a topic of the broker's own. Its properties say where it belongs
 (REAL_TOPIC, REAL_QID). When it is due it becomes a second record there: the same body, flags, birth and count of
@@ -57,7 +57,7 @@ def redeliver_records(
     store_ms: int,
     next_offsets: Mapping[tuple[str, int], int],
 ) -> Redelivered:
-    """Lay the records that entries point at out anew, from physical_offset on, where they belong.
+    """Lay the records that entries point at out again, from physical_offset on, where they belong.
 
     log is one segment, which begins at log_base; the first entry that points elsewhere ends the batch, and so does one
     whose record would make more than size_max bytes of what is read, unless it is the first. With a stamp_ms
@@ -78,7 +78,7 @@ def redeliver_records(
 def due_drafts(
     log: Buffer, log_base: int, entries: Buffer, stamp_ms: int, rolls: bool, recalled: frozenset[bytes], size_max: int
 ) -> tuple[list[Draft], int, dict[str, tuple[int, int, int]], list[int]]:
-    """The first half of `redeliver_records`, for whoever lays records out himself; sizes are not counted here."""
+    """The first half of `redeliver_records`, for anyone who lays records out itself; sizes are not counted here."""
     drafts: list[Draft] = []
     counts: dict[str, tuple[int, int, int]] = {}
     unreadable: list[int] = []

@@ -80,7 +80,7 @@ cdef bint keep_number(Fields* fields, int field, int64_t value) noexcept nogil:
 
 
 cdef inline bint keep_text(Fields* fields, int field, const Text* text) noexcept nogil:
-    """Whoever says a thing twice is irregular: what is passed over here would not be looked at."""
+    """Anyone who says a thing twice is irregular: what is passed over here would not be looked at."""
     if fields.seen >> field & 1:
         return False
     fields.texts[field - NUMBER_COUNT] = text[0]

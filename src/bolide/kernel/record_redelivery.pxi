@@ -1,4 +1,4 @@
-"""Records that are laid out anew from the log, where they belong."""
+"""Records that are laid out again from the log, where they belong."""
 
 
 cdef struct Tally:

@@ -39,7 +39,7 @@ def by_circle(queues: Queues, members: Sequence[str], own: str) -> list[MessageQ
 
 
 def fixed(chosen: Collection[MessageQueue]) -> Strategy:
-    """The given queues, whoever else is there."""
+    """The given queues, with or without others."""
     kept = list(chosen)
     return lambda queues, members, own: kept
 

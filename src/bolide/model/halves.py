@@ -19,6 +19,6 @@ def transaction_key(properties: Mapping[str, str], born_ms: int) -> TransactionK
 def is_copy(properties: Mapping[str, str]) -> bool:
     """Whether a broker stored it when the same half message lay in the queue already.
 
-    One that was given up and is taken up again has zero checks: it begins anew, whatever became of the earlier ones.
+    One that was given up and is taken up again has zero checks: it begins again, whatever became of the earlier ones.
     """
     return names.PREPARED_QUEUE_OFFSET in properties or properties.get(names.TRANSACTION_CHECK_TIMES, "0") != "0"

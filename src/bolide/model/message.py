@@ -106,7 +106,7 @@ def _joined(keys: Iterable[str]) -> str:
 class StoredMessage(_Labels):
     """A message as one record holds it. Times are milliseconds of the epoch; see `sys_flag` for a compressed body.
 
-    `body_crc` and `store_size` are what the record said; whoever encodes a record computes them anew.
+    `body_crc` and `store_size` are what the record said; anyone who encodes a record computes them again.
     """
 
     topic: str

@@ -39,7 +39,7 @@ class Kind:
     may_have_slash: bool = True
 
     def problem(self, text: str) -> str | None:
-        """Why this text is none of the kind; None if it is. An empty one passes: whoever needs a name asks for it."""
+        """Why this text is none of the kind; None if it is. An empty one passes: what needs a name asks for it."""
         if self.length_max is not None and len(text) > self.length_max:
             return f"{self.word} {shown(text)} has {len(text)} characters; at most {self.length_max} are allowed"
         if self.is_printable and not text.isprintable():

@@ -23,7 +23,7 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-# A client's send to one of these is refused; RocketMQ takes those to the timer, and whoever sends them says in their
+# A client's send to one of these is refused; RocketMQ takes those to the timer, and anyone who sends them says in their
 # properties where the broker is to store them.
 CLOSED_TOPICS = frozenset(
     [

@@ -1,4 +1,4 @@
-"""One after another: whoever changes the tables takes a turn.
+"""One after another: anyone who changes the tables takes a turn.
 
 Rule: acts are carried out in the order they came, and the next begins when the one before has ended. An act that does
 not wait is carried out at once while nobody is at it, which is nearly always; only a long one (a registration of
@@ -69,7 +69,7 @@ class ChangeQueue:
 
 
 async def _carry_out(act: Act, answer: asyncio.Future[Command]) -> None:
-    """Hand the outcome to whoever asked, an error too: the session makes an answer of it, and the next turn begins."""
+    """Hand the outcome, or the error, to the one who asked: the session answers with it, and the next turn begins."""
     (outcome,) = await asyncio.gather(_outcome(act), return_exceptions=True)
     if answer.done():
         return

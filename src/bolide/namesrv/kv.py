@@ -1,8 +1,8 @@
 """The KV configuration: namespace → key → value, the one thing a name server keeps on disk.
 
 Rule: what `get` shows is on disk. A change is made on a copy, the copy is written, and only then does it become the
-table; whoever is told of success will find it after a crash, and a full disk leaves everything as it was. The cost is
-one fsync a change, which nobody feels: operators change a handful of keys a year. `put` and `delete` block and are
+table; the one who is told of success will find it after a crash, and a full disk leaves everything as it was. The cost
+is one fsync a change, which nobody feels: operators change a handful of keys a year. `put` and `delete` block and are
 called from the one thread that owns the file (`server.py`), the reading methods from anywhere.
 
 The file is RocketMQ's kvConfig.json, `{"configTable":{namespace:{key:value}}}`, and may come from a Java name server.

@@ -1,9 +1,10 @@
 """Addresses as the asker must write them: brokers beside this name server are where it reached us.
 
 A broker on the name server's own machine may know itself as 127.0.0.1, which is no use to an asker from elsewhere. But
-whoever asks has just shown by which address this machine is reached, so an address with the host that is ours (`own`)
-is answered with the host of the asker's own connection. `bolide up` works this way from other machines without a word
-of configuration; a broker whose owner named its address (brokerIP1) is never touched. Pure: values in, values out.
+anyone who asks has just shown by which address this machine is reached, so an address with the host that is ours
+(`own`) is answered with the host of the asker's own connection. `bolide up` works this way from other machines without
+a word of configuration; a broker whose owner named its address (brokerIP1) is never touched. Pure: values in, values
+out.
 """
 
 import msgspec

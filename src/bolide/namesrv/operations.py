@@ -1,7 +1,7 @@
 """Requests of operators: the KV configuration and the server's own settings.
 
 Both live in small files. A change runs in the one thread that owns them (`file_thread`), in the order it came, and is
-answered when it is on disk. Whoever asked may hang up meanwhile: the change goes on and its consequences are drawn
+answered when it is on disk. The one who asked may hang up meanwhile: the change goes on and its consequences are drawn
 (`asyncio.shield`), for half a change would be worse than one nobody waits for.
 """
 
@@ -121,7 +121,7 @@ class Operations:
         def settle(done: asyncio.Future[None]) -> None:
             self._waiting_count -= 1
             if not done.cancelled():
-                done.exception()  # seen, even if whoever asked hung up and will not look
+                done.exception()  # seen, even if the one who asked hung up and will not look
             draw_consequences()
 
         done.add_done_callback(settle)

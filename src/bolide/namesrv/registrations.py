@@ -3,7 +3,7 @@
 Rule: requests that change the tables are carried out one after another (`change_queue.py`). A small registration is
 read and applied at once. A large one (ten thousand topics are more than a megabyte) is read in a thread and compared
 in slices, with look-ups answered in between, and then applied in one turn. A connection that ends or a scan does not
-wait for a turn: it changes the tables at once, and the plan under way is made anew.
+wait for a turn: it changes the tables at once, and the plan under way is made again.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ price is paid by a look-up, which collects its rows from several dicts; `answers
 
 A registration comes in two steps, because ten thousand topics take milliseconds to compare. `plan` decides who may
 register and `Plan.compare` sets the changed rows aside, as many at a time as the caller likes; `apply` writes them all
-in one turn. A plan is good for one `revision` of the tables: if they changed meanwhile, it has to be made anew.
+in one turn. A plan is good for one `revision` of the tables: if they changed meanwhile, it has to be made again.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -379,7 +379,7 @@ class RouteTables:
             return
         gone = gone & known.keys()
         if len(gone) == len(known):
-            del self.queues[name]  # the rows stay whole, for whoever remembers what this broker had
+            del self.queues[name]  # the rows stay whole, for anyone who remembers what this broker had
         else:
             for topic in gone:
                 del known[topic]

@@ -145,7 +145,7 @@ def _stop(namesrv: NameServer, server: Server, number: signal.Signals) -> None:
 
 
 def _changed_settings(config: NamesrvConfig) -> str:
-    """What was set otherwise than by default, and the port in any case."""
+    """What was set to another value than the default, and the port in any case."""
     defaults = shown(NamesrvConfig())
     texts = shown(config)
     return " ".join(

@@ -3,9 +3,10 @@
 Sizes are reckoned, not measured: so much for a broker, so much for a topic and its name. A peer is a host, however many
 connections it has; of IPv6 its network, for a host has as many addresses as it likes.
 
-Rule: while there is room everybody may take, up to half of all. When there is none, whoever would stay within an equal
-share is let in, and those who hold more than theirs make room, the greediest first: their connections are closed, they
-register again when there is room. So nobody who fills the tables keeps another out. Pure: values in, a decision out.
+Rule: while there is room everybody may take, up to half of all. When there is none, anyone who would stay within an
+equal share is let in, and those who hold more than theirs make room, the greediest first: their connections are closed,
+they register again when there is room. So nobody who fills the tables keeps another out. Pure: values in, a decision
+out.
 """
 
 import ipaddress

@@ -22,11 +22,11 @@ import re
 from collections.abc import Callable, Iterator
 
 # The deepest body of RocketMQ nests nine levels. Reading takes three Python frames a level, so that this leaves most
-# of the interpreter's thousand to the caller, and whoever walks the result is as safe.
+# of the interpreter's thousand to the caller, and anyone who walks the result is as safe.
 DEPTH_MAX = 64
-# A reference of twenty characters may stand for megabytes, and whoever writes the result anew gets them all. Together
-# they may stand for this many characters or, in a long text, for this many times its own length: Java refers to
-# topics and subscriptions, which are some three times as long as the reference and its key.
+# A reference of twenty characters may stand for megabytes, and anyone who writes the result again gets them all.
+# Together they may stand for this many characters or, in a long text, for this many times its own length: Java refers
+# to topics and subscriptions, which are some three times as long as the reference and its key.
 REFERRED_SIZE_FREE = 1 << 20
 REFERRED_GROWTH_MAX = 4
 # A key that is an object with such keys doubles its escapes with each level. A queue, the only one, takes hundreds.
@@ -56,7 +56,7 @@ def loads(text: bytes | str, *, as_tree: bool = False, breathe: Callable[[], Non
     """Read one value; raises ValueError with the position and what was found there.
 
     A reference to what holds it (`$`, `..`, `@`) gives a value that holds itself; with as_tree it is an error.
-    `breathe` is called after each member and each escape, by whoever has better to do than to read to the end.
+    `breathe` is called after each member and each escape, by anyone who has better to do than to read to the end.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """A byte stream → whole frames, however the network cut it.
 
-Sans-IO: whoever owns the socket reads into `window()`, calls `cut(size)`, uses the frames and calls `settle()`. The
+Sans-IO: anyone who owns the socket reads into `window()`, calls `cut(size)`, uses the frames and calls `settle()`. The
 rule: memory follows bytes that are really there. A length field is believed only to refuse it; the buffer doubles when
 it is full, and goes back to its small size once the large frame is out. Beyond four megabytes, which few messages have,
 it is a map as long as the frame, of which the system gives the pages that are written: nothing is copied again, and all
@@ -11,7 +11,7 @@ Between frames a reader holds no buffer at all, and after `shrink()` the beginni
 connections that say little cost little, and readers that share a list of spare buffers pass them around. The price is
 that frames are views into a buffer which the next read overwrites: what is to stay has to be copied before `settle()`.
 
-A header has a bound of its own, far below the frame's, for whoever reads it turns it into objects; a stream with a
+A header has a bound of its own, far below the frame's, for anyone who reads it turns it into objects; a stream with a
 larger one is refused before it has come. What clients say in headers is bounded by RocketMQ: properties of a message
 have 32 KiB, which grow to some 115 KiB where half of them are separators and JSON escapes each.
 """

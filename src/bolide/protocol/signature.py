@@ -1,8 +1,8 @@
 """The HMAC with which a request proves who sent it; RocketMQ's ACL 1.0 and its auth 2.0 use the same.
 
 Signed are the values of all ext fields except the signature, in the order of their names, and then the body. The names
-are not signed and nothing stands between two values; that is the format. It keeps the secret off the wire, but whoever
-listens can send a request again: only TLS prevents that.
+are not signed and nothing stands between two values; that is the format. It keeps the secret off the wire, but anyone
+who listens can send a request again: only TLS prevents that.
 """
 
 import base64

@@ -75,7 +75,7 @@ class Budget(Generic[H]):
         self.total -= self._held.pop(holder, 0)
 
     def _make_room(self, asking: H, amount: int) -> bool:
-        """Have those above their share give way; false when the one who asks is above it himself."""
+        """Have those above their share give way; false when the one who asks is above it itself."""
         wanted = self._held | {asking: self._held.get(asking, 0) + amount}
         above = above_share(wanted, self.total_max - self.total_max // _FREED_SHARE)
         if asking in above:

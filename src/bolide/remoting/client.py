@@ -45,7 +45,7 @@ class Hook(Protocol):
 
 
 def backoff_s(failure_count: int, config: ConnectConfig, chance: float) -> float:
-    """How long an address rests after so many failures in a row; `chance` of 0 to 1 takes off up to a half."""
+    """How long an address rests after this many failures in a row; `chance` of 0 to 1 takes off up to a half."""
     doubled_ms = config.backoff_first_ms * 2.0 ** min(failure_count - 1, 32)
     return min(doubled_ms, config.backoff_max_ms) / 1000 * (1 - chance / 2)
 

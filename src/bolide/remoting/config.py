@@ -103,7 +103,7 @@ class ListenConfig(SessionConfig):
     # Frames that have begun, of all connections together, each with the memory it takes; one always has its room.
     unfinished_size_max: int = conf("unfinishedBytesMax", 256 * 1024 * 1024, Range(1, 1 << 40))
     requests_max: int = conf("serverAsyncSemaphoreValue", 64, Range(1, 1_000_000))
-    # As in RocketMQ 5: whoever may connect may also say, in a PROXY header, for whom he does.
+    # As in RocketMQ 5: anyone who may connect may also say, in a PROXY header, for whom he does.
     is_proxy_accepted: bool = conf("proxyProtocolEnable", True)
     tls_mode: str = conf("tls.server.mode", "permissive", OneOf(_TLS_MODES))
     tls_test_mode: bool = conf("tls.test.mode.enable", True)

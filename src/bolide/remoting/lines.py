@@ -2,11 +2,11 @@
 
 Whatever a peer sends may be worth a line: a group it joined, a request that failed. A line is longer than what caused
 it, so a peer could fill the disk with less than it sends. Therefore a session says that it is the one being served
-(`serving`), and a filter at the handler of the log counts: so many lines in so many seconds, errors apart from the
+(`serving`), and a filter at the handler of the log counts: this many lines in this many seconds, errors apart from the
 rest, so that none hides behind them. The last one says that no more follow; what is left out is counted, and told with
 the next line.
 
-The filter belongs to whoever sets up the log of a server (`cli/start.py`). Nobody who writes a line need know of it.
+The filter belongs to anyone who sets up the log of a server (`cli/start.py`). Nobody who writes a line need know of it.
 """
 
 import logging

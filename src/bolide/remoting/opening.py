@@ -4,7 +4,7 @@ They are looked at on the raw socket before any transport has it: TLS bytes are 
 PROXY header is taken away. One byte decides, because within the frame limit every frame begins with 0x00 and never with
 `P`, CR or 0x16: what begins like a PROXY header and is none belongs to another protocol, and may be consumed meanwhile.
 
-The price is a wait for the first byte before a session exists; whoever calls bounds it.
+The price is a wait for the first byte before a session exists; anyone who calls bounds it.
 """
 
 import asyncio

@@ -105,7 +105,7 @@ class PendingRequests:
         return self.last_opaque
 
     def numbers(self, count: int) -> int:
-        """The first of so many numbers in a row."""
+        """The first of this many numbers in a row."""
         while True:
             first = self.number()
             run = range(first, first + count)

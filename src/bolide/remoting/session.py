@@ -1,9 +1,9 @@
 """One connection: frames in, replies out, its own group of tasks.
 
-The same class serves both ends: whoever accepted and whoever connected may ask and answer. What the peer sends goes to
-the `Owner`, all whole frames of one read together with those of other connections (`loop_turn.py`), then one by one
-what it left of them (`serve`); all replies of one read leave in one write, and so do the answers of tasks that finish
-in one turn of the loop.
+The same class serves both ends: the side that accepted and the side that connected may ask and answer. What the peer
+sends goes to the `Owner`, all whole frames of one read together with those of other connections (`loop_turn.py`), then
+one by one what it left of them (`serve`); all replies of one read leave in one write, and so do the answers of tasks
+that finish in one turn of the loop.
 
 The rule: nothing here grows because of the peer. While too many of its requests are being worked on, or its answers lie
 unsent, it is not read; what was read but not begun waits in `_waiting`, at most one read's worth. A connection is a
@@ -149,13 +149,13 @@ class Session(asyncio.BufferedProtocol):
             self._push(frames)
 
     def hold(self, count: int) -> None:
-        """So many requests of the peer were begun and will be answered through `push` or `answer`."""
+        """This many requests of the peer were begun and will be answered through `push` or `answer`."""
         self._held_count += count
         if not self.has_room():
             self._read(False)
 
     def release(self, count: int) -> None:
-        """So many of them have been."""
+        """This many of them have been."""
         self._held_count -= count
         if not self.is_reading and not self._gone.done():
             self.go_on()
@@ -374,7 +374,7 @@ class Session(asyncio.BufferedProtocol):
         if is_wanted == self.is_reading or self._transport is None or self._transport.is_closing():
             return
         self.is_reading = is_wanted
-        self.frame_began_s = self._clock.monotonic_s()  # a frame that we kept waiting has its time anew
+        self.frame_began_s = self._clock.monotonic_s()  # a frame that we kept waiting has its time again
         change = self._transport.resume_reading if is_wanted else self._transport.pause_reading
         change()
 

@@ -1,8 +1,9 @@
 """Memory that a burst leaves behind, given back to the system.
 
-The C library keeps what was freed for whoever asks next: tens of megabytes after some large bodies have come and gone,
-in each of its arenas. When connections have left and more is resident than there once was, by a good deal, a thread
-tells it to let go; the loop goes on meanwhile. There are two looks, for what the last to leave had may be freed later.
+The C library keeps what was freed for anyone who asks next: tens of megabytes after some large bodies have come and
+gone, in each of its arenas. When connections have left and more is resident than there once was, by a good deal, a
+thread tells it to let go; the loop goes on meanwhile. There are two looks, for what the last to leave had may be freed
+later.
 
 What is really held stays, and letting go of nothing costs time as well. So if it did not help, the next attempt is
 later, twice as long each time, until it helps again.

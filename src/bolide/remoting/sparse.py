@@ -22,7 +22,7 @@ class Sparse(logging.Filter):
         self._kinds: dict[str, tuple[float, float, int]] = {}  # when, how many may come then, how many were left out
 
     def forget(self) -> None:
-        """Begin anew, as if nothing had been said."""
+        """Begin again, as if nothing had been said."""
         self._kinds.clear()
 
     def filter(self, record: logging.LogRecord) -> bool:

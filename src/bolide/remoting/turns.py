@@ -6,14 +6,14 @@ between its pieces: it goes on for a millisecond at a time, the addresses after 
 connections, within a connection its requests. After each turn the queue rests four times as long as that took, so all
 of this work together has a fifth of the loop, however many ask; a piece that took longer is rested for too.
 
-The places in the queue are a budget (`budget.py`): who has the most gives way when they are taken. A request with a
-large body, which is kept meanwhile, takes as many places as that is heavy. Whoever is turned away is told that we are
-busy, which clients take for a reason to come back.
+The places in the queue are a budget (`budget.py`): the one with the most gives way when they are taken. A request with
+a large body, which is kept meanwhile, takes as many places as that is heavy. Anyone who is turned away is told that we
+are busy, which clients take for a reason to come back.
 
 Work in a thread takes part as well (`Place.in_thread`): it runs in its turns only, so that the loop never waits for the
 interpreter longer than a turn lasts. It has threads of its own, for it stays in one from turn to turn, and a connection
 that has such work is not read until it is done (`alone`), so one connection has one at a time. A turn that would begin
-such work is given when there is a thread for it, for whoever has the turn and does not work keeps all others from
+such work is given when there is a thread for it, for anyone who has the turn and does not work keeps all others from
 theirs; some threads are never left to one address. When its connection has gone, work in a thread ends at its next
 breath. A connection that is not read does not see that its peer hung up, so that is asked before each turn.
 """
@@ -64,7 +64,7 @@ def place_of(session: "Session", size: int = 0) -> "Place":
 
 
 def check_room(session: "Session") -> None:
-    """Raise Refusal at once if a connection has its share: whoever floods us need not have a task for each refusal."""
+    """Raise Refusal at once if a connection has its share: a flood need not have a task for each refusal."""
     assert session.shared.turns is not None, "who serves strangers bounds what they may have"
     session.shared.turns.check_room(session)
 
@@ -109,7 +109,7 @@ class Place:
         await self.turn()
         loop, turns = asyncio.get_running_loop(), self._turns
         underway = turns.threads.submit(work)
-        self.wants_thread = False  # from here on it is given back when the work has ended, whoever waits for it
+        self.wants_thread = False  # from here on it is given back when the work has ended, anyone who waits for it
         underway.add_done_callback(lambda _: _soon(loop, turns.thread_ended, self))
         return await asyncio.wrap_future(underway)
 
@@ -193,7 +193,7 @@ class Turns:
 
     def thread_ended(self, place: Place) -> None:
         self._threads_taken[place.holder.origin] -= 1
-        self._threads_taken += Counter()  # who has none is not kept
+        self._threads_taken += Counter()  # a peer with none is not kept
         place.has_thread = False
         self._go_on()
 

@@ -1,15 +1,15 @@
 """Frames that have begun and not ended: how much memory they may take together, and how long each may last.
 
-Whoever sends the beginning of a frame makes us keep it. All connections of a server share one budget for this
-(`budget.py`), and those who hold the most are hung up on when it is spent: they cannot be told, for who has not
+Anyone who sends the beginning of a frame makes us keep it. All connections of a server share one budget for this
+(`budget.py`), and those who hold the most are hung up on when it is spent: they cannot be told, for a peer that has not
 finished his request has no answer. An honest client sends again, over a new connection.
 
 A frame has some seconds, and after them has to have come at a modest rate: enough for the slowest link that is of any
 use, too much for somebody who wants to hold thousands of frames open. The clock of a frame stands still while we do not
 read it. The holders are looked at every few seconds, and only while there are any.
 
-Whoever sends without a pause has the beginning of a frame at the end of nearly every read, and its rest a moment later.
-So the last few who began one keep the buffer they read into, and only those before them shrink theirs.
+Anyone who sends without a pause has the beginning of a frame at the end of nearly every read, and its rest a moment
+later. So the last few who began one keep the buffer they read into, and only those before them shrink theirs.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ class Cluster:
         return self.connection(address)
 
     def forget_broker(self, broker_name: str) -> None:
-        """The broker failed: look it up anew, for it may have come back elsewhere."""
+        """The broker failed: look it up again, for it may have come back elsewhere."""
         address = self.addresses.pop(broker_name, None)
         if address is not None:
             self.forget(address)

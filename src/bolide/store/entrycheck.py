@@ -8,7 +8,7 @@ about: they come from records that were just laid out. Nor does a pull ask that 
 compares each with its entry while it copies it, and comes here only where one does not fit.
 
 What does not fit is made again from the log between the nearest entries that do. Where that has no record for an
-offset, the entry becomes blank, and readers go on behind it. Whoever reads waits meanwhile; with thousands of busy
+offset, the entry becomes blank, and readers go on behind it. Anyone who reads waits meanwhile; with thousands of busy
 queues the stretch of log can be long, which is better than a message that nobody gets.
 """
 

@@ -47,7 +47,7 @@ class LogFlush:
         end, segments = self._begin()
         try:
             if self._under_way is not None:
-                self._under_way.result()  # whoever waited for it was cancelled, and its failure counts all the same
+                self._under_way.result()  # the one who waited for it was cancelled, and its failure counts all the same
             self._log.sync(segments)
         except OSError as error:
             self._fail(error)

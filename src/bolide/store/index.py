@@ -1,6 +1,6 @@
 """Key → physical offsets: hash slots and chains, in files named by the time they were made.
 
-Keys are compared by hash only, so whoever asks must look at the messages found. Header and slots are reserved when a
+Keys are compared by hash only, so anyone who asks must look at the messages found. Header and slots are reserved when a
 file is made, entries in steps, so that writing through the map cannot fail. The file being filled is durable only when
 it is full or the store stops cleanly; after a crash it is deleted and made again from the log.
 """
@@ -148,7 +148,7 @@ class IndexFile:
             number = previous
 
     def _check_empty(self, slot: int, hashed: int) -> None:
-        """No key with this slot: believe it, unless so many keys leave no such gap, or a key is there all the same."""
+        """No key with this slot: believe it, unless so large a gap is unlikely, or a key is there all the same."""
         header = self.header()
         start = slot - slot % _SLOTS_A_PAGE
         end = min(start + _SLOTS_A_PAGE, self.slot_count)

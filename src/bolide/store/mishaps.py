@@ -6,7 +6,7 @@ task stands `lasting`: should something come up that no single thing is to blame
 pause, for a broker that closes its ports costs everybody more than a task that is late.
 
 Refusals pass through both `passing_over` and what stands around it: they say that the store takes nothing now, and
-whoever works on a thing tries it again later. The first few mishaps of a task are told one by one, then every time
+anyone who works on a thing tries it again later. The first few mishaps of a task are told one by one, then every time
 their number has doubled, so that no number of bad records fills a disk with words.
 """
 

@@ -329,7 +329,8 @@ class Reader:
     def any_passes(self, entries: bytes, sieve: Sieve) -> bool:
         """Whether one of these entries, just written, leads to a message that passes.
 
-        Whoever wrote it waits for this: what cannot be told soon is for the pull that waits to find out, in its time.
+        Anyone who wrote it waits for this: what cannot be told soon is for the pull that waits to find out, in its
+        time.
         """
         left = memoryview(entries)
         limits = (0, 1, PULL_SIZE_MAX, _ONE, _ONE)

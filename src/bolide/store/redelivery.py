@@ -1,9 +1,9 @@
 """Messages that are due: read where they wait, stored again where they belong, a batch at a time.
 
 The kernel lays the new records out straight from the mapped log, so that a message costs about what a plain append
-does. A batch ends at the end of its log segment, and before it would be too large for one; whoever asks goes on behind
-what was looked at. Nothing is told of a batch before it is in the log: progress that is kept afterwards can be behind,
-never ahead.
+does. A batch ends at the end of its log segment, and before it would be too large for one; anyone who asks goes on
+behind what was looked at. Nothing is told of a batch before it is in the log: progress that is kept afterwards can be
+behind, never ahead.
 """
 
 import struct

@@ -58,7 +58,7 @@ class Roster:
         self._seal = b""
         self._fd = -1
         self._end = 0  # of the lines that are whole
-        self._written_size = 0  # when it was last written anew
+        self._written_size = 0  # when it was last written again
         self._lock = threading.Lock()  # queues are made in one thread, and made durable in another
 
     def load(self) -> None:
@@ -127,7 +127,7 @@ class Roster:
         self._end += len(line)
 
     def replace(self, queues: dict[Key, Extent], index: dict[str, bytes], checkpoint: bytes = b"") -> None:
-        """Write it anew, durably: whole or not at all."""
+        """Write it again, durably: whole or not at all."""
         with self._lock:
             self.queues, self.index, self._seal = queues, index, checkpoint
             self._write_anew(is_durable=True)

@@ -8,7 +8,7 @@ A page that cannot be read would be a signal too. The compiled kernel makes zero
 (`guard`); who reads a part touches it first, and has it looked at where faults were counted: a log's by `is_readable`,
 a queue's by `restore`.
 
-A removed segment lives on for whoever holds a view of it: the kernel keeps the pages until the last view is gone.
+A removed segment lives on for anyone who holds a view of it: the kernel keeps the pages until the last view is gone.
 """
 
 import contextlib
@@ -201,7 +201,8 @@ class Segment:
         return True
 
     def restore(self) -> bool:
-        """Write pages of a file that is written through the map anew, where they could not be read; false if all could.
+        """Write pages of a file that is written through the map again, where they could not be read; false if all
+        could.
 
         What was put there since is kept; the rest is zeros, and for others to fill. Raises OSError.
         """

@@ -167,7 +167,7 @@ class Segments:
         return None if base is None else self.open(base)
 
     def restore(self, offset: int) -> bool:
-        """Write pages of the file that holds offset anew, where they could not be read; false if all could."""
+        """Write pages of the file that holds offset again, where they could not be read; false if all could."""
         segment = self.find(offset)
         return segment is not None and segment.restore()
 

@@ -63,7 +63,7 @@ class TimerLog:
     def recover(self, position: int) -> list[tuple[int, int]]:
         """Check the units from about position on and cut the log behind the last good one.
 
-        Returns the place of each and the time of its slot, for whoever points slots at them.
+        Returns the place of each and the time of its slot, for anyone who points slots at them.
         """
         units: list[tuple[int, int]] = []
         start = max(position, self.segments.start)
@@ -158,7 +158,7 @@ class TimerLog:
         self._is_new_file = True
 
     def reserve(self, size: int) -> None:
-        """Take what units of so many bytes need from the disk; `room` has said that they fit."""
+        """Take what units of this many bytes need from the disk; `room` has said that they fit."""
         segment = self.segments.find(self.end)
         assert segment is not None
         end = self.end - segment.base + size

@@ -20,7 +20,7 @@ from bolide import kernel
 from bolide.kernel.layout import CHANGE_SIZE, SLOT, SLOT_SIZE
 from bolide.store.disk import Disk
 
-SLOTS_AHEAD = 7 * 86_400  # so many steps a slot may be away, and as many in the past are still told apart
+SLOTS_AHEAD = 7 * 86_400  # this many steps a slot may be away, and as many in the past are still told apart
 SLOT_COUNT = 2 * SLOTS_AHEAD
 FILE_SIZE = SLOT_COUNT * SLOT_SIZE
 _CHUNK_SIZE = 1 << 16

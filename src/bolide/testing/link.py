@@ -8,7 +8,7 @@
         link.freeze()               # nothing is delivered any more; nobody is told: a half-open connection
         link.heal()                 # what was held back goes on
         link.cut()                  # every connection breaks, at both ends, with a reset
-        link.is_down = True         # whoever connects is turned away
+        link.is_down = True         # anyone who connects is turned away
 
 Faults reach all connections of the link and both directions. A byte that was held back is never lost unless the link is
 cut, for that is how TCP behaves. Waiting is done with the loop's clock, so the link also works in virtual time. It
@@ -159,7 +159,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 @asynccontextmanager
 async def open_link(target: str) -> AsyncIterator[Link]:
-    """A link to `target` ("host:port"); whoever connects to its `address` reaches the target through it."""
+    """A link to `target` ("host:port"); anyone who connects to its `address` reaches the target through it."""
     async with IsolatedTasks() as tasks:
         link = Link(target, tasks)
         server = await asyncio.start_server(link.accept, "127.0.0.1", 0)

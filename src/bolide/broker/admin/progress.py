@@ -1,6 +1,6 @@
 """Requests about how far groups lie behind, in messages and in time.
 
-Looking up when a message was stored costs a few microseconds, and a group can have thousands of queues: whoever asks
+Looking up when a message was stored costs a few microseconds, and a group can have thousands of queues: anyone who asks
 takes turns with others who ask for as much (`turns.py`).
 """
 

@@ -1,4 +1,4 @@
-"""Questions about messages that name them otherwise than by a group's progress: by key, by id, by time, by queue.
+"""Questions about messages that name them by other things than a group's progress: by key, by id, by time, by queue.
 
 Offsets and ids are looked up at once. A search by key follows a chain through the index, which is as long as the
 messages that share its hash are many: it waits for its turn between a few records (`turns.py`), and ends after some

@@ -2,8 +2,8 @@
 
 Keys of the status (28) are RocketMQ's of 4.9 and 5.x alike, so that tools of both print them. Where a key tells of
 something that is not here (thread pools and their queues, a page cache lock) it has the value of one that is idle; a
-key we would have to make up is left out. A change of settings (25) is answered when it is on disk; whoever asked may
-hang up meanwhile.
+key we would have to make up is left out. A change of settings (25) is answered when it is on disk; the one who asked
+may hang up meanwhile.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Requests of administrators about topics: create, change, delete, show.
 
-A change is answered when it is on disk and the name servers that answer know it, so that whoever was told of success
-finds the topic at once, and after a crash. Name servers that are silent are waited for no longer than a moment.
+A change is answered when it is on disk and the name servers that answer know it, so that the one who was told of
+success finds the topic at once, and after a crash. Name servers that are silent are waited for no longer than a moment.
 """
 
 import logging

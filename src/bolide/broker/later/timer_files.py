@@ -59,7 +59,7 @@ class TimerCounts:
         self.table = dict(read_whole(self._path, _parse_metrics, _Metrics()).timingCount)
 
     def add(self, topic: str, change: int) -> None:
-        """So many more of a topic wait."""
+        """This many more of a topic wait."""
         if change:
             before = self.table.get(topic, TopicCount())
             self.table[topic] = TopicCount(before.count + change, self._clock.now_ms())
@@ -132,7 +132,7 @@ class TimerFiles:
     def _begin_anew(self) -> None:
         """Without a check nobody knows what was delivered: file everything that is left in the timer's topic."""
         if self.log.end:
-            log.warning("config/timercheck is lost: timed messages are filed anew, and past ones come again")
+            log.warning("config/timercheck is lost: timed messages are filed again, and past ones come again")
             self.log.clear()
             self.wheel.clear()
             self.counts.table.clear()

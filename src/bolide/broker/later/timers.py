@@ -10,7 +10,7 @@ Memory does not grow with what waits: of a slot only the place of every 256th un
 What survives a crash: a message is filed or delivered before the numbers that say so are written (`timercheck`), and
 those are written when what they speak of is durable. So a message may be delivered twice, when the broker died within a
 second of it or in the middle of a slot, and none is lost. Without that file everything in the timer's topic is filed
-anew, and what was due by then comes again.
+again, and what was due by then comes again.
 
 A clock that is set back delivers nothing early: slots that are passed are emptied, and their time comes once more.
 """
@@ -227,7 +227,7 @@ class Timers:
         return left
 
     def _deliver_late(self, due: bytes) -> None:
-        """What was due before it was filed; after a refusal the batch is laid out anew, and goes on behind this."""
+        """What was due before it was filed; after a refusal the batch is laid out again, and goes on behind this."""
         if self._late:
             due = b"".join(entry for entry in _cut(due) if entry not in self._late)
         while due:
@@ -291,7 +291,7 @@ class Timers:
         return True
 
     async def _deliver_part(self, entries: bytes, rolls: bool, recalled: frozenset[bytes]) -> bool:
-        """A refusal is waited out: a slot goes on where it was, for begun anew it would come twice."""
+        """A refusal is waited out: a slot goes on where it was, for begun again it would come twice."""
         while entries:
             try:
                 entries = entries[self._store_again(entries, rolls, recalled) * ENTRY_SIZE :]

@@ -1,7 +1,7 @@
 """Members of a group that do not want the same: noticed when one of them changes, and told once for each change.
 
 Per group there is a count of each wish that its members have; as long as there is one, a heartbeat costs a comparison
-of two sets. Who has said no topic (a consumer that assigns its queues itself) takes no part.
+of two sets. A member that names no topic (a consumer that assigns its queues itself) takes no part.
 
 RocketMQ does not notice, and messages are lost in silence. Here it is logged, shown to administrators, and with
 `bolideRefuseSubscriptionConflict=true` refused: the member that came last does not become one.
@@ -79,7 +79,7 @@ class Agreement:
         self._tell(None, was_split=was_split)
 
     def conflicts(self) -> list[Conflict]:
-        """Each wish that is not the first member's, with one who has it."""
+        """Each wish that is not the first member's, with a member that has it."""
         found: dict[Wants, Conflict] = {}
         if len(self._counts) > 1:
             mate_id, first = next(iter(self._wants.values()))
@@ -121,5 +121,5 @@ def _shown(text: str) -> str:
 
 
 def _said(conflict: Conflict, group: str) -> str:
-    who = f"{conflict.client_id!r} wants otherwise than {conflict.mate_id!r}, its mate in group {group!r}"
+    who = f"{conflict.client_id!r} does not want the same as {conflict.mate_id!r}, its mate in group {group!r}"
     return f"{who}: {conflict.text}"

@@ -1,9 +1,9 @@
-"""Which member of an ordered group holds which queue: whoever does is the only one to consume it.
+"""Which member of an ordered group holds which queue: the holder is the only one to consume it.
 
 A lock lives 60 seconds; its holder renews it by locking again and, for its own part, trusts it for 30 only, so that two
 never work on a queue at once. RocketMQ's broker forgets all locks when it stops: who connects first then gets queues on
 which another still works. Here a file says who held what, config/queueLocks.json, and after a start each lock is its
-holder's for one more life, whoever asks first. The holder itself, whose client id is the same after it has connected
+holder's for one more life, anyone who asks first. The holder itself, whose client id is the same after it has connected
 again, goes on at once.
 
 The file has the holders and no times: a renewal need not be written. A new lock is in it before its holder is told

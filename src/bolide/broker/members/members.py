@@ -40,7 +40,7 @@ SILENCE_MAX_S = 120
 # What one connection may join and subscribe to; the largest known clients stay a hundred times below.
 GROUPS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 20_000
-# Under so many ids one connection is found by who replies to it. A client has one; what joins several has a few.
+# Under this many ids one connection is found by who replies to it. A client has one; what joins several has a few.
 CLIENT_IDS_MAX = 64
 _UNIT_SUBSCRIPTION_FLAG = 2
 log = logging.getLogger(__name__)

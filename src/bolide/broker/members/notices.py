@@ -1,4 +1,4 @@
-"""Telling the members of a group that it has changed, so that they share its queues anew (request 40).
+"""Telling the members of a group that it has changed, so that they share its queues again (request 40).
 
 One-way and best effort, as in RocketMQ: a member that misses it looks for itself every 20 seconds. A thousand members
 that join one by one would make half a million notices, so changes that come close together are told as one: the first

@@ -91,7 +91,7 @@ class Clients:
         expressions = self._filters.expressions
         held = [await expressions.compile_in_turns(text, request.session) for text in texts]
         answer = self._hear(request, heartbeat)
-        del held  # by now whoever needs them has them
+        del held  # by now anyone who needs them has them
         return answer
 
     def _hear(self, request: Request, heartbeat: Heartbeat) -> Command:

@@ -22,7 +22,7 @@ from bolide.remoting.owner import Reply, Request
 _INVISIBLE_MAX_MS = 3 * 86_400_000
 _BITS_SIZE_MAX = 4096
 _BATCH_MAX = 1024
-_BATCH_SIZE_MAX = 1 << 20  # names of 255 characters and the rest of each, so many times
+_BATCH_SIZE_MAX = 1 << 20  # names of 255 characters and the rest of each, this many times
 
 
 class Acks:

@@ -7,8 +7,8 @@ again; it leaves nothing in its session, and goes with it.
 Waking happens in the turn after the arrival. A pop stores its checkpoint, and the store must not be appended to while
 it tells of an append.
 
-The places are shared as those of pulls are (`budget.py`), over all and at each lane. Who has to give way tries once
-more, and finds that there is no place for it.
+The places are shared as those of pulls are (`budget.py`), over all and at each lane. A pop that has to give way tries
+once more, and finds that there is no place for it.
 """
 
 import asyncio

@@ -276,8 +276,8 @@ def read_pull(header: PullMessageRequest) -> Pull:
 def subscription_filter(subscription: Subscription) -> frozenset[int] | None:
     """The tag hashes of a subscription that came with a heartbeat.
 
-    Its tags are hashed here too: the Go client hashes others than ASCII otherwise than Java does. A group in class
-    filter mode gets everything, for its filter stands between us and the consumer.
+    Its tags are hashed here too: the Go client hashes other characters than ASCII in another way than Java. A group in
+    class filter mode gets everything, for its filter stands between us and the consumer.
     """
     tags = parse_tags(subscription.sub_string)
     if tags is None or subscription.class_filter_mode:

@@ -14,11 +14,11 @@ An arrival looks at the pulls of its own queue only, and the check at those that
 memory and hardly any time. A peer that does not take its answers gets no more of them until it does. Of those that are
 woken together each connection has one answered in its turn, so that nobody waits for another's thousands.
 
-So many may wait, over all and of one connection (`budget.py`); one that keeps a long expression counts for many. At one
-queue a connection has a few hundred: a client has one for each of its groups, and an arrival looks at all of them. When
-all places are taken, the newest of those who have the most are answered as if their time was over (19, upon which a
-client asks again); who has the most himself is told that we are busy (2, upon which it rests for a second), for after a
-19 it would ask again without end.
+This many may wait, over all and of one connection (`budget.py`); one that keeps a long expression counts for many. At
+one queue a connection has a few hundred: a client has one for each of its groups, and an arrival looks at all of them.
+When all places are taken, the newest of those who have the most are answered as if their time was over (19, upon which
+a client asks again); the one with the most itself is told that we are busy (2, upon which it rests for a second), for
+after a 19 it would ask again without end.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class ParkedPulls:
         return self._places.total
 
     def park(self, parked: ParkedPull, suspend_ms: int) -> None:
-        """Keep a pull until a message comes or its time is over; refuses who has more than his share of the places."""
+        """Keep a pull until a message comes or its time is over; a peer with more than its share is refused."""
         session = parked.request.session
         at_queue = self._by_session.get(session, {}).get(parked.key, ())
         if len(at_queue) >= PARKED_AT_QUEUE_MAX or not self._places.take(session, parked.weight):
@@ -151,7 +151,7 @@ class ParkedPulls:
                 self._forget_some()
 
     def _forget_some(self) -> None:
-        """Take those of connections that are gone out of the rest, so many a turn; nobody wakes them meanwhile."""
+        """Take those of connections that are gone out of the rest, this many a turn; nobody wakes them meanwhile."""
         for _ in range(_FORGOTTEN_COUNT):
             if not self._left:
                 return

@@ -94,7 +94,7 @@ class Pulls:
         """Answer the pulls of one read; returns the answers and the bounds of what is left to be served one by one.
 
         Those that wait are parked and done with; those to be refused are left, for refusals are told there. So are
-        those beyond a measure of answers: there, whoever does not take what he has been given gets no more.
+        those beyond a measure of answers: there, anyone who does not take what he has been given gets no more.
         """
         session, stream, bounds = read
         requests = kernel.read_pulls(stream, bounds)

@@ -1,4 +1,4 @@
-"""Replies to requests (324, 325): what a responder sends goes straight on to whoever asked, on its own connection.
+"""Replies to requests (324, 325): what a responder sends goes straight on to the one who asked, on its own connection.
 
 The requester is found by the client id that its request named; it must be a producer that has sent a heartbeat here. It
 has ten seconds to take the reply (326), and the responder is told whether it did. Independently of that the reply is
@@ -114,7 +114,7 @@ class Replies:
             return None
 
     async def _push(self, request: Request, header: SendMessageRequest, properties: dict[str, str]) -> str | None:
-        """Hand the reply to whoever asked; returns what went wrong, None if it was taken."""
+        """Hand the reply to the one who asked; returns what went wrong, None if it was taken."""
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"the reply does not say whose request it answers (property {names.REPLY_TO_CLIENT})"

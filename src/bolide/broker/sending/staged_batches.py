@@ -225,7 +225,7 @@ class StagedBatches:
                 log.error("stage gone, its messages are lost query=%s batch=%d", publish.query, publish.batch)
             else:
                 self._append(stage, begun.known)
-            begun.done_count += 1  # in one turn with the append: whoever goes on begins behind it
+            begun.done_count += 1  # in one turn with the append: anyone who goes on begins behind it
             await asyncio.sleep(0)
         self._intake.append_own([self._note(Done(query=publish.query, done=publish.batch).encode())])
         del self._begun[publish.query]

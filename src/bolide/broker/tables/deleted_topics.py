@@ -1,8 +1,8 @@
 """Queues that a recovery makes again though their topic was deleted.
 
-The records of a deleted topic stay in the log until they expire, and a start after a crash reads the log anew from well
-before its end and makes queues for all it finds. The topic, made again, would begin with messages that went with it; in
-RocketMQ it does.
+The records of a deleted topic stay in the log until they expire, and a start after a crash reads the log again from
+well before its end and makes queues for all it finds. The topic, made again, would begin with messages that went with
+it; in RocketMQ it does.
 
 Removed is only what nobody can miss: queues that were not on disk before the start, of a topic that the table does not
 know, for a send is confirmed when its topic is in the table on disk. Topics that the broker makes for itself are left

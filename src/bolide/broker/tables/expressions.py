@@ -1,11 +1,11 @@
 """SQL92 expressions that requests bring, each compiled once and in turns.
 
 A thousand characters take some 4 ms to compile, and everybody on the loop waits meanwhile. So a text that nobody has
-seen is compiled in a thread and in its turns (`remoting/turns.py`), unless it is short, and its request is served anew
+seen is compiled in a thread and in its turns (`remoting/turns.py`), unless it is short, and its request is served again
 when that is done (`serving`). Who sends new ones without end has his share of the turns and takes nothing from others.
 
-The compiled take a hundred times the length of their text, so only some are remembered. Whoever waits with one, a pull
-that is parked or a filter that a group has, keeps it alive, and as long as it lives it is known.
+The compiled take a hundred times the length of their text, so only some are remembered. Anyone who waits with one, a
+pull that is parked or a filter that a group has, keeps it alive, and as long as it lives it is known.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class Expressions:
         return found
 
     def serving(self, handler: Handler) -> Handler:
-        """The handler, begun anew when the expression that its request brought has been compiled."""
+        """The handler, begun again when the expression that its request brought has been compiled."""
 
         def serve(request: Request) -> Reply | Awaitable[Reply]:
             try:
@@ -99,7 +99,7 @@ class Expressions:
         held = await self.compile_in_turns(text, request.session)
         answered = handler(request)
         reply = await answered if isawaitable(answered) else answered
-        del held  # by now whoever needs it has it
+        del held  # by now anyone who needs it has it
         return reply
 
     def _known(self, text: str) -> Predicate | SqlError | None:

@@ -8,7 +8,7 @@ The file, consumerFilter.json, follows every 10 s and at the stop, as in RocketM
 in a Java broker a heartbeat brings everything back. After a start all filters count as dead until somebody is heard.
 
 What is compiled costs a hundred times the length of its text in memory, and the time of everybody on the loop. So the
-expressions of a heartbeat are compiled before it is heard (`expressions.py`), so many of them, and the next one goes
+expressions of a heartbeat are compiled before it is heard (`expressions.py`), this many of them, and the next one goes
 on; and beyond a megabyte of texts in all, or twenty thousand of them (short ones for topics that nobody has), no more
 are taken.
 """

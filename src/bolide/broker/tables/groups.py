@@ -1,7 +1,7 @@
 """The subscription groups of this broker: what each may do, and how its failures are retried.
 
 Kept as RocketMQ's config/subscriptionGroup.json. The rule is that of `topics.py`: the table changes only through the
-methods here, each change is one new version, one save and one word to whoever listens, and a group's configuration is a
+methods here, each change is one new version, one save and one word to its listeners, and a group's configuration is a
 value that never changes.
 
 Forbidden bits are RocketMQ's: group → topic → bits, numbered like those of a topic's permission, and a set bit forbids.

@@ -263,7 +263,7 @@ def parse(text: str) -> ConsumerOffsets:
 
 
 def sound(table: OffsetTable, path: Path) -> OffsetTable:
-    """The table without what cannot be an offset of a queue: whoever asks for one would be answered with an error."""
+    """The table without what cannot be an offset of a queue: to ask for one would be answered with an error."""
     kept: OffsetTable = {}
     dropped: list[str] = []
     for key, queues in table.items():

@@ -1,8 +1,8 @@
 """What a request may name beyond being well-formed: what is here, what clients may write to, which queues there are.
 
-Whether a text can be a name at all is settled when header and body are read (`model/names.py`). Whoever goes on to keep
-something under a name, to count it or to write there, asks here first, so that nothing grows beyond what the broker
-has, and nothing comes by a detour to where a send could not go.
+Whether a text can be a name at all is settled when header and body are read (`model/names.py`). Anyone who goes on to
+keep something under a name, to count it or to write there, asks here first, so that nothing grows beyond what the
+broker has, and nothing comes by a detour to where a send could not go.
 """
 
 from bolide.broker.tables.groups import Groups
@@ -23,7 +23,7 @@ class Places:
     """Asks the tables and the store; every answer that is no raises Refusal."""
 
     def __init__(self, topics: Topics, groups: Groups | None, store: Store) -> None:
-        """Without groups, for who has to do with topics alone."""
+        """Without groups, for callers that deal with topics alone."""
         self._topics = topics
         self._groups = groups
         self._store = store

@@ -3,7 +3,7 @@
 A table calls `save` when it changed. Its text is made on the loop, where it cannot change meanwhile, and written in the
 file thread; changes that come while a write is under way are joined into the next. Who must not answer before the
 change is on disk awaits `flush`. A file that cannot be written is tried again with the next change and at the end, and
-said in the log: the tables go on in memory, and whoever awaits hears of it.
+said in the log: the tables go on in memory, and anyone who awaits hears of it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The topics of this broker: which there are, how many queues each has, what may be done with them.
 
 Kept as RocketMQ's config/topics.json, written by either, so a store directory can change hands. Rule: the table changes
-only through the methods here, and each change is one new version, one save and one word to whoever listens. A topic's
+only through the methods here, and each change is one new version, one save and one word to its listeners. A topic's
 configuration is a value that never changes; a changed topic is another value in its place, so who holds one for the
 length of a request sees one state of it.
 

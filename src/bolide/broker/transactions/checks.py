@@ -2,7 +2,7 @@
 
 `judge` decides, `Checks` carries out. A half message that is asked about moves to the end of its queue as a copy with
 one more check counted, and the question names the copy; so the queue always advances, and one undecided transaction
-holds up no other. The question goes to one live producer of the group, whoever: the sender may be long dead.
+holds up no other. The question goes to one live producer of the group, any of them: the sender may be long dead.
 
 Three things differ from RocketMQ. What is decided is known (`ended.py`), so a round never waits for the op queue. A
 message that is moved because it asked for time (CHECK_IMMUNITY_TIME_IN_SECONDS) does not use up one of its checks. And
@@ -50,7 +50,7 @@ from bolide.store.record import decode
 OPERATIONS = QueueKey(OP_HALF_TOPIC, HALF_QUEUE_ID)
 ROUND_LIMIT_S = 60.0
 HELD_UP_MAX = 1 << 18  # half messages behind one that waits; half a minute of a busy broker
-_CROWDED = 4  # of those at least so many for each that waits, or moving these costs more than it saves
+_CROWDED = 4  # of those at least this many for each that waits, or moving these costs more than it saves
 _READ_COUNT = 32
 _SLOW_PRODUCER_LIMIT_S = 3.0
 _SLOW_DISK_LIMIT_S = 60.0

@@ -136,7 +136,7 @@ class Ended:
                 del table[next(iter(table))]
 
     def discard(self, offset: int) -> None:
-        """A message was given up; whoever knows it may still end it."""
+        """A message was given up; anyone who knows it may still end it."""
         self.mark(offset, MOVED)
         self._discarded[offset] = None
         if len(self._discarded) > _COPIES_MAX:

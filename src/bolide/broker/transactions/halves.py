@@ -1,8 +1,8 @@
 """What a half message is, and what it becomes: plain functions on properties and records.
 
 A half message lies in one queue of a topic that no consumer reads, with its real topic and queue in two properties. It
-never changes there. A commit stores it anew where it belongs, without those two and with the offset of its half; being
-asked about stores it anew at the end of the half queue, with one more check counted; being given up stores it anew in
+never changes there. A commit stores it again where it belongs, without those two and with the offset of its half; being
+asked about stores it again at the end of the half queue, with one more check counted; being given up stores it again in
 the discard topic. What its old place stands for is noted elsewhere (`ended.py`, `operations.py`).
 """
 
@@ -73,7 +73,7 @@ class Trace(NamedTuple):
 
 
 def read_trace(record: memoryview) -> Trace:
-    """For many records at once: the body is not checked, and properties are for whoever needs them."""
+    """For many records at once: the body is not checked, and properties are for anyone who needs them."""
     if len(record) < _RECORD_SIZE_MIN:
         raise CorruptRecord(f"{len(record)} bytes of the log are no half message")
     _, _, queue_offset, _, sys_flag, born_ms = _HEAD.unpack_from(record, 12)

@@ -1,9 +1,9 @@
-"""The op queue: which half messages were decided, for whoever opens this store next.
+"""The op queue: which half messages were decided, for the next start on this store.
 
 A record is a message with the tag `d` and a body of half queue offsets, each with a comma behind it: `17,18,25,`, as
 5.1 and later write it. Brokers before that wrote one number and no comma, which is read too; they cannot read a list,
 and ask once more. Offsets are gathered and written when their text is long or old enough. What a crash loses of them
-only has somebody asked who has answered already; what was committed is in the log.
+only has somebody asked that answered already; what was committed is in the log.
 """
 
 import asyncio

@@ -123,7 +123,7 @@ class Outcomes:
             seen, left = self._finish_plain(due)
             problems += self._finish_slowly(left)
             due = due[seen:]
-        if problems:  # one line for all: whoever sends nonsense must not fill the log with it
+        if problems:  # one line for all: anyone who sends nonsense must not fill the log with it
             (_, offset, _, _, group), problem = problems[0]
             text = "transactions not ended count=%d, the first: group=%s offset=%d problem=%.400s"
             log.warning(text, len(problems), shown(group.decode()), offset, problem)
@@ -219,7 +219,7 @@ class Outcomes:
         return committed(half, self._intake.route(*place, half.properties))
 
     def _check_place(self, end: Outcome) -> None:
-        """Whoever sends a message can write a record into its body, and name the place: ask the half queue."""
+        """Anyone who sends a message can write a record into its body, and name the place: ask the half queue."""
         queue = self._store.queue(HALVES)
         offset = end[1]
         if queue is None or not queue.min_offset <= offset < queue.next_offset or queue.entry(offset)[0] != end[0]:
@@ -266,7 +266,7 @@ class Outcomes:
             remark = f"the message {header.message_id} of {message.topic!r} is no half message of this broker"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         self._places.check_target(*place)
-        # It begins anew: an earlier place of it in the half queue says nothing any more.
+        # It begins again: an earlier place of it in the half queue says nothing any more.
         properties = {name: text for name, text in message.properties.items() if name != names.PREPARED_QUEUE_OFFSET}
         message = replace(message, properties=properties)
         appended = self._intake.append_own([again(message, **{names.TRANSACTION_CHECK_TIMES: "0"})])

@@ -93,7 +93,7 @@ class Connection:
         return [command.opaque for command in commands]
 
     def take(self, opaque: int, timeout_s: float | None = None) -> Answer:
-        """The answer under a number; others that come before it are kept for whoever asks for them."""
+        """The answer under a number; others that come before it are kept for anyone who asks for them."""
         answer = self._early.pop(opaque, None)
         while answer is None:
             received = self.next(timeout_s)

@@ -210,7 +210,7 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
         return not message.home.is_dropped
 
     async def _fill(self, count_max: int, timeout_s: float | None = None) -> None:
-        """Wait for messages. They are put down here, so whoever is interrupted while he waits finds them later."""
+        """Wait for messages. They are put down here, so anyone who is interrupted while he waits finds them later."""
         self._collect()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

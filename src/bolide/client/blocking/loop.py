@@ -1,7 +1,7 @@
 """The loop behind callers that have none: one thread for each process, started by the first who needs it.
 
 A child of a fork has the memory of its parent and none of its threads: what was opened before would wait for ever. So
-whoever uses it says in which process he began, and hears a clear sentence instead.
+anyone who uses it says in which process he began, and hears a clear sentence instead.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Filters of one's own: uploaded to the filter servers of a topic's route, and pulled through.
 
 After RocketMQ 4.2: the source goes to every filter server beside a broker of the topic, at the start, after each
-heartbeat interval and whenever the route changes, for one that was started anew has forgotten it. A pull goes to any of
-those beside the broker that has the queue.
+heartbeat interval and whenever the route changes, for one that was started again has forgotten it. A pull goes to any
+of those beside the broker that has the queue.
 """
 
 import asyncio

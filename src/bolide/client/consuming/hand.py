@@ -1,7 +1,7 @@
 """Messages between a consumer and its user: taken ahead, given out to be settled by hand, and put down by a loop.
 
 The rule: a message is acknowledged when the code that was given it went on from it, or said so; never because somebody
-asked for the next. What iterates asks for many at once and gives them out one by one; whoever asks in another way
+asked for the next. What iterates asks for many at once and gives them out one by one; anyone who asks in another way
 (`receive`, `next`) gets what was taken ahead first, so each queue's order is kept and nothing lies unseen.
 
 Any thread may put a message down, since that happens wherever an iterator is let go of. The subscriber's thread takes
@@ -83,7 +83,7 @@ class Hand:
                     message.nack(reason=_LEFT)
 
     def settle_done(self) -> None:
-        """The same at the end: what is not done stays unsettled, and whoever has its queue next begins with it."""
+        """The same at the end: what is not done stays unsettled, and anyone who has its queue next begins with it."""
         while self._put_down:
             message, is_done = self._put_down.popleft()
             if is_done and message.verdict is None:
@@ -110,7 +110,7 @@ class Hand:
         return found + self._left_behind(home) if self._closed_by is not None else found
 
     def _left_behind(self, home: Home) -> list[Received]:
-        """Whoever closes a consumer has no more use for what it gave him."""
+        """Anyone who closes a consumer has no more use for what it gave him."""
         left = [*self._given, *(message for message, _ in list(self._put_down))]
         loop = self._loop() if self._loop is not None else None
         if loop is not None and loop.current is not None and loop.owner == self._closed_by:

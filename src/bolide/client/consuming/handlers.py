@@ -80,7 +80,7 @@ def handler(
 ) -> Callable[[F], F]:
     """Have a function called for each message of these topics, once `run` has begun; it may be async.
 
-    With `batch_max` it is called with a list of up to so many messages of one queue (see `listener.py`).
+    With `batch_max` it is called with a list of up to this many messages of one queue (see `listener.py`).
     """
 
     def register(function: F) -> F:

@@ -25,7 +25,7 @@ class InFlight:
     def __init__(
         self, queue: MessageQueue, next_offset: int, decide: Decide, *, out_count_max: int | None = None
     ) -> None:
-        """With `out_count_max` its messages are ordered: so many are out at once, and the next when all are settled."""
+        """With `out_count_max` its messages are ordered: so few are out at once, and the next when all are settled."""
         self.queue = queue
         self.next_offset = next_offset
         self.decide = decide
@@ -104,7 +104,7 @@ class InFlight:
         self.next_offset = next_offset
 
     def take(self, count_max: int) -> list[Received]:
-        """The next messages to hand out, at most so many; fewer if the others have to wait for them."""
+        """The next messages to hand out, at most this many; fewer if the others have to wait for them."""
         if not self.has_ready:
             return []
         count = min(count_max, len(self._waiting), self._out_count_max or count_max)

@@ -1,10 +1,10 @@
-"""Push style: a function of the user's is called for each message, or for a page of them, so many calls at a time.
+"""Push style: a function of the user's is called for each message, or for a page of them, this many calls at a time.
 
 A function that returns has done its work; one that raises has not, and its message comes again. An ordinary function
 runs in a thread, an async one in the loop. In an ordered group one message of a queue is out at a time, and one that
 fails is tried again before the next; otherwise calls of one queue overlap up to `concurrency`.
 
-With `batch_max` the function is called with a list: up to so many messages of one queue, in its order (RocketMQ's
+With `batch_max` the function is called with a list: up to this many messages of one queue, in its order (RocketMQ's
 consumeMessageBatchMaxSize). All are done when it returns, none when it raises, but for those with a verdict of their
 own. It may return the index of the last that is done (RocketMQ's ackIndex): those after it come again.
 

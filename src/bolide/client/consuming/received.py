@@ -172,7 +172,7 @@ class Received:
 
     @property
     def is_request(self) -> bool:
-        """Whoever sent it waits for a reply."""
+        """Anyone who sent it waits for a reply."""
         return names.REPLY_TO_CLIENT in self.properties and names.CORRELATION_ID in self.properties
 
     def reply(
@@ -183,7 +183,7 @@ class Received:
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> Replying:
-        """Send a reply to whoever sent this request. Goes on at once; await what it returns, or ask its `result()`,
+        """Send a reply to anyone who sent this request. Goes on at once; await what it returns, or ask its `result()`,
         to learn whether the requester has it. It is no verdict: settle the message as any other.
         """
         message = reply_to(self.properties, body, tags=tags, keys=keys, more=properties)

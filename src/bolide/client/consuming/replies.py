@@ -120,7 +120,7 @@ class Replies:
         try:
             return await self._offered(message, broker_name)
         except NoAnswer as failure:
-            if isinstance(failure, RequestTimeout):  # the time of whoever asked is over too
+            if isinstance(failure, RequestTimeout):  # the time of the one who asked is over too
                 raise
             await self._instance.doubt(message.topic)  # the broker may have moved
             return await self._offered(message, broker_name)

@@ -87,7 +87,7 @@ class Returns:
     def _hand_out_later(self, home: InFlight, message: Received, delay_s: float) -> None:
         home.resting_count += 1
         if home.is_leaving:
-            self._hand_out_again(home, message)  # by whoever has the queue next, who need not wait for it
+            self._hand_out_again(home, message)  # by anyone who has the queue next, who need not wait for it
             return
         asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, home, message)
 

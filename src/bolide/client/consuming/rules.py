@@ -33,7 +33,7 @@ class SubscriberRules:
     strategy: Strategy = averagely
     pull: PullRules = field(default_factory=PullRules)
     retry_count_max: int | None = None
-    page_count_max: int = 1  # of an ordered queue so many messages may be out at once
+    page_count_max: int = 1  # of an ordered queue this many messages may be out at once
     local_directory: Path = LOCAL_DIRECTORY
     trace: bool | str = False  # whether to tell of every message, or the topic to do it in
 

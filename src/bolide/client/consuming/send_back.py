@@ -1,9 +1,10 @@
 """A message that could not be consumed goes back: to its broker, which will deliver it again later or put it aside.
 
-Three ways, each when the one before fails: the broker that stored it takes it back (request 36); it is sent anew to the
-group's retry topic; it stays here and is handed out again after a pause. The last keeps it unsettled, so that a crash
-cannot lose it. A dead letter with a reason goes the second way first, for a record can bring it along, and request 36
-can to our own brokers only. RocketMQ's limit of retries does the rest: sent with a limit of 0, it has failed too often.
+Three ways, each when the one before fails: the broker that stored it takes it back (request 36); it is sent again to
+the group's retry topic; it stays here and is handed out again after a pause. The last keeps it unsettled, so that a
+crash cannot lose it. A dead letter with a reason goes the second way first, for a record can bring it along, and
+request 36 can to our own brokers only. RocketMQ's limit of retries does the rest: sent with a limit of 0, it has failed
+too often.
 
 A delay that is asked for travels twice: as RocketMQ's level, and in milliseconds for brokers that can keep to it.
 """
@@ -71,7 +72,7 @@ class SendBack:
         """True when the broker has it; false when it must be kept here."""
         ways = [self._to_broker, self._to_retry_topic]
         if failure.reason and failure.is_dead:
-            ways.reverse()  # only a message that is sent anew can bring its reason along to any broker
+            ways.reverse()  # only a message that is sent again can bring its reason along to any broker
         for way in ways:
             try:
                 await way(message, failure)
@@ -79,7 +80,7 @@ class SendBack:
             except BolideError as problem:
                 log.debug("message not taken back id=%s problem=%s", message.msg_id, problem)
                 last = problem
-        log.warning("message neither taken back nor sent anew id=%s problem=%s", message.msg_id, last)
+        log.warning("message neither taken back nor sent again id=%s problem=%s", message.msg_id, last)
         return False
 
     async def _to_broker(self, message: Received, failure: Failure) -> None:

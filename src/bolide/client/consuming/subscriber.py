@@ -157,7 +157,7 @@ class Subscriber:
         self._tasks.append(self._guests.start(coroutine, name=f"consumer.{self.group}.{name}"))
 
     def stop_handing_out(self) -> None:
-        """Whoever waits for messages gets none any more; what is out may still be settled."""
+        """Anyone who waits for messages gets none any more; what is out may still be settled."""
         self.is_stopping = True
         self._arrival.set()
 
@@ -192,7 +192,7 @@ class Subscriber:
         self._filters.route_changed()
 
     def members_changed(self) -> None:
-        """Somebody joined or left: share anew."""
+        """Somebody joined or left: share again."""
         self._change.set()
 
     def heartbeat(self) -> ConsumerMember:
@@ -250,7 +250,7 @@ class Subscriber:
             return set(route.subscribe)
         members = await members_of(instance, self.group, route)
         if members is not None and instance.client_id not in members:
-            await instance.heartbeat()  # a broker that was started anew has not heard of us yet
+            await instance.heartbeat()  # a broker that was started again has not heard of us yet
             members = await members_of(instance, self.group, route)
         if members is None:
             return None
@@ -315,7 +315,7 @@ class Subscriber:
             self.found(inflight)
 
     def moved(self, inflight: InFlight, offset: int) -> None:
-        """The broker has other offsets than we thought, or was told to reset ours: begin anew where it says."""
+        """The broker has other offsets than we thought, or was told to reset ours: begin again where it says."""
         level = logging.DEBUG if offset == inflight.next_offset else logging.WARNING
         log.log(level, "offset moved queue=%s from=%d to=%d", inflight.queue, inflight.next_offset, offset)
         self.seek(inflight.queue, offset)
@@ -354,7 +354,7 @@ class Subscriber:
         self._arrival.set()
 
     def take_ready(self, count_max: int, *, is_page: bool = False) -> list[Received]:
-        """Messages at hand, at most so many; of several queues in turn, of each in order. A page is of one queue."""
+        """Messages at hand, at most this many; of several queues in turn, of each in order. A page is of one queue."""
         taken: list[Received] = []
         now_s = self.clock.monotonic_s()
         for _ in range(len(self._ready)):

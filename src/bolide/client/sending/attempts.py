@@ -1,8 +1,8 @@
 """The attempts of one send, all within one time limit: which broker is next, what counts, and when to wait.
 
 The rule: after a failure another broker is tried at once, while there is one that was not. Once all have failed, the
-send waits and begins anew, until its time is over: a broker that is being started again is back in a moment. What never
-left us counts as no attempt, for it cannot be stored twice; what did is tried `retry_count` more times.
+send waits and begins again, until its time is over: a broker that is being started again is back in a moment. What
+never left us counts as no attempt, for it cannot be stored twice; what did is tried `retry_count` more times.
 
 A message that is bound to a queue has no other broker. It waits for its own as long as nobody was reached or the answer
 was lost; what that broker refuses stays refused, as in Java. No other attempt is made with a `retry_count` of 0.

@@ -4,7 +4,7 @@
 delays that brokers of every version have. A delay counts from the moment in which the broker takes the message, a time
 is a time whatever happens on the way. A broker of 4.x does not know the timer and delivers at once: use levels there.
 
-A timed message has a handle in its receipt. Whoever gives it back in time has the message recalled: it is never
+A timed message has a handle in its receipt. Anyone who gives it back in time has the message recalled: it is never
 delivered. Which topic and broker it concerns stands in the handle itself.
 """
 

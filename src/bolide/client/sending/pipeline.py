@@ -5,7 +5,7 @@ other, so long at most, and leave as one batch: 64 of them, or 32 KiB. A batch l
 messages were given. What needs more than that, or another attempt, takes the general path (`retry_path.py`) with the
 time it has left; messages that must lie in one queue do so in their order (`detours.py`).
 
-The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; whoever brings more waits (`room`).
+The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; anyone who brings more waits (`room`).
 """
 
 import asyncio
@@ -201,7 +201,7 @@ class SendPipeline:
 
     @property
     def is_full(self) -> bool:
-        """Whoever brings more has to wait for `room`."""
+        """Anyone who brings more has to wait for `room`."""
         return self.held_count >= HELD_COUNT_MAX
 
     async def room(self) -> None:
@@ -262,7 +262,7 @@ class SendPipeline:
     # Back
 
     def release(self, count: int) -> None:
-        """So many messages have their answer."""
+        """This many messages have their answer."""
         self.held_count -= count
         if self.held_count < HELD_COUNT_MAX // 2:
             self._room.set()

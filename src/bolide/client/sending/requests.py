@@ -1,6 +1,6 @@
 """Ask by a message and wait for the answer to it: RocketMQ's request and reply.
 
-A request is a message like any other that says who asked (its client id) and under which number. Whoever consumes it
+A request is a message like any other that says who asked (its client id) and under which number. Anyone who consumes it
 sends a reply to the broker, which passes it on over the connection that the requester opened. So the broker must know
 that connection: a request is sent only where we have introduced ourselves on it.
 

@@ -26,7 +26,7 @@ watched: WeakSet[Unclosed] = WeakSet()
 
 
 def say(group: str, lost_count: int, count: int) -> None:
-    """So many of those that had no answer when the program ended were not stored, as far as anybody knows."""
+    """This many of those that had no answer when the program ended were not stored, as far as anybody knows."""
     text = f"producer {group} was not closed before the program ended"
     if lost_count:
         text += f": {lost_count} of the {count} submitted messages that were under way may not have been stored"

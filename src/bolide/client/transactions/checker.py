@@ -1,8 +1,8 @@
 """The user's function that says how a transaction ended, asked when the broker asks.
 
-An ordinary function runs in a thread of its own, an async one in the loop; so many at a time, and so many waiting. What
-it raises, what takes too long and what is no `Outcome` count as not known: the broker asks again, and the log says why.
-Questions beyond the limit are dropped for the same reason.
+An ordinary function runs in a thread of its own, an async one in the loop; this many at a time, and this many waiting.
+What it raises, what takes too long and what is no `Outcome` count as not known: the broker asks again, and the log says
+why. Questions beyond the limit are dropped for the same reason.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ the only form that every Java reads: 4.9 also takes a text that holds the object
 
 Read: by the strict compiled reader first. What that refuses, and what holds a reference, is read mildly
 (`fastjson.py`), fitted to the type (nulls and unknown enum names dropped, ordinals and bare scalars respelled), written
-anew and read once more. So the second way costs a hundred times the first and cannot differ from it in meaning.
+again and read once more. So the second way costs a hundred times the first and cannot differ from it in meaning.
 
 The choice: msgspec leaves out members that are at a default it can compare, and None is one; a default made by a
 factory it does not compare. `always` makes such defaults, and a test holds every member to one of the two.

@@ -2,8 +2,8 @@
 
 The types of a body say what each text names (`model/names.py`). From them a check is made once for each class, which
 walks only the members that have something to check. It is made of what strangers ask with (`Body.is_request`), when it
-comes over the wire; not of answers, and not of files, which may hold what an older broker had let in: whoever loads one
-decides by entry what to do with it.
+comes over the wire; not of answers, and not of files, which may hold what an older broker had let in: anyone who loads
+one decides by entry what to do with it.
 
 Java has no whole number beyond 64 bits, and a table with one could not be read again.
 """

@@ -1,6 +1,6 @@
 """The body of a broker's registration in all its forms: JSON, compressed, and the bare topic table of old brokers.
 
-Compressed it is one zlib stream of parts, each an int32 and, where that is a length, so many bytes:
+Compressed it is one zlib stream of parts, each an int32 and, where that is a length, this many bytes:
 
     length, DataVersion as JSON
     count of topics, and for each: length, `name read write perm FILTERTYPE`, since 5.x also the attributes as JSON

@@ -7,7 +7,7 @@ from bolide.protocol.headers.header import Int32, Int64, RequestHeader, header, 
 
 @header
 class NotifyConsumersChangedRequest(RequestHeader):
-    """Somebody joined or left the group; share the queues anew."""
+    """Somebody joined or left the group; share the queues again."""
 
     consumer_group: GroupName = wire("consumerGroup")
 

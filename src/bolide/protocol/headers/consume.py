@@ -4,7 +4,7 @@ from bolide.model.names import ClientId, GroupName, Key, Label, Text, TopicName
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.headers.header import BoundaryType, Header, Int32, Int64, RequestHeader, header, wire
 
-# Our own, beside the header of a pull, which other brokers overlook: up to so many bytes of messages at once.
+# Our own, beside the header of a pull, which other brokers overlook: up to this many bytes of messages at once.
 BULK_FIELD = "bolideBulkMax"
 
 

@@ -2,8 +2,8 @@
 
 Tasks write under `_bolide/staging`, which no reader of Parquet looks into. When all are done, one file (`commit.json`)
 says which files are to be moved where and how far the lake is filled then; it is the moment at which the run counts.
-Moving is repeatable, so whoever finds that file finishes the run before anything else. Without it a run never was: its
-staged files are removed and its messages are read again.
+Moving is repeatable, so anyone who finds that file finishes the run before anything else. Without it a run never was:
+its staged files are removed and its messages are read again.
 """
 
 import fcntl

@@ -44,7 +44,7 @@ def page_of(found: Statistics, title: str) -> str:
         f'<p class="s">{total:,} messages, {size:,} bytes of bodies; times are UTC</p>',
     ]
     parts += _chart("Messages by minute", _merged(found.minutes, "minute"))
-    parts += _chart("Messages by size, up to so many bytes", _merged(found.sizes, "up_to"))
+    parts += _chart("Messages by size, up to this many bytes", _merged(found.sizes, "up_to"))
     for each in fields(found):
         rows: Rows = getattr(found, each.name)
         if each.name in _TITLES and rows:
@@ -68,7 +68,7 @@ def _chart(title: str, values: list[tuple[str, int]]) -> list[str]:
 
 
 def _thinned(values: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """At most so many bars as can be seen: neighbours are added up, under the first one's name."""
+    """At most this many bars as can be seen: neighbours are added up, under the first one's name."""
     step = -(-len(values) // _BARS_MAX)
     return [(values[i][0], sum(count for _, count in values[i : i + step])) for i in range(0, len(values), step)]
 

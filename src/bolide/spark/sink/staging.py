@@ -1,7 +1,7 @@
 """Exactly once, with a Bolide broker: a task stages its rows, and the commit publishes all tasks' stages at once.
 
 One broker keeps the mark of a query, so all its rows go to that broker. (Two could not agree on a batch that was
-published at one of them before a crash.) The option `broker` names it, and a stream must have it: whoever starts the
+published at one of them before a crash.) The option `broker` names it, and a stream must have it: anyone who starts the
 query again has to come back to the same broker, and the route does not tell which that was. The one that is alone in it
 today may have been the other one yesterday, which is down. Where the broker that is named does not know the query, the
 others that have the topic are asked, and one that knows it is the one to name. A batch write is never begun again under

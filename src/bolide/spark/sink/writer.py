@@ -3,7 +3,7 @@
 At least once, the default: a task sends its rows, and a task that is repeated sends them again, under the same
 identity. Exactly once, with a Bolide broker: see `staging.py`.
 
-Spark makes a stream's writer anew for the commit, in another process; what a task did is known there only by the
+Spark makes a stream's writer again for the commit, in another process; what a task did is known there only by the
 message it returned. A batch has no number of its own, so its name is made here, with the writer.
 """
 

@@ -165,5 +165,5 @@ def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[MessageQueue, i
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """What lies between two positions; whoever calls has put the queues that are new in `end` into `start` too."""
+    """What lies between two positions; anyone who calls has put the queues that are new in `end` into `start` too."""
     return [Range(queue, start.get(queue, 0), end[queue]) for queue in sorted(end) if end[queue] > start.get(queue, 0)]

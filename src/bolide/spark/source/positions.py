@@ -76,7 +76,7 @@ def offsets_at(
             offset, is_found = looked[queue]
             offset = min(high[queue] if offset is None else offset, high[queue])
             if not is_found and at[queue] < offset < high[queue]:
-                moved.append(queue)  # whoever does not move on has nothing more to tell
+                moved.append(queue)  # anyone who does not move on has nothing more to tell
             at[queue] = max(at[queue], offset)
         left = moved
     return at

@@ -210,7 +210,7 @@ class RangePulls:
         is_passed_over = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and self._subscription.is_filtered
         if not is_passed_over:
             self._lose(piece, next_offset, answer.remark)
-        # Whoever answers without moving on has nothing more to give: the range ends behind the queue's end.
+        # Anyone who answers without moving on has nothing more to give: the range ends behind the queue's end.
         return (next_offset if next_offset > piece.first else piece.end), b""
 
     def _lose(self, piece: _Piece, next_offset: int, remark: str | None) -> None:

@@ -188,7 +188,7 @@ class _Life:
             queue = behind[0]
             raise LostMessages(
                 f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} ends at {ends[queue]}, and the query "
-                f"has read to {begin[queue]}: it was made anew, or lost its end. With failOnDataLoss=false the query "
+                f"has read to {begin[queue]}: it was made again, or lost its end. With failOnDataLoss=false the query "
                 "waits until it is past that"
             )
 

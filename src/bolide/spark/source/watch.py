@@ -17,7 +17,7 @@ from bolide.spark.options import ClusterOptions
 from bolide.spark.source.pulls import watch_command
 
 _NOTHING = ResponseCode.PULL_NOT_FOUND
-_PARKED_MS = 15_000  # how long a broker keeps such a pull; then it is parked anew
+_PARKED_MS = 15_000  # how long a broker keeps such a pull; then it is parked again
 
 
 class Watch:
@@ -46,7 +46,7 @@ class Watch:
             ready = [each for each in connections.values() if each.has_pending] or select.select(
                 list(connections.values()), [], [], left_s
             )[0]
-            taken = [self._take(connection) for connection in ready]  # all of them: the rest is parked anew
+            taken = [self._take(connection) for connection in ready]  # all of them: the rest is parked again
             if any(taken):
                 return True
 

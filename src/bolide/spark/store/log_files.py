@@ -100,7 +100,7 @@ def _complain(sentence: str, mode: str) -> None:
 
 
 def _end_of(file: LogFile, mode: str) -> int:
-    """Where the records of the last segment end. Damage in the middle is for whoever reads it."""
+    """Where the records of the last segment end. Damage in the middle is for anyone who reads it."""
     with mapped(file.path) as view:
         at = 0
         while True:
