@@ -409,6 +409,10 @@ class Store:
         queue = self.queue(key)
         return 0 if queue is None else queue.next_offset
 
+    def next_offset(self, key: QueueKey) -> int:
+        """Which offset the next message of a queue gets; readers may not see all before it yet."""
+        return self._next_offsets.get((key.topic, key.queue_id), 0)
+
     def earliest_ms(self, key: QueueKey | None = None) -> int:
         """When the oldest message still here was stored, of a queue or of the whole log; -1 without one."""
         if key is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
@@ -334,6 +335,39 @@ async def test_what_came_back_before_a_crash_does_not_come_back_again_after_it(t
         assert await popper.pop() == []
         await pass_by(35)
         assert await popper.bodies() == [b"long"]
+        popper.peer.leave()
+
+
+def take_page(root: Path, place: int, size: int) -> None:
+    """What a power cut does to a part of the log that was not synced; what was written behind it may be there."""
+    (segment,) = [path for path in (root / "commitlog").iterdir() if int(path.name) == 0]
+    with segment.open("r+b") as log:
+        log.seek(place)
+        log.write(bytes(size))
+
+
+@pytest.mark.parametrize("is_put_off", [False, True])
+@virtual_time
+async def test_the_word_that_a_message_came_back_counts_only_if_the_message_is_there(tmp_path, is_put_off) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        rig.put(b"long", b"short", queue_id=1)
+        popper = await Popper.connect(rig)
+        long, short = await popper.pop(invisible_ms=5_000)
+        await popper.change(long, 100_000)  # keeps the revive topic from being settled
+        if is_put_off:
+            await popper.change(short, 7_000)
+            lost = rig.revive_records()[-2]
+        else:
+            await pass_by(5)
+            (lost,) = rig.records(RETRY_TOPIC, 0)
+        popper.peer.leave()
+        rig.is_killed = True
+    take_page(tmp_path, lost.physical_offset, lost.store_size)
+    async with popping(tmp_path, clock) as rig:
+        popper = await Popper.connect(rig)
+        await pass_by(10)
+        assert await popper.bodies() == [b"short"]
         popper.peer.leave()
 
 

@@ -21,8 +21,9 @@ import msgspec
 from bolide.broker.pop.lanes import Lane
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
+from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.body import Body, always, read
-from bolide.protocol.properties import encode_properties
+from bolide.protocol.properties import decode_properties, encode_properties
 from bolide.store.record import Draft
 from bolide.store.store import Store
 
@@ -33,6 +34,8 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Java has a checkpoint delivered this much before the acknowledgements, which share its due time.
 _AHEAD_MS = 1_000
 _NO_OFFSET = -1
+_NOTHING: dict[str, str] = {}
+SUCCESSOR = "BOLIDE_SUCCESSOR"  # of an acknowledgement: what is stored with it, queue:offset:topic:id
 _COUNT_MAX = 127  # what a checkpoint of Java can say; nobody pops more than 32
 
 
@@ -162,10 +165,10 @@ class ReviveLog:
         unique_key = self._unique_key(checkpoint.key, start_offset, CHECKPOINT_TAG)
         return self._draft(body.encode(), CHECKPOINT_TAG, unique_key, checkpoint.revive_queue_id, deliver_ms, now_ms)
 
-    def ack(self, checkpoint: Checkpoint, offset: int, now_ms: int) -> Draft:
-        """The record that says one message is done."""
+    def ack(self, checkpoint: Checkpoint, offset: int, now_ms: int, successor: Draft | None = None) -> Draft:
+        """The record that says one message is done; with a successor, because that is stored with it."""
         body = self._ack_body(checkpoint, offset, None)
-        return self._ack_draft(checkpoint, body, offset, ACK_TAG, now_ms)
+        return self._ack_draft(checkpoint, body, offset, ACK_TAG, now_ms, self._named(successor))
 
     def batch_ack(self, checkpoint: Checkpoint, offsets: Sequence[int], now_ms: int) -> Draft:
         """The record that says several are."""
@@ -185,20 +188,37 @@ class ReviveLog:
             topic=lane.topic,
         )
 
-    def _ack_draft(self, checkpoint: Checkpoint, body: AckBody, offset: int, tag: str, now_ms: int) -> Draft:
+    def _named(self, successor: Draft | None) -> dict[str, str]:
+        """Where a draft will lie that is appended next, as a property."""
+        if successor is None:
+            return {}
+        key = QueueKey(successor.topic, successor.queue_id)
+        unique_id = decode_properties(successor.properties).get(names.UNIQUE_KEY, "")
+        return {SUCCESSOR: f"{key.queue_id}:{self._store.next_offset(key)}:{key.topic}:{unique_id}"}
+
+    def _ack_draft(
+        self, checkpoint: Checkpoint, body: AckBody, offset: int, tag: str, now_ms: int, more: dict[str, str] = _NOTHING
+    ) -> Draft:
         deliver_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms
         unique_key = self._unique_key(checkpoint.key, offset, ACK_TAG)
-        return self._draft(body.encode(), tag, unique_key, checkpoint.revive_queue_id, deliver_ms, now_ms)
+        return self._draft(body.encode(), tag, unique_key, checkpoint.revive_queue_id, deliver_ms, now_ms, more)
 
     def _unique_key(self, key: CheckpointKey, offset: int, tag: str) -> str:
         lane = key.lane
         return f"{lane.topic}@{lane.queue_id}@{offset}@{lane.group}@{key.popped_ms}@{self.broker_name}@{tag}"
 
     def _draft(
-        self, body: bytes, tag: str, unique_key: str, revive_queue_id: int, deliver_ms: int, now_ms: int
+        self,
+        body: bytes,
+        tag: str,
+        unique_key: str,
+        revive_queue_id: int,
+        deliver_ms: int,
+        now_ms: int,
+        more: dict[str, str] = _NOTHING,
     ) -> Draft:
         properties = encode_properties(
-            {names.TAGS: tag, names.UNIQUE_KEY: unique_key, names.TIMER_DELIVER_AT: str(deliver_ms)}
+            {names.TAGS: tag, names.UNIQUE_KEY: unique_key, names.TIMER_DELIVER_AT: str(deliver_ms), **more}
         )
         return Draft(self.topic, revive_queue_id, body, properties, 0, 0, now_ms, self._store.store_host)
 
@@ -222,3 +242,12 @@ def read_ack(record: StoredMessage) -> tuple[CheckpointKey, list[int]]:
     body = read(AckBody, record.body)
     key = CheckpointKey(Lane(body.group, body.topic, body.queue_id), body.start_offset, body.popped_ms)
     return key, [body.offset] if body.offsets is None else body.offsets
+
+
+def read_successor(record: StoredMessage) -> tuple[QueueKey, int, str] | None:
+    """The message that was stored together with an acknowledgement, as its queue, offset and id; None if none was."""
+    text = record.properties.get(SUCCESSOR)
+    if text is None:
+        return None
+    queue_id, offset, topic, unique_id = text.split(":", 3)
+    return QueueKey(topic, int(queue_id)), int(offset), unique_id

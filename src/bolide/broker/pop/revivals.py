@@ -10,7 +10,9 @@ of the group CID_RMQ_SYS_REVIVE_GROUP and means, as in Java, the last record tha
 message that is put off for hours would keep it back, and a start would read the records of hours: a checkpoint that
 fell far behind is therefore written once more, with what is left of it.
 
-The rule: a message and the word that settles it are stored in one append, so a crash comes before both or after both.
+The rule: a message and the word that settles it are stored in one append, so a kill comes before both or after both. A
+power cut may take any page of what was not synced, and leave the word without the message. So the word names it
+(`read_successor`), and counts at a start only if the message is there.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ from bolide.broker.pop.checkpoints import (
     ReviveLog,
     read_ack,
     read_checkpoint,
+    read_successor,
 )
 from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
 from bolide.broker.pop.retries import retry_draft
@@ -42,7 +45,7 @@ from bolide.model.message import StoredMessage
 from bolide.model.queue import QueueKey
 from bolide.model.topics import dead_letter_topic
 from bolide.protocol.codes import ResponseCode
-from bolide.store.record import Draft, decode
+from bolide.store.record import decode
 
 _SLICE_COUNT = 64  # records read or messages revived before others have a turn
 _READ_COUNT = 32
@@ -160,8 +163,8 @@ class Revivals:
         popped_ms = self.free_time(revive_queue_id, [(lane, offset)], now_ms)
         new_key = CheckpointKey(lane, offset, popped_ms)
         new = Checkpoint(new_key, (0,), invisible_ms, revive_queue_id, is_suspended=is_suspended, origin=old.origin)
-        drafts = [self._log.checkpoint(new, now_ms), self._log.ack(old, offset, now_ms)]
-        appended = self._intake.append_own(drafts)
+        successor = self._log.checkpoint(new, now_ms)
+        appended = self._intake.append_own([successor, self._log.ack(old, offset, now_ms, successor)])
         new.revive_offset = appended.queue_offsets[0]
         self._add(new)
         self._settle(old, [offset])
@@ -283,11 +286,9 @@ class Revivals:
             self._topics.ensure(topic, 1)
             if self._offsets.get(group, topic, 0) is None:
                 self._offsets.put(group, topic, 0, 0)  # so that the group's progress shows what failed
-        drafts: list[Draft] = [
-            retry_draft(message, checkpoint, topic, self._store.store_host),
-            self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms()),
-        ]
-        self._intake.append_own(drafts)
+        successor = retry_draft(message, checkpoint, topic, self._store.store_host)
+        ack = self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms(), successor)
+        self._intake.append_own([successor, ack])
 
     def _is_given_up(self, checkpoint: Checkpoint, message: StoredMessage) -> bool:
         """It failed once more than the group retries. RocketMQ's proxy sorts such messages out when it pops them."""
@@ -371,8 +372,17 @@ class Revivals:
         elif record.tags in (ACK_TAG, BATCH_ACK_TAG):
             key, offsets = read_ack(record)
             acked = self._find(record.queue_id, key)
-            if acked is not None:
+            if acked is not None and self._has_successor(record):
                 self._settle(acked, offsets)
+
+    def _has_successor(self, record: StoredMessage) -> bool:
+        """Whether what an acknowledgement was stored with is there. They lie in one segment, and expire together."""
+        successor = read_successor(record)
+        if successor is None:
+            return True
+        key, offset, unique_id = successor
+        found = [decode(view) for view in self._store.read(key, offset, 1).views]
+        return any(each.queue_offset == offset and (each.unique_id or "") == unique_id for each in found)
 
     def _follow(self, checkpoint: Checkpoint) -> None:
         """The group's offset was not written any more: what its checkpoint has is not to be popped twice.
