@@ -4,6 +4,9 @@ A record is a message with the tag `d` and a body of half queue offsets, each wi
 5.1 and later write it. Brokers before that wrote one number and no comma, which is read too; they cannot read a list,
 and ask once more. Offsets are gathered and written when their text is long or old enough. What a crash loses of them
 only has somebody asked that answered already; what was committed is in the log.
+
+One gap is known: a record is not held back until what it notes is durable. A power cut that takes the page of a
+committed copy and leaves the page of its record, some seconds younger, leaves that transaction decided and undelivered.
 """
 
 import asyncio
