@@ -8,14 +8,21 @@ KERNEL := src/bolide/kernel
 BUILT := $(VENV)/built
 SPARK := $(VENV)/spark
 PYTEST := $(BIN)/python -m pytest -q
-# Two at a time, as many as the smallest machine has cores; what must stay together says so (tests/conftest.py).
-SIDE_BY_SIDE := -n 2
+# Tests start some hundreds of processes, and each would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+# Three at a time for two cores, because one of them waits for a disk, a timer or a process of its own more often than not.
+# What must stay together says so (tests/conftest.py).
+SIDE_BY_SIDE := -n 3
 
 # The rooms whose tests run on both kernels, each kernel with its loop (tests/remoting/loops.py). Real clients, crash loops,
 # benchmarks and Spark run once, on the compiled one; so does tests/kernel, where every test has both.
 BOTH_KERNELS := tests/protocol tests/remoting tests/namesrv tests/store tests/broker --ignore-glob='*benchmark*'
+# Of these, what no kernel is asked for (tests/tidy/test_mirror.py).
+NO_KERNEL := tests/protocol/bodies/test_bodies.py tests/protocol/test_named_fields.py tests/namesrv/test_routes_model.py
+# Groups of several brokers each: they copy records as bytes that the store's tests read with both kernels.
+ONE_KERNEL := tests/broker/replication tests/broker/controlled
 
-.PHONY: help build up test lint bench interop interop-short soak sanitize fuzz features wheel clean
+.PHONY: help build up test browser lint bench interop interop-short soak sanitize fuzz features docs picture wheels try-install lint-release clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -42,9 +49,29 @@ $(SPARK): $(BUILT)
 up: build  ## a name server and a broker, ready for clients (more: make up ARGS=--help)
 	@exec $(BIN)/bolide up $(ARGS)
 
-test: $(SPARK)  ## every test, on both kernels
+# Programs that tests ask for real: controllers share an etcd, Prometheus tries queries and alerts, Chromium shows the pages.
+# Where one is missing and may not be installed, its tests skip and say so; in CI a missing browser is a failure.
+PROGRAMS := etcd prometheus chromium
+.PHONY: $(PROGRAMS)
+etcd: PACKAGE := etcd-server
+$(PROGRAMS):
+	@command -v $@ >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1 \
+		&& { apt-get update -qq; apt-get install -y -qq --no-install-recommends $(or $(PACKAGE),$@); } >/dev/null 2>&1; } \
+		|| echo "no $@ here (on Debian: apt-get install $(or $(PACKAGE),$@)): the tests that ask it are skipped"
+
+# 100 MB of schemas, for one test.
+.PHONY: schemas
+schemas: $(BUILT)
+	@$(BIN)/python -c 'import kubernetes_validate' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check kubernetes-validate \
+		|| echo "no schemas of Kubernetes here (pip install kubernetes-validate): the test of deploy/kubernetes is skipped"
+
+test: $(SPARK) etcd prometheus schemas  ## every test, on both kernels
 	BOLIDE_KERNEL=compiled $(PYTEST) $(SIDE_BY_SIDE) tests
-	BOLIDE_KERNEL=plain $(PYTEST) $(SIDE_BY_SIDE) $(BOTH_KERNELS)
+	BOLIDE_KERNEL=plain $(PYTEST) $(SIDE_BY_SIDE) $(BOTH_KERNELS) $(addprefix --ignore=,$(NO_KERNEL) $(ONE_KERNEL))
+
+# Apart from the others, because a browser needs a core to itself.
+browser: $(SPARK) chromium  ## the dashboard's pages, as people go through them in Chromium
+	$(PYTEST) -m browser tests/dashboard
 
 lint: $(SPARK)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -64,8 +91,9 @@ interop: $(SPARK)  ## with RocketMQ's own servers, clients and tools (needs Java
 interop-short: $(SPARK)  ## the part of interop that fits five minutes
 	$(PYTEST) interop -m short
 
-soak: $(SPARK)  ## the long fault runs
+soak: $(SPARK)  ## the long fault runs, and examples by chance where every run has the same
 	$(PYTEST) -m soak tests
+	$(PYTEST) $(SIDE_BY_SIDE) -m 'hypothesis and not soak' --hypothesis-profile chance tests
 
 # The kernel once more, in a package of its own beside the one in place: with checks of every access and every sum.
 SANITIZED := build/sanitized
@@ -92,12 +120,22 @@ sanitize: sanitized  ## the kernel under ASan and UBSan: its tests, and a minute
 fuzz: sanitized  ## the fuzz of the kernel, SECONDS of it; new behaviour is added to tests/fuzz/corpus
 	$(SANITIZED_RUN) $(BIN)/python -m tests.fuzz --grow --seconds $(SECONDS) --seed $$($(BIN)/python -c 'import time; print(time.time_ns())')
 
-wheel: build  ## sdist and wheel in dist/, tried in an empty environment
-	rm -rf dist build/empty
-	$(BIN)/python -m build --no-isolation > /dev/null
-	$(PYTHON) -m venv build/empty
-	build/empty/bin/pip install --quiet --disable-pip-version-check dist/*.whl
-	cd build && BOLIDE_KERNEL=compiled empty/bin/bolide --version
+# The notice is about another program of Material's authors.
+docs: build  ## docs/ as a site in build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
+
+picture: build  ## docs/terminal.svg, the picture in the README, from commands that are really typed
+	$(BIN)/python -m tools.terminal
+
+wheels:  ## sdist and manylinux wheels in dist/, one for each Python from 3.11 on that is here
+	.ci/wheels
+
+try-install: wheels  ## what is in dist/, installed in empty environments, with and without a compiler
+	.ci/try-install
+
+lint-release:  ## the recipe of a release, checked by actionlint (needs Go)
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 clean:  ## everything that was made
 	rm -rf $(VENV) build dist src/*.egg-info $(KERNEL)/*.c $(KERNEL)/*.so benchmarks/.build

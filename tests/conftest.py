@@ -1,6 +1,8 @@
 """Shared by all tests: nothing but what most of them need."""
 
+import gc
 import logging
+import os
 from typing import Any
 
 import pytest
@@ -8,19 +10,43 @@ from hypothesis import HealthCheck, settings
 
 from bolide.remoting.sparse import Sparse
 
-# How long an example takes, or its making, says more of the machine's other work than of ours.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, or its making, says more of the machine's other work than of ours. The same examples are
+# drawn each time: what fails then fails because of what was changed. `make soak` draws many more, by chance (Makefile).
+settings.register_profile(
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=60
+)
+settings.register_profile("chance", settings.get_profile("house"), derandomize=False, max_examples=400)
 settings.load_profile("house")
 
-# Spark's session takes seconds to start and a gigabyte to run; the programs of a page go on from one another.
-TOGETHER = ("tests/spark/", "tests/client/test_docs.py")
+# Who runs the tests may have a profile for a cluster of their own: it is not for these.
+os.environ["BOLIDE_PROFILE"] = ""
+
+# Nine thousand tests are collected, and none of them is garbage: looking through them again and again takes as long as
+# half of all else. What was collected is then set apart, so that no test pays for the others either.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+# Spark's session takes seconds to start and a gigabyte to run; the programs of a page go on from one another; sources
+# are parsed once for all that look at them; pages share a cluster and a browser.
+TOGETHER = ("tests/spark/", "tests/client/test_docs.py", "tests/tidy/", "tests/dashboard/")
 # In the folder, but with a Spark of its own: whoever is free may run it beside the others.
 ALONE = ("tests/spark/test_kills.py",)
+# What takes longest begins first: at the end all others would wait for it.
+FIRST = (*ALONE, "tests/crash/", "tests/client/test_outages.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side (`-n 2`), each test goes to whoever is free, but those that belong together to one. The largest
+    """Side by side (`-n 3`), each test goes to whoever is free, but those that belong together to one. The largest
     group begins first.
     """
     from xdist.scheduler import LoadScopeScheduling

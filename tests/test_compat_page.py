@@ -16,7 +16,7 @@ from bolide.protocol.command import Command
 from tests.remoting.ends import Peer
 
 PAGE = Path(__file__).parents[1] / "docs" / "compat.md"
-ANSWER_LIMIT_S = 10
+ANSWER_LIMIT_S = 30
 NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 SMALL = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "6000", "maxHashSlotNum": "64"}
 SMALL |= {"maxIndexNum": "256"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bolide.testing import Cluster, cluster
+from bolide.testing.nodes import free_port
 from tests.cli.processes import wait_for
 from tests.tidy.source import ROOT
 
@@ -42,7 +44,8 @@ def environment(namesrv: str, home: Path) -> dict[str, str]:
 
 
 def test_every_example_is_run_here() -> None:
-    others = {"web_application.py", "test_own_service.py", "spark_revenue.py"}  # the last in tests/spark
+    others = {"web_application.py", "test_own_service.py", "fastapi_lifespan.py"}
+    others.add("spark_revenue.py")  # in tests/spark
     assert {path.name for path in EXAMPLES.glob("*.py")} == LAST_LINES.keys() | others
 
 
@@ -79,6 +82,57 @@ def test_the_web_application_sends_what_is_posted_and_shows_what_it_consumed(roc
 def _orders(url: str) -> object:
     with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
         return json.load(answer)
+
+
+def test_fastapi_sends_and_consumes_within_its_lifespan(rocket: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
+    from starlette.testclient import TestClient
+
+    rocket.create_topic("FastOrders")
+    monkeypatch.setenv("NAMESRV_ADDR", rocket.namesrv)
+    app = runpy.run_path(str(EXAMPLES / "fastapi_lifespan.py"))["app"]
+    with TestClient(app) as client:  # its block is the application's life
+        answer = client.post("/orders", params={"what": "two teas"})
+        assert (answer.status_code, len(answer.json()["id"])) == (202, 32)
+        wait_for(lambda: client.get("/orders").json() == ["two teas"])
+        assert client.post("/orders").status_code == 422
+        rocket.brokers[0].stop()
+        try:
+            refused = client.post("/orders", params={"what": "too late"})
+        finally:
+            rocket.brokers[0].start()
+        assert (refused.status_code, "broker-0" in refused.text) == (503, True)
+
+
+def test_django_sends_what_was_committed_and_a_command_consumes_it(rocket: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("django")
+    rocket.create_topic("DjangoOrders")
+    command = [sys.executable, str(EXAMPLES / "django_shop" / "manage.py")]
+    given = {**environment(rocket.namesrv, tmp_path), "ORDERS_DB": str(tmp_path / "orders.db")}
+    subprocess.run([*command, "migrate", "--run-syncdb"], check=True, capture_output=True, env=given, timeout=LIMIT_S)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/orders"
+    serve = [*command, "runserver", "--noreload", "--nothreading", str(port)]
+    with subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=given) as server:
+        try:
+            wait_for(lambda: _orders_if_up(url) == {"orders": []})
+            with urllib.request.urlopen(url, data=b"what=two+teas", timeout=LIMIT_S) as answer:
+                assert (answer.status, json.load(answer)) == (202, {"id": 1})
+            cooked = subprocess.run(
+                [*command, "consume", "--count", "1"], check=True, capture_output=True, text=True, env=given, timeout=60
+            )
+            assert (cooked.stdout, cooked.stderr) == ("cooked order 1\n", "")
+            assert _orders(url) == {"orders": [{"id": 1, "what": "two teas", "is_cooked": True}]}
+        finally:
+            server.terminate()
+            server.wait(LIMIT_S)
+
+
+def _orders_if_up(url: str) -> object:
+    try:
+        return _orders(url)
+    except OSError:
+        return None
 
 
 def test_the_test_of_ones_own_service_passes() -> None:

@@ -8,9 +8,12 @@ import pytest
 
 import bolide
 from bolide import aio
+from bolide.admin.traces import MessageTrace
 
 # Called by the rooms of the client alone.
 INNER = {"Producer.topics", "Producer.route_changed", "Producer.send_together"}
+# A type that is loaded when a trace is asked for.
+LATE = {"MessageTrace": MessageTrace}
 # What has a loop to run, and what runs one.
 ONLY_BLOCKING, ONLY_ASYNCIO = {"__version__", "run"}, {"run_until_stopped"}
 
@@ -38,7 +41,7 @@ def test_everything_public_says_what_it_is(face: object) -> None:
 
 def keywords(function: Callable[..., Any]) -> dict[str, object]:
     """Every parameter with its type; a set of options counts as the parameters it names."""
-    hints = get_type_hints(function)
+    hints = get_type_hints(function, localns=LATE)
     found: dict[str, object] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:

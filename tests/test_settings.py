@@ -1,6 +1,6 @@
 """RocketMQ's properties text and the dataclasses built from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.errors import ConfigError
-from bolide.settings import as_text, build, check_keys, conf, dump, keys_of, read_properties, write_properties
+from bolide.settings import (
+    HIDDEN,
+    all_keys_of,
+    as_text,
+    build,
+    build_whole,
+    changed,
+    check_keys,
+    conf,
+    dump,
+    keys_of,
+    read_properties,
+    shown_whole,
+    write_properties,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +33,14 @@ class RoomConfig:
     root: Path = conf("storePathRootDir", Path("/tmp/store"))
     name: str = conf("brokerName", "a")
     own: int = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    home: str = conf("home", "/")
+    secret: str = conf("secret", "", is_secret=True)
+    room: RoomConfig = field(default_factory=RoomConfig)
+    ignored: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +118,7 @@ def test_dump_shows_every_key_with_its_text() -> None:
         "storePathRootDir": "/tmp/store",
         "brokerName": "a",
     }
-    assert as_text(None) == ""
+    assert as_text(None) == as_text(Path("")) == ""
 
 
 def test_keys_without_effect_are_returned_and_known_ones_are_not() -> None:
@@ -114,3 +136,12 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name(slip: str) -> Non
 def test_a_key_like_no_other_is_refused_without_a_guess() -> None:
     with pytest.raises(ConfigError, match="remove it"):
         check_keys({"zzzzqqqq": "1"}, keys_of(RoomConfig), ())
+
+
+def test_a_configuration_with_a_room_is_built_shown_and_changed_as_one() -> None:
+    config = build_whole(ServerConfig, {"home": "/h", "listenPort": "1", "secret": "s"})
+    assert (config.home, config.room.port, config.room.name) == ("/h", 1, "a")
+    assert all_keys_of(ServerConfig) == {"home", "secret", *keys_of(RoomConfig)}
+    assert shown_whole(config) == {**dump(config.room), "home": "/h", "secret": HIDDEN}
+    other = changed(config, {"home": "/g"})
+    assert (other.home, other.secret, other.room) == ("/g", "s", config.room)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bolide.client.blocking.puller import PullConsumer
     from bolide.client.blocking.transactions import Transaction, TransactionProducer
     from bolide.client.config import Credentials
-    from bolide.client.consuming.handlers import Handler, handler, run
+    from bolide.client.consuming.handlers import App, Handler, handler, run
     from bolide.client.consuming.handlers import listening_in_background as listening
     from bolide.client.consuming.listener import ConsumeHook
     from bolide.client.consuming.received import Received
@@ -39,13 +39,18 @@ if TYPE_CHECKING:
     from bolide.client.pulling.puller import Pulled, PullStatus
     from bolide.client.sending.hooks import SendHook
     from bolide.client.sending.receipt import Receipt, SendStatus
+    from bolide.client.serializers import Json, MessagePack, Serializer
+    from bolide.client.telemetry import instrument, span_of, uninstrument
     from bolide.client.transactions.checker import Outcome
     from bolide.errors import (
+        AccessRefused,
         ClientError,
         ConfigError,
         ConnectError,
         ConnectionLost,
+        NoAnswer,
         ProtocolError,
+        Refusal,
         ReplyTimeout,
         RequestTimeout,
     )
@@ -55,7 +60,9 @@ if TYPE_CHECKING:
     from bolide.remoting.config import ConnectConfig
 
 _HOMES = {
+    "AccessRefused": "bolide.errors",
     "Admin": "bolide.admin.blocking",
+    "App": "bolide.client.consuming.handlers",
     "ClassFilter": "bolide.client.consuming.subscriptions",
     "ClientError": "bolide.errors",
     "ConfigError": "bolide.errors",
@@ -68,8 +75,11 @@ _HOMES = {
     "DeadLetter": "bolide.admin.deadletters",
     "DeadLetterFilter": "bolide.admin.deadletters",
     "Handler": "bolide.client.consuming.handlers",
+    "Json": "bolide.client.serializers",
     "Message": "bolide.model.message",
+    "MessagePack": "bolide.client.serializers",
     "MessageQueue": "bolide.model.queue",
+    "NoAnswer": "bolide.errors",
     "Outcome": "bolide.client.transactions.checker",
     "Producer": "bolide.client.blocking.faces",
     "ProtocolError": "bolide.errors",
@@ -79,11 +89,13 @@ _HOMES = {
     "Pulled": "bolide.client.pulling.puller",
     "Receipt": "bolide.client.sending.receipt",
     "Received": "bolide.client.consuming.received",
+    "Refusal": "bolide.errors",
     "ReplyTimeout": "bolide.errors",
     "RequestTimeout": "bolide.errors",
     "STRATEGIES": "bolide.model.allocation",
     "SendHook": "bolide.client.sending.hooks",
     "SendStatus": "bolide.client.sending.receipt",
+    "Serializer": "bolide.client.serializers",
     "Sql": "bolide.client.consuming.subscriptions",
     "StartFrom": "bolide.client.consuming.start_from",
     "StoredMessage": "bolide.model.message",
@@ -92,15 +104,20 @@ _HOMES = {
     "by_machine_room": "bolide.model.allocation",
     "fixed": "bolide.model.allocation",
     "handler": "bolide.client.consuming.handlers",
+    "instrument": "bolide.client.telemetry",
     "nearby": "bolide.model.allocation",
     "run": "bolide.client.consuming.handlers",
+    "span_of": "bolide.client.telemetry",
+    "uninstrument": "bolide.client.telemetry",
 }
 # The name of the asyncio face stands for something else there.
 _RENAMED = {"listening": ("bolide.client.consuming.handlers", "listening_in_background")}
 
 __all__ = [
     "STRATEGIES",
+    "AccessRefused",
     "Admin",
+    "App",
     "BolideError",
     "ClassFilter",
     "ClientError",
@@ -114,8 +131,11 @@ __all__ = [
     "DeadLetter",
     "DeadLetterFilter",
     "Handler",
+    "Json",
     "Message",
+    "MessagePack",
     "MessageQueue",
+    "NoAnswer",
     "Outcome",
     "Producer",
     "ProtocolError",
@@ -125,10 +145,12 @@ __all__ = [
     "Pulled",
     "Receipt",
     "Received",
+    "Refusal",
     "ReplyTimeout",
     "RequestTimeout",
     "SendHook",
     "SendStatus",
+    "Serializer",
     "Sql",
     "StartFrom",
     "StoredMessage",
@@ -138,19 +160,24 @@ __all__ = [
     "by_machine_room",
     "fixed",
     "handler",
+    "instrument",
     "listening",
     "nearby",
     "run",
+    "span_of",
+    "uninstrument",
 ]
 __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
-def __getattr__(name: str) -> object:
-    home, own_name = _RENAMED.get(name) or (_HOMES.get(name), name)
-    if home is None:
-        raise AttributeError(f"module 'bolide' has no attribute {name!r}")
-    return getattr(import_module(home), own_name)
+if not TYPE_CHECKING:  # for a type checker every name would be there, and it would miss those that are not
+
+    def __getattr__(name: str) -> object:
+        home, own_name = _RENAMED.get(name) or (_HOMES.get(name), name)
+        if home is None:
+            raise AttributeError(f"module 'bolide' has no attribute {name!r}")
+        return getattr(import_module(home), own_name)

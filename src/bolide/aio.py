@@ -4,7 +4,7 @@ from bolide.admin.admin import Admin
 from bolide.admin.deadletters import DeadLetter, DeadLetterFilter
 from bolide.client.config import Credentials
 from bolide.client.consuming.consumer import Consumer
-from bolide.client.consuming.handlers import Handler, handler, listening, run_until_stopped
+from bolide.client.consuming.handlers import App, Handler, handler, listening, run_until_stopped
 from bolide.client.consuming.listener import ConsumeHook
 from bolide.client.consuming.received import Received
 from bolide.client.consuming.rules import PullRules
@@ -14,15 +14,20 @@ from bolide.client.pulling.puller import PullConsumer, Pulled, PullStatus
 from bolide.client.sending.hooks import SendHook
 from bolide.client.sending.producer import Producer
 from bolide.client.sending.receipt import Receipt, SendStatus
+from bolide.client.serializers import Json, MessagePack, Serializer
+from bolide.client.telemetry import instrument, span_of, uninstrument
 from bolide.client.transactions.checker import Outcome
 from bolide.client.transactions.producer import Transaction, TransactionProducer
 from bolide.errors import (
+    AccessRefused,
     BolideError,
     ClientError,
     ConfigError,
     ConnectError,
     ConnectionLost,
+    NoAnswer,
     ProtocolError,
+    Refusal,
     ReplyTimeout,
     RequestTimeout,
 )
@@ -33,7 +38,9 @@ from bolide.remoting.config import ConnectConfig
 
 __all__ = [
     "STRATEGIES",
+    "AccessRefused",
     "Admin",
+    "App",
     "BolideError",
     "ClassFilter",
     "ClientError",
@@ -47,8 +54,11 @@ __all__ = [
     "DeadLetter",
     "DeadLetterFilter",
     "Handler",
+    "Json",
     "Message",
+    "MessagePack",
     "MessageQueue",
+    "NoAnswer",
     "Outcome",
     "Producer",
     "ProtocolError",
@@ -58,10 +68,12 @@ __all__ = [
     "Pulled",
     "Receipt",
     "Received",
+    "Refusal",
     "ReplyTimeout",
     "RequestTimeout",
     "SendHook",
     "SendStatus",
+    "Serializer",
     "Sql",
     "StartFrom",
     "StoredMessage",
@@ -70,7 +82,10 @@ __all__ = [
     "by_machine_room",
     "fixed",
     "handler",
+    "instrument",
     "listening",
     "nearby",
     "run_until_stopped",
+    "span_of",
+    "uninstrument",
 ]

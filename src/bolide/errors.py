@@ -47,6 +47,15 @@ class CorruptRecord(StoreError):
     """Bytes of the log that are not what was written."""
 
 
+class CopyGap(StoreError):
+    """Bytes of another log that do not go on where ours ends."""
+
+    def __init__(self, offset: int, end: int) -> None:
+        super().__init__(f"bytes from {offset} on do not follow a log that ends at {end}")
+        self.offset = offset
+        self.end = end
+
+
 class ConfigError(BolideError):
     """A setting that cannot be honoured."""
 
@@ -65,6 +74,10 @@ class ClientError(BolideError):
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+
+class AccessRefused(ClientError):
+    """A server does not know us, or does not let us do what we asked; its own words are in the sentence."""
 
 
 class NoAnswer(ClientError):

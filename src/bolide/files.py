@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,12 +23,17 @@ _making = threading.Lock()
 _unsynced: set[Path] = set()  # directories in which one was made, and its name may still be lost
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace the file by `text` and keep its previous content as .bak; on disk when it returns."""
+def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
+    """Replace the file by `text` and keep its previous content as .bak; on disk when it returns.
+
+    A file with secrets has the mode 0o600: it is never there for others, not even while it is written.
+    """
     temporary = path.with_name(path.name + ".tmp")
     try:
         make_directories(path.parent)
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
+        temporary.unlink(missing_ok=True)
+        opener = partial(os.open, mode=mode)
+        with open(temporary, "w", encoding="utf-8", newline="", opener=opener) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 from bolide.errors import ConfigError
 
 _KEY = "rocketmq_key"
+HIDDEN = "******"
 _BOUND = "bound"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")  # int() would take 1_000 and digits of other scripts, which Java does not
 _TEXT_LENGTH_MAX = 4096
@@ -187,7 +188,7 @@ def as_text(value: object) -> str:
     """The text RocketMQ would show for a setting."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "" if value is None else str(value)
+    return "" if value is None or value == Path() else str(value)
 
 
 def build(room: type[C], properties: Mapping[str, str]) -> C:
@@ -199,10 +200,47 @@ def build(room: type[C], properties: Mapping[str, str]) -> C:
     return room(**values)
 
 
+def build_whole(kind: type[C], properties: Mapping[str, str]) -> C:
+    """The same with the rooms that it has as fields, each from the same texts."""
+    rooms: dict[str, Any] = {name: build(room, properties) for name, room in _rooms_of(kind).items()}
+    return dataclasses.replace(cast("Any", build(kind, properties)), **rooms)  # type: ignore[no-any-return]
+
+
+def all_keys_of(kind: type) -> frozenset[str]:
+    """The keys of a configuration dataclass and of the rooms that it has as fields."""
+    return frozenset(key for room in (kind, *_rooms_of(kind).values()) for key in keys_of(room))
+
+
+def _rooms_of(kind: type) -> dict[str, type]:
+    """Field name → configuration dataclass."""
+    hints = get_type_hints(kind)
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and dataclasses.is_dataclass(hint)}
+
+
+def changed(config: C, changes: Mapping[str, str]) -> C:
+    """With other values for some of its own keys; raises ConfigError for one that cannot be honoured."""
+    hints = get_type_hints(type(config))
+    keys = keys_of(type(config))
+    values = {keys[key]: _parse(key, text, hints[keys[key]]) for key, text in changes.items()}
+    return dataclasses.replace(cast("Any", config), **values)  # type: ignore[no-any-return]
+
+
+def shown_whole(config: object) -> dict[str, str]:
+    """RocketMQ's key → text, for a configuration dataclass and its rooms; stars for secrets."""
+    rooms = [getattr(config, name) for name in reversed(_rooms_of(type(config)))]
+    return {key: text for room in (*rooms, config) for key, text in (dump(room) | masked(room)).items()}
+
+
 def dump(config: object) -> dict[str, str]:
     """RocketMQ's key → text, for all a configuration dataclass holds but its secrets: this is shown to others."""
     shown = {field.name for field in dataclasses.fields(cast("Any", config)) if field.repr}
     return {key: as_text(getattr(config, name)) for key, name in keys_of(type(config)).items() if name in shown}
+
+
+def masked(config: object) -> dict[str, str]:
+    """RocketMQ's key → stars, for the secrets of a room that are set: that they are is no secret."""
+    fields = [field for field in dataclasses.fields(cast("Any", config)) if _KEY in field.metadata and not field.repr]
+    return {field.metadata[_KEY]: HIDDEN if getattr(config, field.name) else "" for field in fields}
 
 
 def _parse(key: str, text: str, kind: Any) -> Any:

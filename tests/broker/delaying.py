@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bolide.broker.arrivals import Arrivals
 from bolide.broker.later.delay import Delays
 from bolide.model.message import StoredMessage
+from bolide.model.topics import SCHEDULE_TOPIC
 from bolide.protocol.properties import join_properties
 from bolide.testing import VirtualClock
 from tests.broker.senders import Sending, message, sending
@@ -42,7 +44,7 @@ async def delaying(root: Path, clock: VirtualClock | None = None, **settings: An
     clock = clock or VirtualClock(START_MS)
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
         delays = Delays(side.state, side.intake, side.tables.table_writer)
-        side.store.listen(delays.on_arrival)
+        Arrivals(side.state, (), {SCHEDULE_TOPIC: delays.on_arrival}, lambda _: None)
         tasks = [
             group.create_task(delays.deliver_forever(), name="deliver"),
             group.create_task(delays.save_forever(lambda: 10.0), name="save"),

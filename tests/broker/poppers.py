@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bolide.broker.pop.lanes import marked_topic
 from bolide.broker.pop.pop import Pop
 from bolide.broker.pop.queues import TopicQueues
 from bolide.broker.pop.reading import LaneReader
@@ -28,6 +27,7 @@ from bolide.protocol.headers.pop import (
     PopMessageRequest,
 )
 from bolide.protocol.headers.poptext import PopHandle, PoppedQueue, TopicMark, build_handle, parse_handle, parse_popped
+from bolide.protocol.popped import marked_topic
 from bolide.protocol.records import decode_records
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig

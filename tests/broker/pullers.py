@@ -1,5 +1,6 @@
 """A broker that can be sent to and pulled from: real tables, a real store, a real port."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from bolide.remoting.owner import Answered, Owner, Read, Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session
 from bolide.store.store import Store
+from bolide.testing.loop import VirtualClock, VirtualLoop
 from tests.broker.open_tables import tables
 from tests.remoting.ends import Peer
 from tests.store.given import draft
@@ -57,6 +59,7 @@ class Rig(Owner):
     """The rooms a pull goes through. It is the owner of its sessions too, with the fast path or without."""
 
     is_fast: ClassVar[bool] = True
+    is_master_here: ClassVar[bool] = True
 
     state: BrokerState
     parked: ParkedPulls
@@ -107,15 +110,15 @@ def topic_of(name: str = TOPIC, queue_count: int = 4, perm: int = 6) -> TopicCon
 
 @asynccontextmanager
 async def pulling(root: Path, clock: Clock | None = None, **settings: str) -> AsyncIterator[Rig]:
-    """A rig that listens, with topic T of four queues."""
-    clock = clock or SystemClock()
+    """A rig that listens, with topic T of four queues. In virtual time it lives in it: a search takes none."""
+    clock = clock or (VirtualClock() if isinstance(asyncio.get_running_loop(), VirtualLoop) else SystemClock())
     async with tables(root, clock, **SMALL | settings) as kept:
         config = kept.settings.now
         with Store.open(config.store, clock) as store:
             state, parked = kept.state(store), ParkedPulls(kept.settings, clock)
             filters = Filters(kept.settings, kept.table_writer, clock)
             state.members.listen(filters.heard, filters.left)
-            pulls = Pulls(state, PullAccess(state, filters), parked, FilterBudget(clock))
+            pulls = Pulls(state, PullAccess(state, filters), parked, FilterBudget(clock), lambda: rig.is_master_here)
             store.listen(parked.on_arrival)
             kept.topics.update(topic_of())
             rig = Rig(state, parked, pulls, filters)

@@ -14,7 +14,7 @@ from bolide.broker.config import (
     shown,
     updated,
 )
-from bolide.broker.settings.ignored import SECRETS, WITHOUT_EFFECT
+from bolide.broker.settings.ignored import WITHOUT_EFFECT
 from bolide.errors import ConfigError, Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.settings import read_properties
@@ -61,14 +61,11 @@ def test_an_unknown_key_stops_the_start_with_the_nearest_name() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("brokerRole", "SLAVE"),
-        ("brokerRole", "SYNC_MASTER"),
+        ("brokerRole", "MASTER"),
+        ("enableSlaveActingMaster", "true"),
         ("enableDLegerCommitLog", "true"),
-        ("enableControllerMode", "true"),
-        ("aclEnable", "TRUE"),
-        ("authenticationEnabled", "true"),
         ("authorizationEnabled", "true"),
-        ("inSyncReplicas", "2"),
+        ("inSyncReplicas", "2000"),
         ("storeType", "defaultRocksDB"),
         ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore"),
         ("readOnlyCommitLogStorePaths", "/old/commitlog"),
@@ -83,6 +80,32 @@ def test_what_cannot_be_had_and_would_be_missed_stops_the_start(key: str, value:
     assert len(refused.value.why) > 10
 
 
+@pytest.mark.feature("F137")
+def test_a_slave_needs_an_id_above_zero_and_a_master_is_number_zero_whatever_is_set() -> None:
+    for broker_id in ("0", "-1"):
+        with pytest.raises(ConfigError) as refused:
+            read_config({"brokerRole": "SLAVE", "brokerId": broker_id})
+        assert refused.value.key == "brokerId"
+    assert read_config({"brokerRole": "SLAVE", "brokerId": "2"}).broker_id == 2
+    for role in ("ASYNC_MASTER", "SYNC_MASTER"):
+        assert read_config({"brokerRole": role, "brokerId": "2"}).broker_id == 0
+
+
+def test_safe_replication_is_one_word_and_takes_no_weaker_key_beside_it() -> None:
+    safe = {"bolideReplication": "safe", "controllerAddr": "c1:9878;c2:9878;c1:9878"}
+    rules = read_config(safe).replication
+    assert (rules.is_controlled, rules.all_ack, rules.in_sync_min) == (True, True, 2)
+    assert rules.controller_addresses == ("c1:9878", "c2:9878")
+    assert read_config(safe | {"minInSyncReplicas": "3"}).replication.in_sync_min == 3
+    weaker = {"minInSyncReplicas": "1", "allAckInSyncStateSet": "false", "enableControllerMode": "false"}
+    for key, value in weaker.items():
+        with pytest.raises(ConfigError, match="safe needs") as refused:
+            read_config(safe | {key: value})
+        assert refused.value.key == key
+    with pytest.raises(ConfigError, match="controllers"):
+        read_config({"bolideReplication": "safe"})
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("brokerRole", "ASYNC_MASTER"), ("aclEnable", "false"), ("inSyncReplicas", "1")]
 )
@@ -90,15 +113,16 @@ def test_the_same_keys_asking_for_nothing_are_fine(key: str, value: str) -> None
     assert shown(read_config({key: value}))[key] == value
 
 
+INNER = '{"accessKey":"a","secretKey":"hush"}'
+
+
 def test_every_key_is_shown_but_secrets_are_not() -> None:
-    config = read_config({"innerClientAuthenticationCredentials": "{accessKey:a}", "tls.server.keyPassword": "hush"})
+    config = read_config({"innerClientAuthenticationCredentials": INNER, "tls.server.keyPassword": "hush"})
     texts = shown(config)
-    assert USED_KEYS | WITHOUT_EFFECT.keys() == texts.keys() | SECRETS | {
-        "tls.server.keyPassword",
-        "tls.client.keyPassword",
-    }
-    assert "hush" not in texts.values()
-    assert not SECRETS & texts.keys()
+    assert USED_KEYS | WITHOUT_EFFECT.keys() == texts.keys()
+    assert texts["innerClientAuthenticationCredentials"] == texts["tls.server.keyPassword"] == "******"
+    assert texts["tls.client.keyPassword"] == ""
+    assert "hush" not in " ".join(texts.values())
 
 
 def test_a_change_reaches_broker_and_store_and_leaves_the_rest() -> None:

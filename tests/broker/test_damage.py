@@ -141,7 +141,7 @@ def test_a_damaged_op_record_has_its_own_asked_about_again_and_no_other(tmp_path
                 half = await rig.prepare(b"message %03d" % number)
                 if number % 2 == 0:
                     rig.end(half, 12)
-                    rig.transactions.save()  # a record for each
+                    await rig.transactions.save()  # a record for each
             list(flip_each(rig.room.store, OP_HALF_TOPIC, list(range(0, COUNT // 2, 3))))
             list(flip_each(rig.room.store, HALF_TOPIC, DAMAGED))
             await rig.transactions.load()

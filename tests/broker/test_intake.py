@@ -4,13 +4,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from bolide.broker.intake import LATE_DISK
+from bolide.broker.intake import LATE_DISK, Late
 from bolide.clock import SystemClock
 from bolide.model import properties as names
 from bolide.model.message import parse_offset_id
@@ -36,7 +36,8 @@ from tests.store.given import draft
 
 ROOT = Path(__file__).parents[2]
 LATE_MS = 200
-LIMIT_S = 5.0
+WELL_MS = 30_000
+LIMIT_S = 30.0
 FLUSH_DISK_TIMEOUT, SYSTEM_ERROR, SUCCESS = (
     ResponseCode.FLUSH_DISK_TIMEOUT,
     ResponseCode.SYSTEM_ERROR,
@@ -55,6 +56,20 @@ class Scene:
     half: Command
     timed: Command
     popped: list[Popped]
+
+    def make_late(self) -> None:
+        """From here on the disk is late, and is not waited for long."""
+        self.gate.clear()
+        self._wait_for_disk(LATE_MS)
+
+    def make_well(self) -> None:
+        """As it began: all is durable in the end, however busy the machine is."""
+        self.gate.set()
+        self._wait_for_disk(WELL_MS)
+
+    def _wait_for_disk(self, limit_ms: int) -> None:
+        store = self.broker.broker.state.store
+        store.config = replace(store.config, sync_flush_timeout_ms=limit_ms)
 
     async def ask(self, command: Command) -> Command:
         return await self.broker.client.request(self.broker.address, command, LIMIT_S)
@@ -128,7 +143,7 @@ def place_of(answer: Command) -> PhysicalOffset:
 @asynccontextmanager
 async def scene(root: Path) -> AsyncIterator[Scene]:
     """The disk is well, and is late from the moment the gate is cleared."""
-    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": str(LATE_MS), "recallMessageEnable": "true"}
+    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": str(WELL_MS), "recallMessageEnable": "true"}
     async with whole(root, **settings) as broker:
         store, gate = broker.broker.state.store, asyncio.Event()
         gate.set()
@@ -197,7 +212,7 @@ def test_who_has_something_stored_is_told_of_a_late_disk_and_does_not_wait_for_i
 ) -> None:
     async def play() -> None:
         async with scene(tmp_path) as here:
-            here.gate.clear()
+            here.make_late()
             async with asyncio.timeout(LIMIT_S):
                 assert (await call(here)).code == told
             assert here.broker.broker.state.store.progress.flushed < here.broker.broker.state.store.progress.appended
@@ -222,15 +237,21 @@ def test_on_a_disk_that_is_well_the_answer_comes_when_all_of_it_is_durable(
 def test_a_commit_that_was_told_late_may_be_repeated_and_is_carried_out_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with scene(tmp_path) as here:
-            here.gate.clear()
+            here.make_late()
             assert (await here.commit()).code == FLUSH_DISK_TIMEOUT
             appended = here.broker.broker.state.store.progress.appended
             assert (await here.commit()).code == FLUSH_DISK_TIMEOUT, "what is not durable yet was told as done"
-            here.gate.set()
+            here.make_well()
             assert (await here.commit()).code == 0
             assert here.broker.broker.state.store.progress.appended == appended
 
     asyncio.run(play())
+
+
+def test_the_page_of_what_is_compatible_says_what_is_told_of_a_late_replica() -> None:
+    page = (ROOT / "docs" / "compat.md").read_text("utf-8").partition("## What a late replica is told as")[2]
+    rows = re.findall(r"^\| .* \| (\d+) ([A-Z_]+) \|$", page.partition("\n## ")[0], re.MULTILINE)
+    assert [(int(code), name) for code, name in rows] == [(int(late.value), late.value.name) for late in Late]
 
 
 def test_the_page_of_what_is_compatible_says_what_each_request_is_told() -> None:

@@ -124,7 +124,7 @@ async def registering(
             servers = FilterServers(kept.settings, clock)
             registration = Registration(kept.state(store), client, kept.file_thread, servers)
         address = own_address(kept.settings.now, port)
-        task = background.create_task(registration.run_forever(address), name="test.registration")
+        task = background.create_task(registration.run_forever(address, 10912), name="test.registration")
         yield Registered(kept, registration, client, servers, task)
         task.cancel()
 

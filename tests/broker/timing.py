@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bolide.broker.arrivals import Arrivals
 from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
 from bolide.broker.later.requests import LaterRequests
@@ -15,6 +16,7 @@ from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.later.timers import Timers
 from bolide.broker.sending.send import Sends
 from bolide.model.message import StoredMessage
+from bolide.model.topics import TIMER_TOPIC
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
 from bolide.protocol.properties import join_properties
@@ -87,7 +89,7 @@ async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any)
         timers = Timers(state, intake, files)
         side.sends = Sends(state, intake, side.open_topics, side.locks)
         waits = LaterRequests(state, intake, Delays(state, intake, kept.table_writer), timers)
-        store.listen(timers.on_arrival)
+        Arrivals(state, (), {TIMER_TOPIC: timers.on_arrival}, lambda _: None)
         tasks = [
             group.create_task(timers.run_forever(), name="timers"),
             group.create_task(timers.save_forever(), name="timercheck"),

@@ -68,6 +68,7 @@ class Transacting:
         self.transactions = Transactions(room.state, room.intake)
         self._handlers = Handlers(self.transactions.handlers())
         self._count = 0
+        self.is_killed = False  # nothing is written any more when it ends
 
     async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)  # virtual
@@ -143,5 +144,6 @@ async def transacting(root: Path, **settings: Any) -> AsyncIterator[Transacting]
         rig = Transacting(room, clock)
         await rig.transactions.load()
         yield rig
-        rig.transactions.save()
-        await rig.offsets.stop()
+        if not rig.is_killed:
+            await rig.transactions.save()
+            await rig.offsets.stop()

@@ -14,7 +14,7 @@ from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from tests.namesrv.peers import Running, running
 
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 SMALL = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "4000", "maxHashSlotNum": "64"}
 SMALL |= {"maxIndexNum": "256", "diskMaxUsedSpaceRatio": "100", "diskSpaceCleanForciblyRatio": "100"}
 SMALL |= {"diskSpaceWarningLevelRatio": "100"}

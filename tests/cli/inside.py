@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli.app import app
 

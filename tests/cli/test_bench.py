@@ -32,7 +32,7 @@ def test_what_was_produced_is_what_can_be_consumed(rocket: Cluster, ways: tuple[
 def test_the_time_is_a_limit_too(rocket: Cluster) -> None:
     (sent,) = told(rocket.namesrv, "bench", "produce", "--topic", "BenchTime", "--seconds", "0.3", "--in-flight", "1")
     assert 0 < sent["messages"] < 100_000
-    assert 0.25 < sent["seconds"] < 5
+    assert 0.25 < sent["seconds"] < 30
 
 
 def test_latency_is_told_in_percentiles_of_all_messages(rocket: Cluster) -> None:

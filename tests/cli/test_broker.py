@@ -10,6 +10,7 @@ import pytest
 from bolide import kernel
 from bolide.protocol.bodies.routes import TopicRoute
 from bolide.protocol.command import Command
+from bolide.remoting.ports import BROKER_NEIGHBOURS, HOST, free_port
 from bolide.settings import read_properties
 from bolide.testing import Cluster, cluster
 from tests.cli.processes import bolide, own_address, wait_for
@@ -137,13 +138,13 @@ def test_the_vip_port_lies_two_below_and_takes_messages(namesrvs: Cluster, tmp_p
 
 
 def test_a_vip_port_that_is_taken_is_a_warning(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1] + 2
-        with running(tmp_path, "broker", "--host", "127.0.0.1", "--port", str(port), *SMALL) as broker:
-            assert send(broker.broker, "T", b"x").code == 0
-            _, _, stderr = broker.stop()
+    port = free_port(*BROKER_NEIGHBOURS)
+    with (
+        socket.create_server((HOST, port - 2)),
+        running(tmp_path, "broker", "--host", HOST, "--port", str(port), *SMALL) as broker,
+    ):
+        assert send(broker.broker, "T", b"x").code == 0
+        _, _, stderr = broker.stop()
     (warning,) = [line for line in stderr.splitlines() if "no VIP port" in line]
     assert str(port - 2) in warning
 
@@ -181,6 +182,12 @@ def test_p_prints_every_setting_and_exits(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
+def test_safe_is_one_word_for_what_a_group_must_keep(tmp_path: Path) -> None:
+    texts = read_properties(bolide(tmp_path, "broker", "-p", "--safe", "--controller", "a:1;b:2").stdout)
+    keys = ("enableControllerMode", "controllerAddr", "allAckInSyncStateSet", "minInSyncReplicas")
+    assert [texts[key] for key in keys] == ["true", "a:1;b:2", "true", "2"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -188,6 +195,8 @@ def test_p_prints_every_setting_and_exits(tmp_path: Path) -> None:
         (["-n", "nowhere"], "namesrvAddr = 'nowhere': 'nowhere' must be host:port"),
         (["-n", "a:1;b"], "'b' must be host:port"),
         (["--advertise", "host"], "must be host:port"),
+        (["--controller", "a:1;b"], "controllerAddr = 'a:1;b': 'b' must be host:port"),
+        (["--safe"], "needs the addresses of controllers"),
         (["--set", "brokerPermission=9"], "must be 0 to 7"),
         (["-c", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["--host", "256.0.0.1"], "256.0.0.1"),

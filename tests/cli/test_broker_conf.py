@@ -31,7 +31,7 @@ def test_with_every_line_in_force_it_is_a_configuration_without_idle_keys(tmp_pa
     config = read_config(read_properties(file.read_text("utf-8")))
     assert not config.ignored
     assert config.name == "broker-a"
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 5
     done = bolide(tmp_path, "broker", "-c", str(file), "-p")
     assert done.returncode == 0
     assert "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876" in done.stdout

@@ -96,6 +96,6 @@ def test_a_groups_retries_are_set_and_shown(rocket: Cluster) -> None:
     for wrong in ("5s", "1s:x:2", "1s:2s:x"):
         assert "--backoff" in run(rocket.namesrv, "group", "set", "careful", "--backoff", wrong).stderr
     refused = run(rocket.namesrv, "group", "set", "careful", "--backoff", "2h:1h:2")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "max not less" in refused.stderr
     assert "bolide group list" in run(rocket.namesrv, "group", "settings", "nobody").stderr

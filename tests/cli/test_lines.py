@@ -1,10 +1,13 @@
 """The log of a server: a line is a record, whatever strangers put into it, and none of them fills it."""
 
+import argparse
 import asyncio
 import io
+import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,24 +16,26 @@ from bolide.cli import start
 from bolide.cli.lines import LINE_LENGTH_MAX, OneLine
 from bolide.clock import SystemClock
 from bolide.protocol.bodies import ConsumerMember, Heartbeat, ProducerMember, Subscription
+from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.lines import LINES_MAX, SPAN_S, LineBudget, spoken
 from tests.broker.whole import TIMEOUT_S, whole
+from tests.e2e.up import ask, running
 from tests.remoting.loops import eventually
 
 FORGED = "x\n2026-11-16 21:00:00,000 ERROR bolide.broker: the disk is full\r\x1b[2J\u2028\u202e"
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+@pytest.fixture(params=["text"])
+def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What a server would write, set up as its command does it."""
     stream, root = io.StringIO(), logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr("sys.stderr", stream)
     level = root.level
-    start.set_up_logs("info")
+    start.set_up_logs(argparse.Namespace(log_level="info", log_format=request.param, log_name="b-%d"))
     yield stream
     root.setLevel(level)
 
@@ -40,6 +45,33 @@ def test_a_record_is_one_line_whatever_it_shows(written: io.StringIO) -> None:
     (line,) = written.getvalue().splitlines()
     assert r"client=x\n2026-11-16 21:00:00,000 ERROR bolide.broker: the disk is full\r\x1b[2J\u2028\u202e" in line
     assert line.isprintable()
+
+
+def test_a_line_says_which_server_wrote_it(written: io.StringIO) -> None:
+    logging.getLogger("bolide.test").info("joined")
+    assert written.getvalue().endswith(" INFO b-%d bolide.test: joined\n")
+
+
+@pytest.mark.parametrize("written", ["json"], indirect=True)
+def test_a_record_is_one_object_with_the_same_keys_whatever_it_shows(written: io.StringIO) -> None:
+    log = logging.getLogger("bolide.test")
+    log.warning("segment %s rolled: base=%d file=%s", "x", 7, FORGED)
+    log.info("100 %% of %d pages done", 3)
+    log.info("plain text=here")
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        log.exception("failed")
+    rolled, done, plain, failed = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert rolled["message"] == f"segment x rolled: base=7 file={FORGED}"
+    assert (rolled["event"], rolled["facts"]) == ("segment ... rolled", {"base": 7, "file": FORGED})
+    assert (rolled["level"], rolled["server"], rolled["logger"]) == ("warning", "b-%d", "bolide.test")
+    assert datetime.fromisoformat(rolled["time"]).tzinfo is not None
+    assert (done["event"], done["message"], done["facts"]) == ("100 % of ... pages done", "100 % of 3 pages done", {})
+    assert (plain["event"], plain["facts"]) == ("plain", {})
+    assert failed.pop("trace").startswith("Traceback")
+    assert set(rolled) == set(done) == set(failed)
+    assert written.getvalue().isascii()
 
 
 def test_a_line_has_an_end(written: io.StringIO) -> None:
@@ -54,7 +86,7 @@ def test_no_line_of_a_traceback_looks_like_a_record(written: io.StringIO) -> Non
     except ValueError:
         logging.getLogger("bolide.test").exception("failed")
     first, *rest = written.getvalue().splitlines()
-    assert first.endswith("ERROR bolide.test: failed")
+    assert first.endswith("ERROR b-%d bolide.test: failed")
     assert len(rest) > 3
     assert all(line.startswith("    ") for line in rest)
     assert "\x1b" not in written.getvalue()
@@ -136,3 +168,22 @@ def test_requests_of_others_are_told_while_one_floods(tmp_path: Path, written: i
 
     asyncio.run(flood())
     assert ("producer joined group=orders client=honest" in written.getvalue()) == (not is_known)
+
+
+@pytest.mark.parametrize(
+    ("server", "code"),
+    [
+        ("namesrv", RequestCode.UPDATE_NAMESRV_CONFIG),
+        ("broker", RequestCode.UPDATE_BROKER_CONFIG),
+        ("controller", RequestCode.UPDATE_CONTROLLER_CONFIG),
+    ],
+)
+def test_how_much_the_log_says_is_changed_while_a_server_runs(tmp_path: Path, server: str, code: RequestCode) -> None:
+    place = ("--host", "127.0.0.1", "--port", "0", *(() if server == "namesrv" else ("--data", "data")))
+    with running(tmp_path, server, *place) as up:
+        assert ask(up.ready[server], Command(code, body=b"bolideLogLevel=loud")).code != 0
+        assert ask(up.ready[server], Command(code, body=b"bolideLogLevel=error")).code == 0
+        code_at_end, _, log = up.stop()
+    assert code_at_end == 0
+    assert "starts kernel" in log or "broker starts" in log
+    assert "signal=SIGTERM" not in log

@@ -27,9 +27,7 @@ def test_what_is_sent_is_consumed_with_all_that_belongs_to_it(rocket: Cluster) -
     options = ("--tags", "drinks", "--keys", "o-1", "--keys", "c-2", "--property", "shop=harbour", "--shard", "ada")
     (receipt,) = processes.told(rocket.namesrv, "send", "Orders", "two teas", *options)
     assert receipt["status"] == "SEND_OK"
-    (row,) = processes.told(
-        rocket.namesrv, "consume", "Orders", "--group", "k", "--from-beginning", "--max-messages", "1"
-    )
+    (row,) = processes.told(rocket.namesrv, "consume", "Orders", "--group", "k", "--from-beginning", "--limit", "1")
     assert (row["body"], row["tags"], row["keys"]) == ("two teas", "drinks", ["o-1", "c-2"])
     assert row["properties"]["shop"] == "harbour"
     assert (row["id"], row["queue"], row["offset"]) == (receipt["id"], receipt["queue"], receipt["offset"])
@@ -39,7 +37,7 @@ def test_lines_of_standard_input_and_a_file_are_messages(rocket: Cluster, tmp_pa
     assert len(told(rocket.namesrv, "send", "Lines", given="one\ntwo\n\nthree\n")) == 3
     (tmp_path / "body").write_bytes(b"a whole file\n")
     assert len(told(rocket.namesrv, "send", "Lines", "--file", str(tmp_path / "body"))) == 1
-    rows = told(rocket.namesrv, "consume", "Lines", "--group", "lines", "--from-beginning", "--max-messages", "4")
+    rows = told(rocket.namesrv, "consume", "Lines", "--group", "lines", "--from-beginning", "--limit", "4")
     assert sorted(row["body"] for row in rows) == ["a whole file\n", "one", "three", "two"]
 
 
@@ -48,7 +46,7 @@ def test_messages_are_chosen_by_sql() -> None:
     with cluster(settings={"enablePropertyFilter": "true"}) as rocket:
         for price in (5, 15, 25):
             told(rocket.namesrv, "send", "Prices", str(price), "--property", f"price={price}")
-        wanted = ("--sql", "price > 10", "--group", "rich", "--from-beginning", "--max-messages", "2")
+        wanted = ("--sql", "price > 10", "--group", "rich", "--from-beginning", "--limit", "2")
         rows = told(rocket.namesrv, "consume", "Prices", *wanted)
         assert sorted(row["body"] for row in rows) == ["15", "25"]
         bad = run(rocket.namesrv, "tail", "Prices", "--sql", "price >")
@@ -74,7 +72,7 @@ def test_what_cannot_be_sent_says_why(rocket: Cluster) -> None:
 def test_without_a_name_server_every_command_says_what_was_tried_and_what_starts_one(words: tuple[str, ...]) -> None:
     address = f"127.0.0.1:{free_port()}"
     done = processes.run(address, *words)
-    assert done.returncode == 2
+    assert done.returncode == 6
     assert address in done.stderr
     assert "`bolide up` starts one" in done.stderr
     assert len(done.stderr.splitlines()) <= 3
@@ -101,7 +99,7 @@ def test_a_reader_who_has_seen_enough_ends_a_command_without_a_word(rocket: Clus
 
 def test_tail_shows_what_is_sent_from_now_on(rocket: Cluster) -> None:
     rocket.create_topic("Tailed", 2)
-    command = [*COMMAND, "tail", "Tailed", "--max-messages", "2", "--output", "json"]
+    command = [*COMMAND, "tail", "Tailed", "--limit", "2", "--output", "json"]
     with (
         bolide.Producer("pg", rocket.namesrv) as producer,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=client_environment(rocket.namesrv)) as tail,
@@ -152,7 +150,7 @@ def test_run_without_a_name_server_is_one_sentence(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=client_environment(f"127.0.0.1:{free_port()}"),
     )
-    assert done.returncode == 2
+    assert done.returncode == 6
     assert "Traceback" not in done.stderr
     assert "`bolide up` starts one" in done.stderr
 
@@ -167,7 +165,7 @@ def test_topics_are_created_listed_shown_and_deleted(rocket: Cluster) -> None:
     assert "Shown" in run(rocket.namesrv, "topic", "list").stdout
     assert run(rocket.namesrv, "topic", "delete", "Shown", "--yes").exit_code == 0
     done = run(rocket.namesrv, "topic", "show", "Shown")
-    assert done.exit_code == 2
+    assert done.exit_code == 4
     assert "`bolide topic list` shows those that do" in done.stderr
 
 
@@ -204,16 +202,16 @@ def test_brokers_that_are_down_are_named_and_the_answer_has_its_own_exit_code() 
         two.brokers[0].kill()
         for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list")):
             done = run(two.namesrv, *words)
-            assert done.exit_code == 2, (words, done.stdout, done.stderr)
+            assert done.exit_code == 6, (words, done.stdout, done.stderr)
             assert "broker-0" in done.stderr
 
 
 def test_without_a_group_consuming_leaves_no_trace_and_begins_again(rocket: Cluster) -> None:
     told(rocket.namesrv, "send", "Twice", given="a\nb\n")
     for _ in range(2):
-        rows = told(rocket.namesrv, "consume", "Twice", "--from-beginning", "--max-messages", "2")
+        rows = told(rocket.namesrv, "consume", "Twice", "--from-beginning", "--limit", "2")
         assert sorted(row["body"] for row in rows) == ["a", "b"]
-    groups = ("consume", "Twice", "--group", "twice", "--from-beginning", "--max-messages", "1")
+    groups = ("consume", "Twice", "--group", "twice", "--from-beginning", "--limit", "1")
     assert "has read Twice before" not in run(rocket.namesrv, *groups).stderr
     assert "`bolide group reset twice --topic Twice --to earliest`" in run(rocket.namesrv, *groups).stderr
 
@@ -222,16 +220,16 @@ def test_what_a_message_holds_does_nothing_to_a_terminal(rocket: Cluster) -> Non
     with bolide.Producer("pg", rocket.namesrv) as producer:
         producer.send("Nasty", b"\x1b[31mred\x1b]0;title\x07\n\xc2\x9b2J", tags="\x1b[1m")
     for words in ((), ("--output", "json")):
-        done = run(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--max-messages", "1", *words)
+        done = run(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--limit", "1", *words)
         assert not [character for character in done.stdout.rstrip("\n") if not character.isprintable()]
         assert "title" in done.stdout
-    (row,) = told(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--max-messages", "1")
+    (row,) = told(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--limit", "1")
     assert row["body"] == "\x1b[31mred\x1b]0;title\x07\n\x9b2J"
 
 
 def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     told(rocket.namesrv, "send", "Grouped", given="a\nb\nc\n")
-    told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--from-beginning", "--max-messages", "3")
+    told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--from-beginning", "--limit", "3")
     (rows,) = told(rocket.namesrv, "group", "list")
     row = {"group": "movers", "members": 0, "behind": 0, "retries_behind": 0, "dead_letters": 0, "subscriptions": ""}
     assert row in rows
@@ -240,7 +238,7 @@ def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     (rows,) = told(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "oldest")
     assert {row["to"] for row in rows} == {0}
     assert sum(row["from"] or 0 for row in rows) == 3
-    again = told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--max-messages", "3")
+    again = told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--limit", "3")
     assert sorted(row["body"] for row in again) == ["a", "b", "c"]
     done = run(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "soon")
     assert "must be earliest, latest, a time" in done.stderr
@@ -265,5 +263,5 @@ def test_a_message_is_sent_for_later_and_taken_back() -> None:
         assert "is no recall handle" in run(running.namesrv, "recall", "nonsense").stderr
         (level,) = told(running.namesrv, "send", "Later", "soon", "--delay-level", "1")
         assert level["recall_handle"] is None
-        (row,) = told(running.namesrv, "consume", "Later", "--from-beginning", "--max-messages", "1")
+        (row,) = told(running.namesrv, "consume", "Later", "--from-beginning", "--limit", "1")
         assert row["body"] == "soon"

@@ -14,6 +14,7 @@ import pytest
 
 from bolide import __version__, kernel
 from bolide.protocol.command import Command, read_commands
+from bolide.remoting.ports import free_port
 from bolide.settings import read_properties
 from tests.cli.processes import LIMIT_S, bolide, environment, wait_for
 from tests.namesrv.brokers import TOPICS
@@ -145,9 +146,7 @@ def test_after_kill_9_the_tables_are_empty_and_the_kv_configuration_is_back(tmp_
 
 @pytest.mark.feature("F036")
 def test_a_rocketmq_file_is_honoured_and_takes_changes_made_at_run_time(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     file = tmp_path / "namesrv.conf"
     file.write_text(f"# mine\nlistenPort={port}\nbindAddress=127.0.0.1\nserverWorkerThreads=8\nclusterTest=false\n")
     with namesrv(tmp_path, "-c", str(file), "-n", "ignored:9876") as process:

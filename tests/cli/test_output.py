@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli import times
 from bolide.cli.app import app
@@ -129,5 +129,5 @@ def test_a_topic_that_is_not_there_is_told_before_spark_starts(monkeypatch: pyte
     monkeypatch.setattr("bolide.cli.lake.interruptible", lambda *_: pytest.fail("Spark was started"))
     with cluster() as rocket:
         done = CliRunner().invoke(app, ["lake", "export", "NoSuch", "--namesrv", rocket.namesrv])
-    assert done.exit_code == 2
+    assert done.exit_code == 4
     assert "topic NoSuch does not exist" in done.stderr

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli.store import app
 from bolide.store.verify import findings
@@ -28,7 +28,7 @@ def run(*words):
 
 def test_inspect_shows_segments_queues_and_health(stored):
     conf = stored.parent / "broker.conf"
-    document = json.loads(run("inspect", stored, "-c", conf, "--json").stdout)
+    document = json.loads(run("inspect", stored, "-c", conf, "-o", "json").stdout)
     assert document["health"] == "stopped cleanly"
     assert [row["records"] for row in document["segments"]] == [30]
     assert [(row["topic"], row["queue_id"], row["max_offset"]) for row in document["queues"]] == [
@@ -47,7 +47,7 @@ def test_verify_is_silent_about_a_healthy_store_and_names_damage(stored):
     content = bytearray(queue.read_bytes())
     content[3 * 20 + 5] ^= 1
     queue.write_bytes(content)
-    damaged = run("verify", stored, "-c", conf, "--json")
+    damaged = run("verify", stored, "-c", conf, "-o", "json")
     assert damaged.exit_code == 1
     (finding,) = json.loads(damaged.stdout)["findings"]
     assert (finding["file"], finding["position"]) == (str(queue), 60)
@@ -67,7 +67,7 @@ def test_verify_finds_a_stray_byte_behind_megabytes_of_nothing(tmp_path, file):
 
 
 def test_cat_decodes_the_messages_of_a_queue_and_needs_no_settings(stored):
-    shown = run("cat", stored, "--topic", "T", "--queue", 1, "--from", 10, "--count", 2, "--json")
+    shown = run("cat", stored, "--topic", "T", "--queue", 1, "--from", 10, "--limit", 2, "-o", "json")
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [(row["queue_offset"], row["body"]) for row in rows] == [(10, "body 21"), (11, "body 23")]
     assert rows[0]["properties"] == {"TAGS": "t", "KEYS": "k21"}

@@ -15,7 +15,9 @@ from tests.e2e.up import FREE_PORTS, LIMIT_S, SMALL, Up, ask, bodies, running
 from tests.namesrv.brokers import TOPICS
 from tests.namesrv.peers import registration_body
 
-HERE, THERE = "10.213.77.1", "10.213.77.2"
+# Tests run side by side, and each process needs a network of its own.
+_NETWORK = os.getpid() % (1 << 14)
+HERE, THERE = (f"10.213.{_NETWORK >> 6}.{(_NETWORK & 63) * 4 + end}" for end in (1, 2))
 ASK = """
 import json, sys
 from bolide.protocol.command import Command

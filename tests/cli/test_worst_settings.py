@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from bolide.broker.config import RULES, BrokerConfig
+from bolide.broker.settings.replication import ReplicationConfig
+from bolide.ha.config import HaConfig
 from bolide.namesrv import config as namesrv
 from bolide.protocol.command import Command
 from bolide.settings import Bound, Range, bounds_of, dump, read_properties, write_properties
@@ -13,8 +15,9 @@ from bolide.store.config import StoreConfig
 from tests.cli.processes import bolide, route
 from tests.e2e.up import FREE_PORTS, SMALL, Up, ask, bodies, running, send
 
-BOUNDS: dict[str, Bound | None] = {**bounds_of(BrokerConfig), **bounds_of(StoreConfig)}
-DEFAULTS = {**dump(BrokerConfig()), **dump(StoreConfig())}
+ROOMS = (BrokerConfig, StoreConfig, ReplicationConfig, HaConfig)
+BOUNDS: dict[str, Bound | None] = {key: bound for room in ROOMS for key, bound in bounds_of(room).items()}
+DEFAULTS = {key: text for room in ROOMS for key, text in dump(room()).items()}
 RANGES = {key: bound for key in sorted(RULES.changeable) if isinstance(bound := BOUNDS[key], Range)}
 FLAGS = sorted(key for key in RULES.changeable if DEFAULTS[key] in ("true", "false"))
 # These are there to close the broker, or to empty it: they are looked at alone.
@@ -38,6 +41,7 @@ def refused_values() -> Iterator[tuple[str, str]]:
         yield from ((key, text) for text in ("", "1", "yes", "nan", "true" * 5000))
     yield from (("deleteWhen", text) for text in ("", "24", "-1", "٣", "²", "04;;", "0" * 5000))
     yield from (("defaultMessageRequestMode", text) for text in ("", "push", "POP" * 5000))
+    yield from (("bolideLogLevel", text) for text in ("loud", "10", "INFO ", "debug" * 5000))
 
 
 def serves(up: Up, body: bytes) -> None:
@@ -47,7 +51,7 @@ def serves(up: Up, body: bytes) -> None:
 
 
 def test_every_key_that_may_change_is_looked_at_here() -> None:
-    assert {*RANGES, *FLAGS, "deleteWhen", "defaultMessageRequestMode"} == set(RULES.changeable)
+    assert {*RANGES, *FLAGS, "deleteWhen", "defaultMessageRequestMode", "bolideLogLevel"} == set(RULES.changeable)
 
 
 def test_a_value_out_of_its_bounds_is_refused_with_the_range_and_nothing_is_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bolide.client import routes
 from bolide.model.queue import MessageQueue
 from bolide.testing import AsyncCluster, VirtualClock, cluster
 from bolide.testing.loop import VirtualLoop
-from tests.remoting.loops import REAL_LIMIT_S, Test, run_on
+from tests.remoting.loops import REAL_LIMIT_S, Test, eventually, run_on
 
 OLDEST = aio.StartFrom.oldest()
 
@@ -127,3 +127,13 @@ def reach_through(monkeypatch: pytest.MonkeyPatch, address: str, link_address: s
         return type(route)(route.topic, route.publish, route.subscribe, moved)
 
     monkeypatch.setattr("bolide.client.instance.route_of", route_of)
+
+
+async def stored(rocket: AsyncCluster, topic: str, count: int) -> dict[int, list[aio.Received]]:
+    """All messages of a topic, by queue, in order."""
+    async with collecting("reader", topic, rocket.namesrv) as member:
+        await eventually(lambda: len(member.taken) >= count)
+    queues: dict[int, list[aio.Received]] = {}
+    for message in member.taken:
+        queues.setdefault(message.queue.queue_id, []).append(message)
+    return queues

@@ -24,6 +24,10 @@ NAMES = (
     "transactions.md",
     "retrying.md",
     "delaying.md",
+    "coming-from-aiokafka.md",
+    "coming-from-celery.md",
+    "coming-from-java.md",
+    "coming-from-pika.md",
 )
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [

@@ -4,22 +4,17 @@ import asyncio
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
-import bolide
 from bolide import aio
 from bolide.errors import BolideError, ConnectError
 from bolide.testing import AsyncCluster, Cluster, cluster
 from tests.client.scenes import OLDEST, client_clock, collecting, numbers, on_uvloop, send_all, stage
-from tests.remoting.loops import POLL_INTERVAL_S, both_loops, eventually, virtual_time
-
-Send = Callable[[int], Awaitable[object]]
-LIMIT_S = 20.0  # of a send, where a process is started meanwhile: that may take seconds on a busy machine
+from tests.client.sends import LIMIT_S, all_sends, failures_in_threads_while, failures_while, order_is_kept
+from tests.remoting.loops import both_loops, eventually, virtual_time
 
 
 async def away(rocket: AsyncCluster, seconds: float, *, is_killed: bool) -> None:
@@ -29,39 +24,6 @@ async def away(rocket: AsyncCluster, seconds: float, *, is_killed: bool) -> None
     begun_s = time.monotonic()
     await eventually(lambda: time.monotonic() - begun_s >= seconds)
     await broker.start()
-
-
-async def failures_while(sends: dict[str, Send], change: Awaitable[None]) -> Counter[str]:
-    """Send in every way, each again and again, while something happens and for a second more; who failed."""
-    failed: Counter[str] = Counter()
-    ended = asyncio.Event()
-
-    async def keep_on(name: str, send: Send) -> None:
-        number = 0
-        while not ended.is_set():
-            try:
-                await send(number)
-            except BolideError as problem:
-                failed[f"{name}: {problem!r}"] += 1
-            number += 1
-            await asyncio.sleep(POLL_INTERVAL_S)
-
-    async with asyncio.TaskGroup() as tasks:
-        for name, send in sends.items():
-            tasks.create_task(keep_on(name, send), name=name)
-        await change
-        ended.set()
-    return failed
-
-
-async def committed_transaction(producer: aio.TransactionProducer, number: int) -> None:
-    async with producer.transaction("T", b"half-%d" % number):
-        pass
-
-
-async def submitted(producer: aio.Producer, number: int) -> None:
-    futures = [await producer.submit("Order", b"%d" % (10 * number + step), shard="s") for step in range(10)]
-    await asyncio.gather(*futures)
 
 
 @pytest.mark.parametrize(("seconds", "is_killed"), [(0.3, True), (0.3, False), (1.5, True)])
@@ -80,26 +42,8 @@ def test_no_send_of_any_kind_fails_while_the_only_broker_is_started_again(second
             await send_all(producer, "T", numbers(0, 4))
             await producer.send("Order", b"-1", shard="s")
             await lingering.send("T", b"x")
-            sends: dict[str, Send] = {
-                "send": lambda number: producer.send("T", b"%d" % number),
-                "with a limit": lambda number: producer.send("T", b"x", timeout_s=LIMIT_S),
-                "shard": lambda number: producer.send("T", b"x", shard="s"),
-                "batch": lambda number: producer.send_batch([aio.Message("T", b"a"), aio.Message("T", b"b")]),
-                "linger": lambda number: asyncio.gather(*(lingering.send("T", b"x") for _ in range(5))),
-                "many": lambda number: asyncio.gather(*(producer.send("T", b"x") for _ in range(20))),
-                "oneway": lambda number: producer.send_oneway("T", b"x"),
-                "half": partial(committed_transaction, producer),
-                "submit": partial(submitted, producer),
-            }
-            assert not await failures_while(sends, away(rocket, seconds, is_killed=is_killed))
-            async with collecting("g", "Order", rocket.namesrv) as member:
-                last = await producer.send("Order", b"end", shard="s")
-                await eventually(lambda: b"end" in member.bodies, 20)
-            bodies = [int(body) for body in member.bodies if body != b"end"]
-            firsts = list(dict.fromkeys(bodies))
-            assert firsts == sorted(firsts)  # what was in doubt may lie there twice, but nothing overtook
-            assert len(firsts) == firsts[-1] + 2
-            assert last.is_ok
+            assert not await failures_while(all_sends(producer, lingering), away(rocket, seconds, is_killed=is_killed))
+            await order_is_kept(producer, rocket.namesrv)
 
     play()
 
@@ -113,46 +57,14 @@ def rocket() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("seconds", [0.3, 1.5])
 def test_in_threads_no_send_of_any_kind_fails_either(rocket: Cluster, seconds: float) -> None:
-    failed: list[str] = []
-    ended = threading.Event()
     (broker,) = rocket.brokers
-    checker = lambda message: bolide.Outcome.COMMIT  # noqa: E731
-    with bolide.TransactionProducer("pg", rocket.namesrv, checker=checker, timeout_s=LIMIT_S) as producer:
 
-        def half() -> None:
-            with producer.transaction("T", b"x"):
-                pass
-
-        sends: dict[str, Callable[[], object]] = {
-            "send": lambda: producer.send("T", b"x"),
-            "keys": lambda: producer.send("T", b"x", keys="k", timeout_s=LIMIT_S),
-            "shard": lambda: producer.send("T", b"x", shard="s"),
-            "batch": lambda: producer.send_batch([bolide.Message("T", b"a")]),
-            "oneway": lambda: producer.send_oneway("T", b"x"),
-            "submit": lambda: producer.submit("T", b"x").result(LIMIT_S),
-            "half": half,
-        }
-
-        def keep_on(name: str, send: Callable[[], object]) -> None:
-            while not ended.is_set():
-                try:
-                    send()
-                except BolideError as problem:
-                    failed.append(f"{name}: {problem!r}")
-                ended.wait(0.01)
-
-        for send in sends.values():
-            send()
-        threads = [threading.Thread(target=keep_on, args=item) for item in sends.items()]
-        for thread in threads:
-            thread.start()
+    def change(ended: threading.Event) -> None:
         broker.kill()
         ended.wait(seconds)
         broker.start()
-        ended.set()
-        for thread in threads:
-            thread.join()
-    assert failed == []
+
+    assert failures_in_threads_while(rocket.namesrv, change) == []
 
 
 @on_uvloop

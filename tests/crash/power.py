@@ -12,7 +12,7 @@ import os
 import random
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ _BLOCK_SIZE = 1 << 16
 _DIRECTORY = -1  # stands for a directory where a file has its inode
 
 Names = dict[str, dict[str, int]]
+# Each time it is called, the states in which a disk may be found now.
+Worlds = Callable[[], Iterator[Path]]
 
 
 class SyncNotes:

@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,38 +10,9 @@ from bolide.errors import StoreError
 from bolide.files import make_directories, read_whole, sync_directory, write_whole
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.headers.topics import UpdateTopicRequest
-from bolide.store import disk
 from bolide.store.disk import Disk
 from tests.broker.whole import whole
-from tests.crash.power import PowerCut, Stalls, SyncNotes, SyncRecorder
-
-WORLDS = 60
-
-Worlds = Callable[[], Iterator[Path]]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    """A disk that is empty, and so for good."""
-    (tmp_path / "machine").mkdir()
-    return tmp_path / "machine"
-
-
-@pytest.fixture
-def worlds(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worlds:
-    """States in which that disk may be found after a power cut now; from here on every sync is noted."""
-    for where, name in ((os, "fsync"), (os, "fdatasync"), (disk._libc, "syncfs")):
-        monkeypatch.setattr(where, name, getattr(where, name))  # so that it is put back
-    notes = SyncNotes(machine, tmp_path / "notes")
-    SyncRecorder(notes).install(Stalls())
-
-    def left() -> Iterator[Path]:
-        for seed in range(WORLDS):
-            world = tmp_path / f"world-{seed}"
-            PowerCut(notes, random.Random(seed)).leave(world)
-            yield world
-
-    return left
+from tests.crash.power import Worlds
 
 
 def test_a_file_in_new_directories_is_there_in_every_world(machine: Path, worlds: Worlds) -> None:

@@ -12,7 +12,7 @@ from bolide.protocol.command import Command
 from bolide.remoting.address import split_address
 from bolide.testing import cluster
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 OLDEST = bolide.StartFrom.oldest()
 
 

@@ -20,10 +20,10 @@ from bolide.protocol.headers.consume import PullMessageRequest
 from bolide.protocol.headers.send import SendMessageRequest
 from bolide.protocol.records import decode_records
 
-LIMIT_S = 30
+LIMIT_S = 60
 WITH_SUBSCRIPTION = 4
 POLL_INTERVAL_S = 0.005
-FREE_PORTS = ("--namesrv-port", "0", "--port", "0")
+FREE_PORTS = ("--namesrv-port", "0", "--port", "0", "--grpc-port", "off")
 # A store of small files: the disk of a test machine is not reserved by the gigabyte.
 ANY_DISK = ("--set", "diskSpaceWarningLevelRatio=100")  # a test is not about how full the machine's disk is
 SMALL = ("--set", "mappedFileSizeCommitLog=16777216", *ANY_DISK)

@@ -31,7 +31,7 @@ from tests.remoting.loops import eventually
 from tests.tidy.source import ROOT
 
 KEYS = {"accessKey": "ak", "secretKey": "secret-of-tests"}
-GROUP, TOPIC, LIMIT_S = "G", "T", 30
+GROUP, TOPIC, LIMIT_S = "G", "T", 60
 EVEN = "def match(message, context):\n    return int(message.body) % 2 == 0\n"
 CLASS = """
 class Filter:

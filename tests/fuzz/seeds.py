@@ -9,8 +9,9 @@ from bolide.kernel.layout import BLANK_CHECKSUM, ENTRY
 from bolide.kernel.plain_client import encode_items
 from bolide.kernel.plain_later import encode_units
 from bolide.kernel.plain_records import encode_records, seal_records, walk_records
+from bolide.protocol.signature import sign
 from tests.fuzz.cases import Case
-from tests.fuzz.targets import BORN, HOST, STORED_MS
+from tests.fuzz.targets import BORN, HOST, SECRET, STORED_MS
 
 BASE = 1 << 20
 HOME = b"REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
@@ -39,6 +40,11 @@ def _frames(*headers: bytes, codec: int = 0, body: bytes = b"hello") -> Case:
     return case
 
 
+def _signed(fields: dict[str, str]) -> dict[str, str]:
+    fields = fields | {"AccessKey": "bob"}
+    return fields | {"Signature": sign(fields, b"hello", SECRET)}
+
+
 def wire() -> dict[str, list[Case]]:
     """What comes from sockets, in both codecs."""
     found: dict[str, list[Case]] = {}
@@ -65,6 +71,8 @@ def wire() -> dict[str, list[Case]]:
             _header(0, receipt, codec, 1), _header(0, receipt, codec, 1), _header(1, {}, codec, 1), codec=codec
         )
         found.setdefault("read_receipts", []).append(receipts | {"opaque": 7})
+        both = [_header(code, _signed(fields), codec) for code, fields in ((310, short), (11, pull))]
+        found.setdefault("admit_signed", []).append(_frames(*both, batch, codec=codec))
         routes = _frames(
             _header(105, {"topic": "Orders"}, codec),
             _header(105, {"topic": "T", "acceptStandardJsonOnly": "true"}, codec),
@@ -89,6 +97,13 @@ def wire() -> dict[str, list[Case]]:
             "body": b"b",
         }
         for codec in (0, 1)
+    ]
+    found["signing_state"] = [{"secret": b"a secret", "body": b"hello"}, {"secret": b"k" * 65, "body": b"b" * 64}]
+    packed = bytes.fromhex("828684418cf1e3c2e5f23a6ba0ab90f4ff408825a849e95ba97d7f8925a849e95bb8e8b4bf")
+    found["decode_headers"] = [
+        {"first": packed, "second": b"\x82\xbe\xbf", "list_size_max": 1 << 14},
+        {"first": b"\x3f\xe1\x1f\x82\x00\x04name\x05value", "second": b"\x20\x83", "list_size_max": 1 << 14},
+        {"first": b"\x0f\x10\x10application/grpc\x40\x01a\x01b", "second": b"\xbe\x10\x01c\x00", "list_size_max": 500},
     ]
     found["java_hash"] = [{"text": b"TagA"}, {"text": "标签".encode()}]
     return found

@@ -4,6 +4,8 @@ Arguments that come from our own code (positions, counts, settings) are kept in 
 once on a wire or a disk may be anything.
 """
 
+import base64
+import hmac
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +14,10 @@ from bolide import kernel
 from bolide.filter.sql import SqlError, compile_sql
 from bolide.kernel import plain_records
 from bolide.kernel.layout import ENTRY, SendRules
-from bolide.protocol.command import read_commands
+from bolide.protocol.command import Command, read_commands
 from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.records import decode_records
+from bolide.protocol.signature import verify
 from tests.fuzz.cases import Case
 
 HOST, BORN = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F]), bytes([127, 0, 0, 1, 0, 0, 0, 9])
@@ -32,6 +35,8 @@ RULES = SendRules(
     half=("RMQ_SYS_TRANS_HALF_TOPIC", 1),
 )
 DELAYS_MS = (1000, 5000, 10_000)
+SECRET = "a secret"
+VERDICTS = {b"bob\0Orders": True, b"bob\0T\0G": True}
 
 Target = Callable[[Any], None]
 targets: dict[str, Target] = {}
@@ -217,6 +222,50 @@ def encode_sends(given: Given) -> None:
     at = given.number("at")
     found = exported_once()["encode_sends"][0]([(stream, bounds, BORN)], TOPICS, rules, at, STORED_MS, NEXT)
     _derived("encode_sends", found, at, found[3][1])
+
+
+@target
+def admit_signed(given: Given) -> None:
+    """What it admits, the general path verifies, and it asks for what was judged."""
+    stream, bounds = given.frames()
+    state = exported_once()["signing_state"][0](SECRET.encode())
+    admitted, left = exported_once()["admit_signed"][0](stream, bounds, {b"bob": state}, VERDICTS)
+    if sorted(admitted + left) != bounds:
+        raise Disagreement(f"admit_signed: {admitted} and {left} of {bounds}")
+    for start, end in zip(admitted[::2], admitted[1::2], strict=True):
+        (command,) = read_commands(stream, [start, end])
+        names = [command.fields["AccessKey"], command.fields["topic" if command.code in (10, 11) else "b"]]
+        names += [command.fields["consumerGroup"]] if command.code == 11 else []
+        if not verify(command.fields, command.body, SECRET) or "\0".join(names).encode() not in VERDICTS:
+            raise Disagreement(f"admit_signed: admitted {command}")
+
+
+@target
+def signing_state(given: Given) -> None:
+    """A message that the standard library signs with this secret is admitted."""
+    secret, body = given.data("secret"), given.data("body")[: 1 << 16]
+    claimed = base64.b64encode(hmac.digest(secret, b"bobOrders" + body, "sha1")).decode()
+    frame = Command(310, fields={"AccessKey": "bob", "Signature": claimed, "b": "Orders"}, body=body).encode()
+    state = exported_once()["signing_state"][0](secret)
+    if not exported_once()["admit_signed"][0](frame, [4, len(frame)], {b"bob": state}, VERDICTS)[0]:
+        raise Disagreement(f"signing_state: {secret!r} and {body!r:.200}")
+
+
+@target
+def decode_headers(given: Given) -> None:
+    """Two blocks of one connection, and what its table is after each."""
+    tables: list[list[tuple[bytes, bytes]]] = [[], []]
+    rooms = [4096, 4096]
+    for name in ("first", "second"):
+        found = []
+        for i, function in enumerate(exported_once()["decode_headers"]):
+            arguments = (given.data(name), tables[i], rooms[i], 4096, given.number("list_size_max", 0, 1 << 14))
+            found.append(outcome(function, arguments))
+        if found[0] != found[1] or (isinstance(found[0], tuple) and tables[0] != tables[1]):
+            raise Disagreement(f"decode_headers: compiled says {found[0]!r:.2000}\nplain says {found[1]!r:.2000}")
+        if isinstance(found[0], type):
+            return
+        rooms = [each[1] for each in found]
 
 
 # The client

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bolide.filter.sql import Predicate, SqlError, compile_sql
@@ -149,7 +149,6 @@ def test_a_part_that_nearly_fits_everywhere_is_looked_for_once(compiled: Any) ->
     assert time.process_time() - started_s < 1  # each place of each text was compared with the whole part before
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     conditions(),
     st.lists(st.dictionaries(st.sampled_from(NAMES[:4]), VALUES, max_size=4), min_size=1, max_size=5),
@@ -169,7 +168,6 @@ def test_predicate_plain_and_compiled_choose_the_same(
     assert matched(compiled, predicate, records)[0] == expected
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["a = b", "a CONTAINS '北'", "a = '北'", "a > b", "a IN ('x', '北')"]), st.binary(), st.binary())
 def test_bytes_that_are_no_text_are_taken_as_java_takes_them(expression: str, one: bytes, other: bytes) -> None:
     predicate = compile_sql(expression)
@@ -185,7 +183,6 @@ PIECES = st.sampled_from(
 PAIRS = st.tuples(PIECES, st.just(b"\x01"), PIECES, st.just(b"\x02")).map(b"".join)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(["a", "a1b2c3d", "customer", "longer_than_eight"]),
     st.sampled_from(["IS NOT NULL", "= '5'", "= 5 OR longer_t = '5' OR customer = '5'"]),
@@ -333,7 +330,6 @@ def test_what_is_no_record_does_not_pass(filters: Any) -> None:
     assert matched(filters, everything, [bytes(wild)]) == ([], 1, False)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=120), st.data())
 def test_bytes_that_are_no_program_are_refused_and_nothing_breaks(noise: bytes, data: st.DataObject) -> None:
     real = bytearray(compile_sql("a > 5 AND b IN ('x', 'y') OR NOT (c CONTAINS 'z')").program)

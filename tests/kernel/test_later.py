@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.kernel import plain_later
@@ -230,7 +230,6 @@ DRAFTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     DRAFTS,
     st.sampled_from([-1, 0, 1_700_000_009_000]),
@@ -332,7 +331,6 @@ def test_no_room_ends_the_batch(waits: Any) -> None:
     assert (len(units), seen) == (52, 1)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.builds(
@@ -361,7 +359,6 @@ def test_both_kernels_file_the_same_units(twin: Any, drafts: list[Draft], old: b
     assert ours == theirs
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-60, 300), st.integers(0, 20), st.integers(-2, 2)), max_size=6), st.integers(0, 5)
 )

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bolide.kernel import plain
@@ -157,7 +157,6 @@ values = st.one_of(
 keys = st.sampled_from([*FIELDS, *MORE, "requestSource", "other", "ключ", ""])
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     changes=st.dictionaries(keys, values, max_size=4),
     dropped=st.sets(st.sampled_from(list(FIELDS)), max_size=1),
@@ -296,7 +295,6 @@ def test_an_entry_that_points_outside_the_log_is_left_to_who_can_say_so(pulls: A
 limits = st.tuples(st.integers(0, 600), st.integers(0, 6))
 
 
-@settings(deadline=None, max_examples=400)
 @given(
     data=st.data(),
     wanted=st.none() | st.frozensets(st.sampled_from([0, 1, -1, 5, 2112])),

@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bolide.kernel import layout, plain
@@ -60,7 +60,6 @@ def check_derived(laid: Any) -> None:
     assert (count, len(records)) == (sum(tally[1] for tally in tallies), sum(tally[2] for tally in tallies))
 
 
-@settings(max_examples=400)
 @example(frames=[encoded("odd", 34, 1, 0, usual(i="\ud83d"), b"x"), frame()], is_sync=False, is_ipv6=False)
 @given(frames=READS, is_sync=st.booleans(), is_ipv6=st.booleans())
 def test_what_is_taken_is_what_the_log_says_of_it(frames: list[bytes], is_sync: bool, is_ipv6: bool) -> None:
@@ -90,9 +89,39 @@ def test_a_plain_send_of_any_client_is_taken(kernel: Any, way: str, code: int) -
     assert (end, list(columns[1])) == (4096 + len(records), [len(records) // 2] * 2)
     assert [(topic, queue, first, len(entries)) for topic, queue, first, entries in runs] == [("Orders", 0, 0, 40)]
     assert len(keys) == 2 * 20
-    assert tallies == [("Orders", 2, len(records))]
+    assert tallies == [("Orders", 2, len(records), layout.PLAIN_MESSAGE, code, 0, 2)]
     opaques = [header[4] for header in plain.read_headers(answers, bounds_of(answers)) if header is not None]
     assert opaques == [1, -2]
+
+
+@kernels
+def test_requests_are_counted_by_what_they_send_and_how_large_it_is(kernel: Any) -> None:
+    ordered = "UNIQ_KEY\x01u\x02__SHARDINGKEY\x01customer\x02"
+    half = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01u\x02"
+    stream = b"".join(
+        [frame(), frame(i=ordered), frame(i=ordered, body=bytes(1024)), frame(code=10), frame(f="4", i=half), frame()]
+    )
+    _, _, _, (_, left, tallies) = lay(kernel, stream)
+    assert left == []
+    assert [(topic, count, *how) for topic, count, _, *how in tallies] == [
+        ("Orders", 2, layout.PLAIN_MESSAGE, 310, 0, 2),
+        ("Orders", 1, layout.ORDERED_MESSAGE, 310, 0, 1),
+        ("Orders", 1, layout.ORDERED_MESSAGE, 310, 1, 1),
+        ("Orders", 1, layout.PLAIN_MESSAGE, 10, 0, 1),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 1, layout.HALF_MESSAGE, 310, 0, 1),
+    ]
+
+
+@kernels
+@pytest.mark.parametrize("size_class", range(len(layout.SIZE_BOUNDS) + 1))
+def test_a_size_is_in_the_class_whose_bound_it_does_not_pass(kernel: Any, size_class: int) -> None:
+    rules = RULES._replace(body_size_max=1 << 24)
+    overhead = len(lay(kernel, frame(body=b"x"), rules=rules)[0]) - 1
+    bounds = (0, *layout.SIZE_BOUNDS, 5 << 20)
+    sizes = [max(bounds[size_class] - overhead + 1, 1), bounds[size_class + 1] - overhead]
+    stream = b"".join(frame(body=bytes(size)) for size in sizes)
+    _, _, _, (_, _, tallies) = lay(kernel, stream, rules=rules)
+    assert [tally[5:] for tally in tallies] == [(size_class, 2)]
 
 
 @kernels
@@ -236,7 +265,7 @@ def test_several_reads_are_laid_as_one_after_the_other(kernel: Any) -> None:
     assert [len(bounds_of(answers)) // 2 for answers, _ in answered] == [2, 2]
     assert [left for _, left in answered] == [[], []]
     assert [(run[:3], len(run[3])) for run in runs] == [(run[:3], len(run[3])) for run in together[1]]
-    assert [(topic, count) for topic, count, _ in tallies] == [("Orders", 4)]
+    assert [tally[:2] for tally in tallies] == [("Orders", 4)]
     columns = scan_records(records, 0, len(records), 4096, True)[0]
     assert len(columns[0]) == 4
     assert (records.count(BORN), records.count(far)) == (2, 2)
@@ -261,6 +290,6 @@ def test_what_is_left_of_one_read_holds_up_no_other(kernel: Any) -> None:
     *_, (answered, tallies) = kernel.encode_sends(reads, TOPICS, RULES, 4096, 1_700_000_000_000, NEXT)
     assert [left for _, left in answered] == [reads[0][1], reads[1][1][:2], [], []]
     assert [len(bounds_of(answers)) // 2 for answers, _ in answered] == [0, 1, 1, 0]
-    assert [(topic, count) for topic, count, _ in tallies] == [("Orders", 2)]
+    assert [tally[:2] for tally in tallies] == [("Orders", 2)]
     with pytest.raises(ValueError, match="a host of 3 bytes"):
         kernel.encode_sends([(plain_one, bounds_of(plain_one), b"abc")], TOPICS, RULES, 4096, 0, NEXT)

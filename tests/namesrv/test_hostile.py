@@ -146,7 +146,7 @@ async def test_tls_and_plain_are_served_on_one_port(tmp_path: Path) -> None:
     async with (
         running(tmp_path) as ns,
         BrokerPeer(ns) as broker,
-        Client(ConnectConfig(is_tls=True), SystemClock()) as client,
+        Client(ConnectConfig(is_tls=True, connect_timeout_ms=60_000), SystemClock()) as client,
     ):
         await broker.register()
         answer = await client.request(ns.address, Command(105, fields={"topic": "T1"}), TIMEOUT_S)
@@ -158,7 +158,7 @@ async def test_an_enforcing_server_takes_no_plain_look_up(tmp_path: Path) -> Non
     settings = {"tls.server.mode": "enforcing"}
     async with (
         running(tmp_path, None, **settings) as ns,
-        Client(ConnectConfig(is_tls=True), SystemClock()) as client,
+        Client(ConnectConfig(is_tls=True, connect_timeout_ms=60_000), SystemClock()) as client,
     ):
         assert (await client.request(ns.address, Command(206), TIMEOUT_S)).code == 0
         with pytest.raises(ClientError):

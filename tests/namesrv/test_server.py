@@ -354,7 +354,7 @@ async def test_905_tells_the_other_members_of_a_smaller_id_only_when_switched_on
         slave.address = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         await slave.register(is_acting_master_enabled=True)
         await master.register(is_acting_master_enabled=True)
-        command = await asyncio.wait_for(told.get(), 5)
+        command = await asyncio.wait_for(told.get(), 30)
         assert command.is_oneway
         assert command.code == 905
         assert command.fields == {
@@ -364,7 +364,7 @@ async def test_905_tells_the_other_members_of_a_smaller_id_only_when_switched_on
             "haBrokerAddr": "broker-a-0:10912",
         }
         await master.unregister()
-        command = await asyncio.wait_for(told.get(), 5)
+        command = await asyncio.wait_for(told.get(), 30)
         assert command.fields == {
             "minBrokerId": "2",
             "brokerName": "broker-a",

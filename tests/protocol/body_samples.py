@@ -189,4 +189,26 @@ SAMPLES: list[tuple[type[b.Body], str]] = [
         '{"policies":[{"entries":[{"actions":["Pub","Sub"],"decision":"Allow","resource":"Topic:T1","sourceIps":'
         '["10.0.0.0/8"]}],"policyType":"Custom"}],"subject":"User:u"}',
     ),
+    (
+        b.Accounts,
+        '{"globalWhiteAddrs":["10.0.0.*"],"plainAccessConfigs":[{"accessKey":"account1","admin":false,'
+        '"defaultGroupPerm":"SUB","defaultTopicPerm":"DENY","groupPerms":["g=SUB"],"secretKey":"s","topicPerms":'
+        '["T1=PUB|SUB"],"whiteRemoteAddress":""}]}',
+    ),
+    (b.SyncStateSet, '{"syncStateSet":[1,2],"syncStateSetEpoch":2}'),
+    (
+        b.ElectedMaster,
+        '{"brokerMemberGroup":{"brokerAddrs":{1:"h:1",2:"h:2"},"brokerName":"g","cluster":"c"},"syncStateSet":[1]}',
+    ),
+    (b.ElectedMaster, '{"syncStateSet":[1,2]}'),
+    (
+        b.ReplicaTable,
+        '{"replicasInfoTable":{"g":{"inSyncReplicas":[{"alive":true,"brokerAddress":"h:1","brokerId":1,"brokerName":"g"}],'
+        '"masterAddress":"h:1","masterBrokerId":1,"masterEpoch":3,"notInSyncReplicas":[],"syncStateSetEpoch":7}}}',
+    ),
+    (
+        b.BrokerEpochs,
+        '{"brokerId":2,"brokerName":"g","clusterName":"c","epochList":[{"endOffset":9223372036854775807,"epoch":1,'
+        '"startOffset":0}],"maxOffset":875}',
+    ),
 ]

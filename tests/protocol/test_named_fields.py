@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -22,7 +23,7 @@ from bolide.protocol.headers import (
     WireField,
     header_of,
 )
-from tests.tidy.source import modules
+from tests.tidy.source import PACKAGE, dotted, nodes
 
 REQUESTS = {code: found for code in RequestCode if (found := header_of(code).request) is not None}
 # Names by what they are called on the wire, but for those that only look like one.
@@ -77,40 +78,39 @@ def types_of(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, kind
 
 
+READ_ELSEWHERE = {"TopicRoute", "KVTable", "ConsumerStatus", "Clusters", "ElectedMaster"}  # answers that a broker gets
+
+
+@cache
 def broker_bodies() -> dict[str, type[Body]]:
     """The bodies that the broker reads from the wire: `Kind.decode(...)`, or `_with_body(request, Kind, ...)`."""
     known = {name: each for name, each in vars(bodies).items() if isinstance(each, type) and issubclass(each, Body)}
     found = set()
-    for module in modules():
-        calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call) and module.room == "broker"]
-        for call in calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "decode":
-                found.add(ast.unparse(call.func.value))
-            elif ast.unparse(call.func) == "_with_body":
-                found.add(ast.unparse(call.args[1]))
-    return {name: known[name] for name in found & known.keys()}
-
-
-READ_ELSEWHERE = {"TopicRoute", "KVTable", "ConsumerStatus"}  # answers that a broker gets
-BODIES = {name: body for name, body in broker_bodies().items() if name not in READ_ELSEWHERE}
+    for _, call in nodes(ast.Call, folder=PACKAGE / "broker"):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "decode":
+            found.add(dotted(call.func.value))
+        elif dotted(call.func) == "_with_body":
+            found.add(dotted(call.args[1]))
+    return {name: known[name] for name in found & known.keys() - READ_ELSEWHERE}
 
 
 def test_the_bodies_of_requests_are_found() -> None:
-    assert {"Heartbeat", "ClientCheck", "LockRequest", "UnlockRequest", "BatchAcks", "AssignmentRequest"} <= set(BODIES)
-    assert {"GroupRequestMode", "GroupConfig", "GroupConfigList", "TopicConfigList"} <= set(BODIES)
+    found = broker_bodies().keys()
+    assert {"Heartbeat", "ClientCheck", "LockRequest", "UnlockRequest", "BatchAcks", "AssignmentRequest"} <= found
+    assert {"GroupRequestMode", "GroupConfig", "GroupConfigList", "TopicConfigList"} <= found
 
 
-@pytest.mark.parametrize("name", sorted(BODIES))
-def test_every_text_in_the_body_of_a_request_says_what_it_names(name: str) -> None:
-    assert BODIES[name].is_request, "or nobody looks"
-    plain = [path for path, kind in types_of(BODIES[name], name) if kind is str]
-    assert plain == []
-    for path, kind in types_of(BODIES[name], name):
-        if get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Kind):
-            member = path.rpartition(".")[2]
-            wanted = {"topic": TOPIC, "topic_name": TOPIC, "group": GROUP, "group_name": GROUP, "client_id": CLIENT}
-            wanted |= {"consumer_group": GROUP}
-            assert get_args(kind)[1] is wanted.get(member, get_args(kind)[1]), path
+def test_every_text_in_the_body_of_a_request_says_what_it_names() -> None:
+    wanted = {"topic": TOPIC, "topic_name": TOPIC, "group": GROUP, "group_name": GROUP, "client_id": CLIENT}
+    wanted |= {"consumer_group": GROUP}
+    for name, body in broker_bodies().items():
+        assert body.is_request, f"nobody looks at what a {name} names"
+        types = list(types_of(body, name))
+        assert [path for path, kind in types if kind is str] == []
+        for path, kind in types:
+            if get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Kind):
+                member = path.rpartition(".")[2]
+                assert get_args(kind)[1] is wanted.get(member, get_args(kind)[1]), path
 
 
 @pytest.mark.parametrize(

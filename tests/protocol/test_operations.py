@@ -8,6 +8,7 @@ from bolide.protocol import operations
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.operations import KINDS, Kind, kind_of
 from tests.broker.whole import whole
+from tests.controller.nodes import running as controller_running
 from tests.remoting.loops import both_loops
 
 
@@ -16,7 +17,10 @@ async def test_every_code_that_a_server_answers_has_a_row(tmp_path: Path) -> Non
     async with whole(tmp_path) as up:
         of_broker, of_namesrv = up.broker._handlers._handlers, up.ns.namesrv._handlers._handlers
     refused = {code for code in of_broker if code in REASONS and of_broker[code] is _refuse} - of_namesrv.keys()
-    served = of_broker.keys() | of_namesrv.keys()
+    async with controller_running(tmp_path / "controller") as beside:
+        of_controller = beside.controller._handlers._handlers
+    served = of_broker.keys() | of_namesrv.keys() | of_controller.keys()
+    refused -= of_controller.keys()
     missing = sorted(RequestCode(code).name for code in served - refused - KINDS.keys())
     assert not missing, "say in protocol/operations.py whether it is a client's call, looks, or operates"
     assert KINDS.keys() <= served - refused

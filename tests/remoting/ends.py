@@ -1,7 +1,6 @@
 """Both ends of a connection for tests: owners that serve a port, and a peer that may send any bytes."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -135,9 +134,3 @@ async def served(owner: Any, clock: Any = None, **settings: Any) -> AsyncIterato
     config = ListenConfig(**{"host": "127.0.0.1", "port": 0, **settings})
     async with listen(config, owner, clock or SystemClock()) as server:
         yield server
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

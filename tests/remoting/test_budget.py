@@ -28,25 +28,25 @@ class Kept:
 
 def test_everybody_has_what_he_asks_for_while_there_is_room() -> None:
     kept, guests = Kept(100), [Guest() for _ in range(10)]
-    assert all(kept.budget.take(guest, 10) for guest in guests)
+    assert all(kept.budget.grant(guest, 10) for guest in guests)
     assert kept.budget.total == 100
     assert not kept.gave
 
 
 def test_one_connection_has_at_most_its_own_bound() -> None:
     kept, guest = Kept(100, holder_max=10), Guest()
-    assert kept.budget.take(guest, 10)
-    assert not kept.budget.take(guest)
+    assert kept.budget.grant(guest, 10)
+    assert not kept.budget.grant(guest)
     kept.budget.give_back(guest, 4)
-    assert kept.budget.take(guest, 4)
+    assert kept.budget.grant(guest, 4)
     assert kept.budget.held_by(guest) == 10
 
 
 def test_when_all_is_full_the_largest_gives_way_to_a_newcomer_of_the_same_address() -> None:
     kept, flood, honest = Kept(80), [Guest() for _ in range(4)], Guest()
     for guest in flood:
-        assert kept.budget.take(guest, 20)
-    assert kept.budget.take(honest, 5)
+        assert kept.budget.grant(guest, 20)
+    assert kept.budget.grant(honest, 5)
     assert kept.budget.held_by(honest) == 5
     assert set(kept.gave) == set(flood)
     assert kept.budget.total <= 80
@@ -54,18 +54,18 @@ def test_when_all_is_full_the_largest_gives_way_to_a_newcomer_of_the_same_addres
 
 def test_the_largest_is_refused_itself_when_it_asks_for_more() -> None:
     kept, flood, honest = Kept(80), Guest(), Guest()
-    assert kept.budget.take(honest, 5)
-    assert kept.budget.take(flood, 75)
-    assert not kept.budget.take(flood)
+    assert kept.budget.grant(honest, 5)
+    assert kept.budget.grant(flood, 75)
+    assert not kept.budget.grant(flood)
     assert kept.budget.held_by(honest) == 5
     assert honest not in kept.gave
 
 
 def test_for_one_who_is_refused_nobody_gives_way() -> None:
     kept, one, other = Kept(40), Guest(), Guest()
-    assert kept.budget.take(one, 22)
-    assert kept.budget.take(other, 18)
-    assert not kept.budget.take(other, 5)
+    assert kept.budget.grant(one, 22)
+    assert kept.budget.grant(other, 18)
+    assert not kept.budget.grant(other, 5)
     assert (kept.budget.held_by(one), kept.budget.held_by(other)) == (22, 18)
 
 
@@ -73,26 +73,26 @@ def test_an_address_with_many_connections_has_no_more_than_an_address_with_one()
     kept = Kept(160)
     crowd, alone = [Guest("10.0.0.1") for _ in range(100)], Guest("10.0.0.2")
     for guest in crowd:
-        assert kept.budget.take(guest)
-    assert kept.budget.take(alone, 60)
-    assert kept.budget.take(alone, 10)
+        assert kept.budget.grant(guest)
+    assert kept.budget.grant(alone, 60)
+    assert kept.budget.grant(alone, 10)
     assert kept.budget.held_by(alone) == 70
     assert alone not in kept.gave
 
 
 def test_room_is_made_for_many_newcomers_at_once() -> None:
     kept, flood = Kept(8_000), Guest()
-    assert kept.budget.take(flood, 8_000)
-    assert kept.budget.take(Guest())
+    assert kept.budget.grant(flood, 8_000)
+    assert kept.budget.grant(Guest())
     made = kept.gave[flood]
     assert made >= 250
-    assert all(kept.budget.take(Guest()) for _ in range(249))
+    assert all(kept.budget.grant(Guest()) for _ in range(249))
     assert kept.gave[flood] == made
 
 
 def test_a_connection_that_leaves_frees_what_it_held() -> None:
     kept, guest = Kept(10), Guest()
-    kept.budget.take(guest, 7)
+    kept.budget.grant(guest, 7)
     kept.budget.left(guest)
     kept.budget.left(guest)
     assert kept.budget.total == 0
@@ -125,7 +125,7 @@ def test_whatever_comes_the_bound_holds_and_who_has_less_than_his_share_is_left_
     for number, amount in asked:
         before = {guest: kept.budget.held_by(guest) for guest in guests}
         kept.gave.clear()
-        kept.budget.take(guests[number], amount)
+        kept.budget.grant(guests[number], amount)
         assert kept.budget.total == sum(map(kept.budget.held_by, guests)) <= 100
         assert kept.budget.held_by(guests[number]) <= 60
         assert all(before[guest] > 80 // 10 // origin_count for guest in kept.gave)

@@ -23,9 +23,10 @@ from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.remoting.address import reason_of
 from bolide.remoting.client import Client, backoff_s
 from bolide.remoting.config import ConnectConfig
+from bolide.remoting.ports import free_port
 from bolide.remoting.session import Reply, Request
 from bolide.testing import VirtualClock, open_link
-from tests.remoting.ends import ECHO, Parked, Table, echo, free_port, request_of, served
+from tests.remoting.ends import ECHO, Parked, Table, echo, request_of, served
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
 

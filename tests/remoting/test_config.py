@@ -1,9 +1,11 @@
 """The limits of connections as RocketMQ's keys set them."""
 
+from pathlib import Path
+
 import pytest
 
 from bolide.errors import ConfigError
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
 from bolide.settings import build, dump
 
 
@@ -65,3 +67,26 @@ def test_the_password_of_a_key_is_used_but_never_shown(key: str) -> None:
     assert config.tls_key_password == "open sesame"
     assert "open sesame" not in repr(config) + repr(dump(config))
     assert key not in dump(config)
+
+
+def test_a_tls_properties_file_is_read_and_what_stands_beside_it_is_stronger(tmp_path: Path) -> None:
+    path = tmp_path / "tls.properties"
+    path.write_text(
+        "# RocketMQ's\ntls.server.mode=enforcing\ntls.server.keyPassword=open sesame\ntls.test.mode.enable=false"
+    )
+    found = with_tls_file({"tls.config.file": str(path), "tls.server.mode": "permissive", "listenPort": "1"})
+    config = build(ListenConfig, found)
+    assert (config.tls_mode, config.tls_key_password, config.tls_test_mode) == ("permissive", "open sesame", False)
+    assert with_tls_file({"listenPort": "1"}) == {"listenPort": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("listenPort=1", "listenPort"), ("tls.config.file=x", "tls.config.file"), (None, "cannot be read")],
+)
+def test_a_tls_properties_file_that_is_none_is_named(tmp_path: Path, text: str | None, why: str) -> None:
+    path = tmp_path / "tls.properties"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=f"tls.properties.*{why}"):
+        with_tls_file({"tls.config.file": str(path)})

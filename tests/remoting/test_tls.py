@@ -2,7 +2,6 @@
 
 import asyncio
 import builtins
-import datetime
 import logging
 import ssl
 import threading
@@ -11,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ConfigError, ConnectError, ConnectionLost
@@ -21,44 +17,9 @@ from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.remoting.tls import Certificates, self_signed_pem
+from tests.remoting.authority import Authority
 from tests.remoting.ends import ECHO, Peer, Table, request_of, served
 from tests.remoting.loops import both_loops, eventually
-
-
-class Authority:
-    """Signs certificates and writes them down."""
-
-    def __init__(self, folder: Path, name: str = "authority") -> None:
-        self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        self.path = folder / f"{name}.pem"
-        self.path.write_bytes(self._sign(name, self._key, is_authority=True).public_bytes(serialization.Encoding.PEM))
-
-    def _sign(self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False) -> x509.Certificate:
-        today = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(today - datetime.timedelta(days=1))
-            .not_valid_after(today + datetime.timedelta(days=9))
-            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-
-    def issue(self, name: str, password: str = "", file: str = "") -> tuple[str, str]:
-        """A certificate and its key, as two files."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        lock: Any = serialization.NoEncryption()
-        if password:
-            lock = serialization.BestAvailableEncryption(password.encode())
-        cert_path, key_path = self._folder / f"{file or name}.crt", self._folder / f"{file or name}.key"
-        cert_path.write_bytes(self._sign(name, key).public_bytes(serialization.Encoding.PEM))
-        key_path.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock))
-        return str(cert_path), str(key_path)
 
 
 @pytest.fixture
@@ -139,7 +100,7 @@ class Workshop:
 
     def __call__(self, clock: Clock) -> bytes:
         self.begun_count += 1
-        self.was_opened.append(self.door.wait(5))
+        self.was_opened.append(self.door.wait(30))
         return self_signed_pem(clock)
 
 
@@ -355,6 +316,30 @@ async def test_our_client_speaks_tls_and_checks_the_server_when_told_to(authorit
                 else:
                     with pytest.raises(ConnectError):
                         await asking
+
+
+@both_loops
+async def test_the_connecting_side_reads_files_again_that_changed(authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.issue("server")
+    other = Authority(tmp_path, "other")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(other.path.read_bytes())
+    config = ConnectConfig(
+        is_tls=True, tls_verify=True, tls_trust_path=str(trusted), backoff_first_ms=1, backoff_max_ms=1
+    )
+    async with (
+        served(Table(), tls_mode="enforcing", tls_cert_path=cert, tls_key_path=key) as server,
+        Client(config, SystemClock()) as client,
+    ):
+        address = f"127.0.0.1:{server.port}"
+        with pytest.raises(ConnectError):
+            await client.request(address, Command(ECHO), 20)
+        spoil(str(trusted))
+        with pytest.raises(ConnectError):
+            await client.request(address, Command(ECHO), 20)
+        trusted.write_bytes(authority.path.read_bytes())
+        client.hasten(address)
+        assert (await client.request(address, Command(ECHO), 20)).code == 0
 
 
 @both_loops

@@ -6,9 +6,10 @@ import logging
 import pytest
 
 from bolide.protocol.frames import READ_SIZE
+from bolide.remoting.dozing import DOZING_MAX
 from bolide.remoting.server import Server
 from bolide.remoting.sparse import BURST_COUNT, Sparse
-from bolide.remoting.unfinished import Unfinished
+from bolide.remoting.unfinished import LOOSE_COUNT_MAX, Unfinished
 from bolide.testing.loop import VirtualClock
 from tests.remoting.ends import Peer, Table, request_of, served
 from tests.remoting.loops import both_loops, eventually, virtual_time
@@ -27,16 +28,17 @@ def unfinished_of(server: Server) -> Unfinished:
 
 
 @both_loops
-async def test_a_thousand_beginnings_of_twenty_bytes_take_little_more_than_that() -> None:
+async def test_hundreds_of_beginnings_of_twenty_bytes_take_little_more_than_that() -> None:
+    count = LOOSE_COUNT_MAX + DOZING_MAX
     async with served(Table()) as server:
-        peers = [await Peer.connect(server.port) for _ in range(1_000)]
+        peers = [await Peer.connect(server.port) for _ in range(count)]
         for peer in peers:
             peer.send(beginning(20))
         await eventually(
-            lambda: len(server.sessions) == 1_000 and all(s.reader.held_size == 20 for s in server.sessions)
+            lambda: len(server.sessions) == count and all(s.reader.held_size == 20 for s in server.sessions)
         )
         taken = sum(session.held_size for session in server.sessions)
-        assert taken == unfinished_of(server).size == 936 * 20 + 64 * READ_SIZE
+        assert taken == unfinished_of(server).size == DOZING_MAX * 20 + LOOSE_COUNT_MAX * READ_SIZE
         for peer in peers:
             peer.leave()
         await eventually(lambda: unfinished_of(server).size == 0)

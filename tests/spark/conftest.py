@@ -1,7 +1,6 @@
 """One Spark session for all tests of the room: starting one costs more than most tests."""
 
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bolide.remoting.ports import free_port
 from bolide.testing import Cluster, cluster
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session = bolide.spark.session("tests", "local[2]", **settings)
     yield session
     session.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli.app import app
 from tests.store.given import draft, opened, small

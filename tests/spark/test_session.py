@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli import spark as cli_spark
 from bolide.cli.app import app
@@ -58,7 +58,7 @@ def test_ctrl_c_while_java_starts_leaves_none_behind(monkeypatch: pytest.MonkeyP
     with subprocess.Popen(["sleep", "60"]) as other:
         with pytest.raises(KeyboardInterrupt), cli_spark.interruptible("a job", None, {}):
             pass
-        assert started[0].wait(10) == -signal.SIGKILL
+        assert started[0].wait(30) == -signal.SIGKILL
         assert other.poll() is None, "what was there before is somebody else's"
         other.kill()
 

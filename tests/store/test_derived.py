@@ -306,7 +306,7 @@ def test_verification_names_files_of_a_wrong_length_and_changes_none(make):
     os.truncate(index_file, 100)
     before = {path: path.stat().st_size for path in root.rglob("*") if path.is_file()}
     said = "\n".join(f"{finding.file}: {finding.what}" for finding in findings(config_of(root)))
-    assert f"{root / QUEUE_FILE} has 120 bytes" in said
+    assert f"{root / QUEUE_FILE}: has 120 bytes" in said
     assert f"{root}/consumequeue/B/0/00000000000000000400: entry 20 is not that of" in said
     assert f"{index_file} has 100 bytes instead of" in said
     assert {path: path.stat().st_size for path in root.rglob("*") if path.is_file()} == before

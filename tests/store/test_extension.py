@@ -7,10 +7,11 @@ import pytest
 
 from bolide.kernel import java_hash
 from bolide.model.queue import QueueKey
+from bolide.store.queue_files import Finding
 from bolide.store.read import PullStatus
 from bolide.store.record import decode
 from bolide.store.roster import FILE_NAME
-from bolide.store.verify import Finding, Verification, findings
+from bolide.store.verify import Verification, findings
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 
 QUEUE = QueueKey("T", 0)

@@ -179,7 +179,7 @@ def test_a_flush_that_takes_too_long_says_so_and_the_message_is_stored(tmp_path)
         def sync(self, fd):
             super().sync(fd)
             if self.is_slow:
-                released.wait(10)
+                released.wait(30)
 
     released, disk = threading.Event(), SlowDisk()
 
@@ -205,7 +205,7 @@ def test_a_sync_that_fails_while_the_store_closes_is_not_forgotten(tmp_path):
             if self.is_slow:
                 self.is_slow = False  # the system tells of a lost page once
                 begun.set()
-                released.wait(10)
+                released.wait(30)
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             super().sync(fd)
 
@@ -232,7 +232,7 @@ def test_the_pool_is_written_by_a_thread_and_appends_go_on_meanwhile(tmp_path):
             if path_of(fd).parent.name == "commitlog":
                 writers.append(threading.current_thread().name)
                 begun.set()
-                released.wait(10)
+                released.wait(30)
             super().write(fd, content, position)
 
     begun, released, writers = threading.Event(), threading.Event(), []

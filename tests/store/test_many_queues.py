@@ -14,7 +14,7 @@ from bolide.store.open import open_store
 from tests.store.given import bodies, crash, draft, opened, read_all, small
 
 QUEUE_COUNT = 300
-LIMIT_S = 10
+LIMIT_S = 30
 
 
 class CountingDisk(Disk):

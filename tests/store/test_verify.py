@@ -33,6 +33,18 @@ def test_a_line_of_the_roster_that_is_not_whole_is_named_with_its_place(tmp_path
     assert "a line is not whole" in found.what
 
 
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])
+def test_a_file_that_a_crash_left_empty_is_left_for_the_next_start(tmp_path: Path, folder: str) -> None:
+    config = small(tmp_path)
+    with opened(config) as store:
+        store.append([draft(b"a", topic="T")])
+    size = {"commitlog": config.segment_size}.get(folder, config.queue_file_bytes)
+    empty = tmp_path / folder / f"{size:020d}"
+    empty.touch()
+    assert said(config) == []
+    assert empty.exists()
+
+
 def test_a_queue_that_the_roster_knows_and_nobody_finds_is_named(tmp_path: Path) -> None:
     with opened(small(tmp_path)) as store:
         store.append([draft(b"a"), draft(b"b", topic="B")])

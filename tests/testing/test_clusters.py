@@ -247,6 +247,12 @@ def test_a_node_that_falls_takes_the_cluster_with_it_and_every_call_says_why(mon
         use_it_to_the_end()
 
 
+def test_a_busy_machine_makes_no_broker_refuse_a_message() -> None:
+    with cluster() as rocket:
+        answer = ask(rocket.brokers[0].address, Command(26))
+    assert b"\nwaitTimeMillsInSendQueue=60000\n" in answer.body
+
+
 def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert {free_port() < lowest for _ in range(20)} == {True}

@@ -19,7 +19,7 @@ def test_an_hour_passes_at_once_and_exactly() -> None:
 
     began_s = time.monotonic()
     assert run(scenario()) == 3600
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 60
 
 
 @given(delays=st.lists(st.floats(0, 1e6), max_size=20))

@@ -3,13 +3,29 @@
 import pytest
 
 from bolide.broker.config import BrokerConfig
+from bolide.broker.settings.replication import ReplicationConfig
+from bolide.controller.config import ControllerConfig
 from bolide.filtersrv.config import FilterServerConfig
+from bolide.ha.config import HaConfig
 from bolide.namesrv.config import NamesrvConfig
+from bolide.proxy.config import PortConfig, ProxyConfig
 from bolide.remoting.config import ConnectConfig, ListenConfig
 from bolide.settings import Range, bounds_of, keys_of, unbounded
 from bolide.store.config import StoreConfig
 
-ROOMS = (BrokerConfig, StoreConfig, ListenConfig, ConnectConfig, NamesrvConfig, FilterServerConfig)
+ROOMS = (
+    BrokerConfig,
+    ReplicationConfig,
+    StoreConfig,
+    ListenConfig,
+    ConnectConfig,
+    HaConfig,
+    NamesrvConfig,
+    ControllerConfig,
+    FilterServerConfig,
+    ProxyConfig,
+    PortConfig,
+)
 
 
 @pytest.mark.parametrize("room", ROOMS)

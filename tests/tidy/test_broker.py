@@ -3,17 +3,15 @@
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.source import PACKAGE, Module, dotted, modules
+from tests.tidy.source import PACKAGE, Module, dotted, modules, nodes
 
 BROKER = PACKAGE / "broker"
 PARAMETERS_MAX = 5
 
 
 def calls() -> Iterator[tuple[Module, ast.Call, str]]:
-    for module in modules(BROKER):
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call):
-                yield module, node, dotted(node.func)
+    for module, node in nodes(ast.Call, folder=BROKER):
+        yield module, node, dotted(node.func)
 
 
 def is_storing(called: str) -> bool:
@@ -42,24 +40,18 @@ def test_the_state_of_the_broker_imports_nobody_who_answers_requests() -> None:
     (state,) = [module for module in modules(BROKER) if module.path == BROKER / "state.py"]
     named = {node.module for node in ast.walk(state.tree) if isinstance(node, ast.ImportFrom) and node.module}
     imported = {PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py") for name in named}
-    processors = {
-        module.path
-        for module in modules(BROKER)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.FunctionDef) and node.name == "handlers"
-    }
+    processors = {module.path for module, node in nodes(ast.FunctionDef, folder=BROKER) if node.name == "handlers"}
     assert processors, "processors are known by the table they give"
     assert imported & processors == set()
 
 
 def test_no_constructor_of_the_broker_takes_more_than_five_parameters() -> None:
     found = []
-    for module in modules(BROKER):
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs][1:]
-                if len(given) > PARAMETERS_MAX or node.args.vararg or node.args.kwarg:
-                    found.append(f"{module.at(node)} {[each.arg for each in given]}")
+    for module, node in nodes(ast.FunctionDef, folder=BROKER):
+        if node.name == "__init__":
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs][1:]
+            if len(given) > PARAMETERS_MAX or node.args.vararg or node.args.kwarg:
+                found.append(f"{module.at(node)} {[each.arg for each in given]}")
     assert found == []
 
 

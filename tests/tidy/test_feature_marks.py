@@ -14,7 +14,7 @@ from tests.tidy.source import ROOT
 def run_marked(folder: Path, mark: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(f"import pytest\n\n{mark}\ndef test_claim():\n    assert True\n")
     command = [sys.executable, "-m", "pytest", "-p", "tests.feature_marks", "-c", os.devnull, "--rootdir", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours is named
     return subprocess.run([*command, str(folder)], capture_output=True, text=True, env=environment, check=False)
 
 

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.tidy.source import ROOT, modules
+from tests.tidy.source import ROOT, nodes
 
 # What files may not be called, with the word that took its place.
 MODULES = {
@@ -23,6 +23,7 @@ MODULES = {
     "pillars": "background",
     "relay": "redelivery",
     "aside": "cutoffs",
+    "turns": "slow_work, change_queue",
 }
 # What classes and functions may not be called.
 NAMES = {
@@ -41,15 +42,15 @@ NAMES = {
     "lay_sends": "encode_sends",
     "lay_ends": "encode_outcomes",
     "relay": "redeliver",
+    "Turns": "SlowWork, ChangeQueue",
 }
 
 
 def defined() -> Iterator[tuple[str, str]]:
     """Every class and function of the package: where it is, and its name."""
-    for module in modules():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield module.at(node), node.name
+    for module, node in nodes(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+        assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        yield module.at(node), node.name
 
 
 def test_no_file_has_an_old_word_for_its_name() -> None:

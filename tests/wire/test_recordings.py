@@ -22,7 +22,7 @@ from interop.wire import parse, read_frame
 RECORDINGS = Path(__file__).parent / "recordings"
 RELEASES = ("4.9.7", "5.5.0")
 BROKERS = ("broker-4.9.7", "broker-4.9.7-compressed", "broker-5.5.0")
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 JAVA = 0
 # 4.9.7 compares versions of whole tables, 5.x looks at each topic: one more topic is written under an equal version.
 DIFFERS_IN_4 = {"wipe-write", "add-write"}

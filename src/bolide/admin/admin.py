@@ -12,13 +12,18 @@ Every operation asks the brokers themselves; the name server only tells where th
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
+from bolide.admin.controllers import ControllerCalls
+from bolide.admin.delays import DelayCalls
 from bolide.admin.groupsettings import GroupSettings
 from bolide.admin.membership import MemberRow, member_row, with_differences
+from bolide.admin.operating import OperatingCalls
+from bolide.admin.rights import RightsCalls
 from bolide.admin.topics import TopicCalls
-from bolide.admin.traces import MessageTrace, Told, is_about, traces
 from bolide.admin.transactions import TransactionCalls
+from bolide.client.access import failure_of
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.life import Opened
@@ -35,18 +40,28 @@ from bolide.protocol.bodies import (
     Connection,
     ConsumerConnections,
     ConsumeStats,
+    ConsumeStatsList,
     GroupTable,
+    QueueTimeSpan,
     RunningConsumer,
+    TimeSpans,
 )
-from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import GetConsumerStateRequest
 from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
-from bolide.protocol.headers.groups import DeleteGroupRequest, GetConsumerConnectionsRequest, GetConsumeStatsRequest
+from bolide.protocol.headers.groups import (
+    DeleteGroupRequest,
+    GetBrokerConsumeStatsRequest,
+    GetConsumerConnectionsRequest,
+    GetConsumeStatsRequest,
+)
+from bolide.protocol.headers.topics import QueryConsumeTimeSpanRequest
 from bolide.protocol.records import decode_record, decode_records, inflate
-from bolide.protocol.trace import parse_trace
 from bolide.remoting.config import ConnectConfig
+
+if TYPE_CHECKING:
+    from bolide.admin.traces import MessageTrace
 
 READ_WRITE = 6
 EVER_MS = (1 << 63) - 1
@@ -98,7 +113,9 @@ class GroupRow:
     dead_count: int = 0
 
 
-class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
+class Admin(
+    Opened, RightsCalls, ControllerCalls, DelayCalls, OperatingCalls, TopicCalls, TransactionCalls, GroupSettings
+):
     """An administrator of one cluster. Open while its `async with` block runs.
 
     A broker that does not answer fails what needs it. With `partial` the others' part is given, and `silent` has the
@@ -137,21 +154,26 @@ class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
 
     async def brokers(self) -> list[BrokerRow]:
         """All brokers with what they tell of themselves; one that does not answer is listed too."""
+        return [row for row, _ in await self.broker_statuses()]
+
+    async def broker_statuses(self) -> list[tuple[BrokerRow, dict[str, str]]]:
+        """The same, each with all it told: nothing from one that does not answer."""
         known = await self.clusters()
         rows = [
             self._broker_row(data.cluster, data.broker_name, broker_id, address)
             for data in known.broker_addr_table.values()
             for broker_id, address in data.broker_addrs.items()
         ]
-        return sorted(await asyncio.gather(*rows), key=lambda row: (row.cluster, row.name, row.broker_id))
+        return sorted(await asyncio.gather(*rows), key=lambda pair: (pair[0].cluster, pair[0].name, pair[0].broker_id))
 
-    async def _broker_row(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerRow:
+    async def _broker_row(
+        self, cluster: str, name: str, broker_id: int, address: str
+    ) -> tuple[BrokerRow, dict[str, str]]:
         try:
-            answer = await self._ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+            told = await self.broker_status(address)
         except ClientError:
-            return BrokerRow(cluster, name, broker_id, address, "", 0.0, 0.0, is_reachable=False)
-        told = KVTable.decode(answer.body).table
-        return BrokerRow(
+            return BrokerRow(cluster, name, broker_id, address, "", 0.0, 0.0, is_reachable=False), {}
+        row = BrokerRow(
             cluster,
             name,
             broker_id,
@@ -161,6 +183,7 @@ class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
             _first_rate(told.get("getTransferredTps", told.get("getTransferedTps", ""))),
             is_reachable=True,
         )
+        return row, told
 
     # Messages
 
@@ -190,8 +213,11 @@ class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
 
     async def trace(
         self, wanted: str, topic: str = TRACE_TOPIC, *, begin_ms: int = 0, end_ms: int = EVER_MS
-    ) -> list[MessageTrace]:
+    ) -> "list[MessageTrace]":
         """What producers and consumers with `trace=True` told of a message: by its id, the broker's id, or a key."""
+        from bolide.admin.traces import Told, is_about, traces
+        from bolide.protocol.trace import parse_trace
+
         keys = dict.fromkeys([wanted])
         if parse_offset_id(wanted) is not None:
             with suppress(ClientError, ProtocolError):  # it may be a producer's id all the same, or be gone
@@ -223,7 +249,7 @@ class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
             if answer.code == ResponseCode.SUCCESS:
                 found += [inflate(message) for message in decode_records(answer.body)]
             elif answer.code != ResponseCode.QUERY_NOT_FOUND:
-                raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+                raise failure_of(answer)
         return sorted((message for message in found if message.topic == topic), key=lambda message: message.stored_at)
 
     # Groups
@@ -293,6 +319,30 @@ class Admin(Opened, TopicCalls, TransactionCalls, GroupSettings):
             for queue, told in ConsumeStats.decode(answer.body).offset_table.items()
         ]
         return sorted(rows, key=lambda row: row.queue)
+
+    async def all_progress(self) -> dict[str, list[ProgressRow]]:
+        """How far every group has come, with one call to each master: what asks group after group takes minutes."""
+        fields = GetBrokerConsumeStatsRequest(is_ordered=False).encode()
+        found: dict[str, list[ProgressRow]] = {}
+        for answer in await self._from_masters(Command(RequestCode.GET_BROKER_CONSUME_STATS, fields=fields)):
+            for listed in ConsumeStatsList.decode(answer.body).consume_stats_list:
+                for group, stats in listed.items():
+                    rows = found.setdefault(group, [])
+                    rows += [
+                        ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp)
+                        for each in stats
+                        for queue, told in each.offset_table.items()
+                    ]
+        return {group: rows for group, rows in sorted(found.items()) if not _is_built_in(group)}
+
+    async def time_spans(self, group: str, topic: str) -> dict[MessageQueue, QueueTimeSpan]:
+        """When the oldest and newest messages of each queue were stored, and how long a group's first unread waits."""
+        fields = QueryConsumeTimeSpanRequest(topic=topic, group=group).encode()
+        return {
+            MessageQueue(topic, span.message_queue.broker_name, span.message_queue.queue_id): span
+            for answer in await self._from_masters(Command(RequestCode.QUERY_CONSUME_TIME_SPAN, fields=fields))
+            for span in TimeSpans.decode(answer.body).consume_time_span_set
+        }
 
     async def plan_reset(
         self,

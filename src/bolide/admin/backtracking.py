@@ -10,7 +10,7 @@ What a move would do is told before it is done (`planned`): from where to where,
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bolide.client.consuming.positions import BrokerPositions
+from bolide.client.access import failure_of
 from bolide.client.consuming.start_from import max_offset, min_offset, offset_at
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID
@@ -52,6 +52,8 @@ class Move:
 
 async def planned(instance: Instance, group: str, topic: str, target: Target) -> list[Move]:
     """What a reset would do; nothing is changed."""
+    from bolide.client.consuming.positions import BrokerPositions
+
     positions = BrokerPositions(instance, group, is_zero_if_young=False)
     return [
         Move(queue, await positions.read(queue), await _offset(instance, queue, target))
@@ -106,7 +108,7 @@ async def _asked(
         await _write(instance, header.group, moves)
         return moves
     if answer.code != ResponseCode.SUCCESS:
-        raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        raise failure_of(answer)
     told = ResetOffsets.decode(answer.body).offset_table if answer.body else {}
     before = {move.queue: move.before for move in moves}
     return [Move(queue, before.get(queue), offset) for queue, offset in sorted(told.items())]
@@ -123,6 +125,8 @@ async def _write_if_stopped(instance: Instance, group: str, moves: list[Move], a
 
 
 async def _write(instance: Instance, group: str, moves: Iterable[Move]) -> None:
+    from bolide.client.consuming.positions import BrokerPositions
+
     positions = BrokerPositions(instance, group)
     for move in moves:
         await positions.tell(move.queue, move.after)

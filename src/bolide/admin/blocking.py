@@ -2,7 +2,7 @@
 
 from bolide.admin import admin
 from bolide.admin.reach import SilentBroker
-from bolide.client.blocking.loop import Blocking, forward, forward_pages
+from bolide.client.blocking.loop import Blocking, forward, forward_pages, forward_plain
 from bolide.client.config import Credentials
 from bolide.clock import Clock
 from bolide.remoting.config import ConnectConfig
@@ -35,8 +35,40 @@ class Admin(Blocking[admin.Admin]):
     # The cluster
     clusters = forward(admin.Admin.clusters)
     brokers = forward(admin.Admin.brokers)
+    broker_statuses = forward(admin.Admin.broker_statuses)
+    check_access = forward(admin.Admin.check_access)
+    is_access_checked = forward(admin.Admin.is_access_checked)
+
+    # Controllers of groups of brokers
+    controller_metadata = forward(admin.Admin.controller_metadata)
+    sync_state = forward(admin.Admin.sync_state)
+    elect_master = forward(admin.Admin.elect_master)
+    controllers_of = forward(admin.Admin.controllers_of)
+    promote = forward(admin.Admin.promote)
+    replicas = forward(admin.Admin.replicas)
+    clean_broker = forward(admin.Admin.clean_broker)
+    broker_epochs = forward(admin.Admin.broker_epochs)
+    controller_config = forward(admin.Admin.controller_config)
+    set_controller_config = forward(admin.Admin.set_controller_config)
+
+    # Servers that run
+    broker_addresses = forward(admin.Admin.broker_addresses)
+    broker_status = forward(admin.Admin.broker_status)
+    broker_settings = forward(admin.Admin.broker_settings)
+    set_broker = forward(admin.Admin.set_broker)
+    drain_broker = forward(admin.Admin.drain_broker)
+    restore_broker = forward(admin.Admin.restore_broker)
+    namesrv_addresses = forward_plain(admin.Admin.namesrv_addresses)
+    namesrv_settings = forward(admin.Admin.namesrv_settings)
+    set_namesrv = forward(admin.Admin.set_namesrv)
+    kv = forward(admin.Admin.kv)
+    put_kv = forward(admin.Admin.put_kv)
+    delete_kv = forward(admin.Admin.delete_kv)
+    producers = forward(admin.Admin.producers)
+    consume_directly = forward(admin.Admin.consume_directly)
 
     # Topics
+    topic_groups = forward(admin.Admin.topic_groups)
     topics = forward(admin.Admin.topics)
     create_topic = forward(admin.Admin.create_topic)
     topic_shapes = forward(admin.Admin.topic_shapes)
@@ -44,6 +76,8 @@ class Admin(Blocking[admin.Admin]):
     delete_topic = forward(admin.Admin.delete_topic)
     route = forward(admin.Admin.route)
     topic_queues = forward(admin.Admin.topic_queues)
+    topic_configs = forward(admin.Admin.topic_configs)
+    queues_at = forward(admin.Admin.queues_at)
 
     # Messages
     messages_by_key = forward(admin.Admin.messages_by_key)
@@ -57,6 +91,8 @@ class Admin(Blocking[admin.Admin]):
     members = forward(admin.Admin.members)
     member_rows = forward(admin.Admin.member_rows)
     group_progress = forward(admin.Admin.group_progress)
+    all_progress = forward(admin.Admin.all_progress)
+    time_spans = forward(admin.Admin.time_spans)
     plan_reset = forward(admin.Admin.plan_reset)
     reset_group = forward(admin.Admin.reset_group)
     skip_backlog = forward(admin.Admin.skip_backlog)
@@ -64,6 +100,9 @@ class Admin(Blocking[admin.Admin]):
     delete_group = forward(admin.Admin.delete_group)
     group_config = forward(admin.Admin.group_config)
     set_group = forward(admin.Admin.set_group)
+
+    # Delays
+    timed_counts = forward(admin.Admin.timed_counts)
 
     # Dead letters
     dead_letter_groups = forward(admin.Admin.dead_letter_groups)
@@ -74,3 +113,21 @@ class Admin(Blocking[admin.Admin]):
     open_transactions = forward_pages(admin.Admin.open_transactions)
     given_up_transactions = forward_pages(admin.Admin.given_up_transactions)
     resume_transaction = forward(admin.Admin.resume_transaction)
+
+    # Users, policies and accounts
+    users = forward(admin.Admin.users)
+    user = forward(admin.Admin.user)
+    create_user = forward(admin.Admin.create_user)
+    update_user = forward(admin.Admin.update_user)
+    delete_user = forward(admin.Admin.delete_user)
+    acls = forward(admin.Admin.acls)
+    acl = forward(admin.Admin.acl)
+    grant = forward(admin.Admin.grant)
+    put_acl = forward(admin.Admin.put_acl)
+    revoke = forward(admin.Admin.revoke)
+    check_right = forward(admin.Admin.check_right)
+    set_account = forward(admin.Admin.set_account)
+    delete_account = forward(admin.Admin.delete_account)
+    account_versions = forward(admin.Admin.account_versions)
+    accounts = forward(admin.Admin.accounts)
+    set_white_addresses = forward(admin.Admin.set_white_addresses)

@@ -7,20 +7,19 @@ retry topic of its own group instead, only that group does.
 
 The dead letter itself stays: logs forget by age. So a second run sends again what the first one sent, unless times,
 topics or ids say otherwise.
+
+Consumer and producer are imported when there is something to read or to send: every command has an administrator.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.config import ClientConfig
 from bolide.client.instance import NO_ROUTE
-from bolide.client.pulling.puller import PullConsumer
-from bolide.client.sending.producer import Producer
-from bolide.client.sending.receipt import Receipt
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
@@ -28,12 +27,18 @@ from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 
+if TYPE_CHECKING:
+    from bolide.client.pulling.puller import PullConsumer
+    from bolide.client.sending.producer import Producer
+    from bolide.client.sending.receipt import Receipt
+
 RESENDING_GROUP = "bolide-dlq"
 RESENT_FROM = "BOLIDE_RESENT_FROM"
 RESENT_ID = "BOLIDE_RESENT_ID"
 EVER_MS = (1 << 63) - 1
 _WINDOW_COUNT = 256  # messages under way at once
 _FAILURES_SHOWN_MAX = 100
+_TURN_S = 0.25
 # What the sender itself said under a name of RocketMQ's; everything else of that kind was added on the way.
 _SENDERS_NAMES = frozenset((names.KEYS, names.TAGS, names.SHARDING_KEY, names.UNIQUE_KEY, names.INSTANCE_ID))
 _ADDED_NAMES = (names.RESERVED_NAMES | {names.TRACE_CONTEXT, RESENT_FROM, RESENT_ID}) - _SENDERS_NAMES
@@ -91,6 +96,8 @@ class DeadLetterFilter:
     reason: str | None = None
     since_ms: int = 0
     until_ms: int = EVER_MS
+    key: str | None = None
+    text: str | None = None  # in the body or in a property
 
     def wants(self, letter: DeadLetter) -> bool:
         """Whether all that was asked for holds of a letter."""
@@ -100,7 +107,13 @@ class DeadLetterFilter:
             and (self.topic is None or letter.origin_topic == self.topic)
             and (self.reason is None or self.reason.lower() in letter.reason.lower())
             and self.since_ms <= letter.died_ms < self.until_ms
+            and (self.key is None or self.key in message.keys)
+            and (self.text is None or _holds(message, self.text))
         )
+
+
+def _holds(message: StoredMessage, text: str) -> bool:
+    return text.encode() in message.body or any(text in value for value in message.properties.values())
 
 
 @dataclass(slots=True)
@@ -123,7 +136,7 @@ def group_of(topic: str) -> str | None:
     return topic.removeprefix(DEAD_LETTER_PREFIX) if topic.startswith(DEAD_LETTER_PREFIX) else None
 
 
-async def walk(consumer: PullConsumer, group: str, wanted: DeadLetterFilter) -> AsyncIterator[DeadLetter]:
+async def walk(consumer: "PullConsumer", group: str, wanted: DeadLetterFilter) -> AsyncIterator[DeadLetter]:
     """The dead letters of a group, queue by queue, oldest first; up to those that are there now."""
     topic = dead_letter_topic(group)
     for queue in await _queues(consumer, topic):
@@ -134,7 +147,7 @@ async def walk(consumer: PullConsumer, group: str, wanted: DeadLetterFilter) -> 
                 yield letter
 
 
-async def _queues(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
+async def _queues(consumer: "PullConsumer", topic: str) -> list[MessageQueue]:
     try:
         return await consumer.queues(topic)
     except ClientError as problem:
@@ -159,15 +172,21 @@ def reborn(letter: DeadLetter, *, is_for_group: bool) -> Message:
 
 async def resend(
     letters: AsyncIterator[DeadLetter],
-    producer: Producer,
+    producer: "Producer",
     *,
     is_dry: bool,
     is_for_group: bool,
     on_progress: Callable[[Resent], None],
+    rate_max: float | None = None,
+    on_sent: Callable[[str], None] = lambda _: None,
 ) -> Resent:
-    """Send them all again, some hundred at a time; one that cannot be sent stops nothing."""
+    """Send them all again, some hundred at a time; one that cannot be sent stops nothing.
+
+    With `rate_max` no more than so many a second; `on_sent` hears the broker's id of each letter that was.
+    """
     told = Resent()
     under_way: dict[str, asyncio.Future[Receipt]] = {}
+    window = _WINDOW_COUNT if rate_max is None else max(1, min(_WINDOW_COUNT, int(rate_max * _TURN_S)))
     async for letter in letters:
         told.examined_count += 1
         try:
@@ -179,15 +198,19 @@ async def resend(
                 under_way[letter.message.offset_id] = await producer.submit(message, shard=shard)
         except BolideError as problem:
             told.fail(letter.id, problem)
-        if len(under_way) >= _WINDOW_COUNT:
-            await _settle(under_way, told)
+        if len(under_way) >= window:
+            await _settle(under_way, told, on_sent)
             on_progress(told)
-    await _settle(under_way, told)
+            if rate_max is not None:
+                await asyncio.sleep(window / rate_max)
+    await _settle(under_way, told, on_sent)
     on_progress(told)
     return told
 
 
-async def _settle(under_way: dict[str, asyncio.Future[Receipt]], told: Resent) -> None:
+async def _settle(
+    under_way: dict[str, "asyncio.Future[Receipt]"], told: Resent, on_sent: Callable[[str], None]
+) -> None:
     results = await asyncio.gather(*under_way.values(), return_exceptions=True)
     for letter_id, result in zip(under_way, results, strict=True):
         if isinstance(result, BolideError):
@@ -196,6 +219,7 @@ async def _settle(under_way: dict[str, asyncio.Future[Receipt]], told: Resent) -
             raise result
         else:
             told.sent_count += 1
+            on_sent(letter_id)
     under_way.clear()
 
 
@@ -254,7 +278,7 @@ class DeadLetterCalls(ABC):
 
     async def dead_letters(self, group: str, wanted: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
         """The dead letters of a group that are there now, oldest first; nothing is consumed by looking."""
-        async with PullConsumer(TOOLS_GROUP, **self._same()) as consumer:
+        async with self.puller(TOOLS_GROUP) as consumer:
             async for letter in walk(consumer, group, wanted or DeadLetterFilter()):
                 yield letter
 
@@ -266,11 +290,33 @@ class DeadLetterCalls(ABC):
         is_dry: bool = False,
         is_for_group: bool = False,
         on_progress: Callable[[Resent], None] = lambda _: None,
+        rate_max: float | None = None,
+        on_sent: Callable[[str], None] = lambda _: None,
     ) -> Resent:
         """Send dead letters to the topics they came from, or with `is_for_group` to their own group alone."""
-        async with Producer(RESENDING_GROUP, **self._same()) as producer:
+        async with self.producer(RESENDING_GROUP) as producer:
             letters = self.dead_letters(group, wanted)
-            return await resend(letters, producer, is_dry=is_dry, is_for_group=is_for_group, on_progress=on_progress)
+            return await resend(
+                letters,
+                producer,
+                is_dry=is_dry,
+                is_for_group=is_for_group,
+                on_progress=on_progress,
+                rate_max=rate_max,
+                on_sent=on_sent,
+            )
+
+    def puller(self, group: str) -> "PullConsumer":
+        """Reads queues of the same cluster in the same name; used with `async with`."""
+        from bolide.client.pulling.puller import PullConsumer
+
+        return PullConsumer(group, **self._same())
+
+    def producer(self, group: str) -> "Producer":
+        """Sends to the same cluster in the same name; used with `async with`."""
+        from bolide.client.sending.producer import Producer
+
+        return Producer(group, **self._same())
 
     def _same(self) -> dict[str, Any]:
         """What a client of the same cluster is made with."""

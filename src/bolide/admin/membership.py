@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from bolide.filter.agreement import Difference, Wants, differences, wants_of
+from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies import Connection, RunningConsumer
 
 
@@ -16,16 +17,29 @@ class MemberRow:
     version: int
     wants: Wants | None
     mate: str | None = None
+    queues: tuple[MessageQueue, ...] = ()  # that it holds, as it says
     differences: tuple[Difference, ...] = ()
+    since_ms: int | None = None
 
 
 def member_row(connection: Connection, told: RunningConsumer | None) -> MemberRow:
     """What a broker and the member itself say of it."""
-    wants = None
+    wants, since = None, ""
+    queues: tuple[MessageQueue, ...] = ()
     if told is not None:
         rows = ((each.topic, each.expression_type, each.sub_string) for each in told.subscription_set)
         wants = wants_of(rows) or None
-    return MemberRow(connection.client_id, connection.client_addr, connection.language, connection.version, wants)
+        queues = tuple(sorted({*told.mq_table, *told.mq_pop_table}))
+        since = told.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
+    return MemberRow(
+        connection.client_id,
+        connection.client_addr,
+        connection.language,
+        connection.version,
+        wants,
+        queues=queues,
+        since_ms=int(since) if since.isdecimal() and len(since) < 19 else None,
+    )
 
 
 def with_differences(rows: list[MemberRow]) -> list[MemberRow]:

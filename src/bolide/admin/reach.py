@@ -10,16 +10,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from itertools import starmap
 
 import msgspec
 
+from bolide.client.access import failure_of
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID
-from bolide.errors import ClientError, ConnectError, NoAnswer
-from bolide.protocol.bodies import Clusters
+from bolide.errors import AccessRefused, ClientError, ConnectError, NoAnswer
+from bolide.protocol.bodies import Clusters, Heartbeat
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import DEPARTED_FIELD
+from bolide.remoting.client import Client
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ class Reach:
                 f"cluster {cluster}" if cluster else f"the name servers {', '.join(self._opened().namesrv.addresses)}"
             )
             left = "".join(f"; {broker}" for broker in self.silent.values())
-            raise ClientError(f"{where} has no broker{left}; `bolide up` or `bolide broker -n ...` starts one")
+            raise ConnectError(f"{where} has no broker{left}; `bolide up` or `bolide broker -n ...` starts one")
         return found
 
     async def _masters(self, cluster: str | None = None) -> list[str]:
@@ -75,14 +78,33 @@ class Reach:
         """Where the masters are; that there is none is an error."""
         return await self._masters()
 
+    async def check_access(self) -> list[str]:
+        """Where the masters are, all of which take who we are; one that does not raises AccessRefused."""
+        instance, addresses = self._opened(), await self._masters()
+        for address in addresses:
+            await instance.greet(address)
+        return addresses
+
+    async def is_access_checked(self) -> bool:
+        """Whether a broker turns away one who does not say who he is."""
+        instance, addresses = self._opened(), await self._masters()
+        command = Command(RequestCode.HEART_BEAT, body=Heartbeat(client_id=instance.client_id).encode())
+        async with Client(instance.config.connect, instance.clock) as nobody:
+            answer = await nobody.request(addresses[0], command, self._timeout_s)
+        return isinstance(failure_of(answer), AccessRefused)
+
     async def _from_masters(self, command: Command) -> list[Command]:
         """The answers of all masters, or of those that answer."""
         return await self._from_each(await self._masters_by_name(), command)
 
     async def _from_each(self, addresses: dict[str, str], command: Command) -> list[Command]:
         """The answers of some brokers, given by name; if none answers, that is an error."""
-        asked = (self._noting(name, address, self._ask(address, command)) for name, address in addresses.items())
-        answers = [answer for answer in await asyncio.gather(*asked) if answer is not None]
+
+        async def asked(name: str, address: str) -> Command | None:
+            # The call is made here, not by who starts the task: one that is cancelled at once has begun nothing.
+            return await self._noting(name, address, self._ask(address, command))
+
+        answers = [answer for answer in await asyncio.gather(*starmap(asked, addresses.items())) if answer is not None]
         if addresses and not answers:
             raise ConnectError("; ".join(str(self.silent[name]) for name in addresses))
         return answers
@@ -100,8 +122,12 @@ class Reach:
     async def _namesrv(self, command: Command) -> Command:
         answer = await self._opened().namesrv.ask(command)
         if answer.code != ResponseCode.SUCCESS:
-            raise ClientError(answer.remark or f"the name server answered code {answer.code}", answer.code)
+            raise failure_of(answer, who="name server")
         return answer
+
+    async def ask(self, address: str, command: Command) -> Command:
+        """The answer of one server to any request; a refusal is an error."""
+        return await self._ask(address, command)
 
     async def _ask(self, address: str, command: Command) -> Command:
         return await self._opened().ask(address, command, self._timeout_s)

@@ -7,11 +7,11 @@ else's, and a change of its queues hides messages or moves shards.
 from dataclasses import dataclass
 
 from bolide.admin.reach import Reach
-from bolide.errors import ClientError
+from bolide.errors import ClientError, ConnectError
 from bolide.model.names import topic_problem
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
-from bolide.protocol.bodies import TopicList, TopicRoute, TopicStats
+from bolide.protocol.bodies import TopicConfig, TopicList, TopicRoute, TopicStats, TopicTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
@@ -84,10 +84,12 @@ class TopicCalls(Reach):
         read_queue_count: int | None = None,
         permission: int = READ_WRITE,
         cluster: str | None = None,
+        message_type: str | None = None,
     ) -> list[str]:
         """Create a topic on every master of a cluster (of all, if none is named); returns their addresses.
 
-        One that is there already is left as it is: with the same queues that is well, with others it is an error.
+        One that is there already is left as it is: with the same queues that is well, with others it is an error. The
+        message type (NORMAL, FIFO, DELAY, TRANSACTION or MIXED) says which messages clients of 5.x may send.
         """
         if problem := topic_problem(topic):
             raise ClientError(problem)
@@ -101,7 +103,9 @@ class TopicCalls(Reach):
             found = ", ".join(f"{shape} on {name}" for name, shape in others.items())
             remark = f"topic {topic} exists with {found}; nothing was changed: `bolide topic set {topic}` changes it"
             raise ClientError(f"{remark}, set_topic from Python")
-        await self._shape(topic, wanted, [address for name, address in masters.items() if name not in there])
+        attributes = None if message_type is None else f"+message.type={message_type}"
+        absent = [address for name, address in masters.items() if name not in there or attributes is not None]
+        await self._shape(topic, wanted, absent, attributes)
         return list(masters.values())
 
     async def set_topic(
@@ -120,7 +124,7 @@ class TopicCalls(Reach):
         masters = await self._masters_by_name(cluster)
         there = {name: shape for name, shape in (await self.topic_shapes(topic)).items() if name in masters}
         if not there:
-            raise ClientError(await self._why_absent(topic), ResponseCode.TOPIC_NOT_EXIST)
+            raise await self._absence(topic)
         now: dict[str, TopicShape] = {}
         for name, shape in there.items():
             write_count = queue_count if queue_count is not None else shape.write_queue_count
@@ -134,7 +138,7 @@ class TopicCalls(Reach):
             await self._shape(topic, now[name], [masters[name]])
         return now
 
-    async def _shape(self, topic: str, shape: TopicShape, addresses: list[str]) -> None:
+    async def _shape(self, topic: str, shape: TopicShape, addresses: list[str], attributes: str | None = None) -> None:
         header = UpdateTopicRequest(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -144,6 +148,7 @@ class TopicCalls(Reach):
             filter_type="SINGLE_TAG",
             sys_flag=0,
             is_ordered=False,
+            attributes=attributes,
         )
         for address in addresses:
             await self._ask(address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=header.encode()))
@@ -163,16 +168,20 @@ class TopicCalls(Reach):
         """Where a topic is."""
         found = await self._opened().namesrv.route(topic)
         if found is None:
-            raise ClientError(await self._why_absent(topic), ResponseCode.TOPIC_NOT_EXIST)
+            raise await self._absence(topic)
         return found
 
-    async def _why_absent(self, topic: str) -> str:
+    async def _absence(self, topic: str) -> ClientError:
         """A broker that is down may have it, and then it does exist."""
         await self.clusters()
         if self.silent:
             left = "; ".join(map(str, self.silent.values()))
-            return f"topic {topic} is on no broker that runs: {left}; start it again, or `bolide topic create {topic}`"
-        return f"topic {topic} does not exist; `bolide topic list` shows those that do"
+            return ConnectError(
+                f"topic {topic} is on no broker that runs: {left}; start it again, or `bolide topic create {topic}`",
+                ResponseCode.TOPIC_NOT_EXIST,
+            )
+        remark = f"topic {topic} does not exist; `bolide topic list` shows those that do"
+        return ClientError(remark, ResponseCode.TOPIC_NOT_EXIST)
 
     async def topic_queues(self, topic: str) -> list[TopicQueueRow]:
         """Every queue of a topic with what it holds."""
@@ -187,5 +196,48 @@ class TopicCalls(Reach):
         await self.clusters()  # and who had a part of it and left
         return sorted(rows, key=lambda row: row.queue)
 
+    async def topic_configs(self) -> dict[str, dict[str, TopicConfig]]:
+        """What every topic is set to, by its name and then by the name of the broker: one call to each master."""
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for name, address in (await self._masters_by_name()).items():
+            asking = self._ask(address, Command(RequestCode.GET_ALL_TOPIC_CONFIG))
+            answer = await self._noting(name, address, asking)
+            if answer is not None:
+                for topic, config in TopicTable.decode(answer.body).topic_config_table.items():
+                    found.setdefault(topic, {})[name] = config
+        return found
+
+    async def queues_at(self, address: str, topic: str) -> list[TopicQueueRow]:
+        """The queues of a topic on one broker with what they hold; none where the topic is not there."""
+        command = Command(RequestCode.GET_TOPIC_STATS_INFO, fields=GetTopicStatsRequest(topic=topic).encode())
+        try:
+            told = TopicStats.decode((await self._ask(address, command)).body).offset_table
+        except ClientError as problem:
+            if problem.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return []
+        rows = (
+            TopicQueueRow(queue, each.min_offset, each.max_offset, each.last_update_timestamp)
+            for queue, each in told.items()
+        )
+        return sorted(rows, key=lambda row: row.queue)
+
     async def _spans(self, topic: str) -> list[tuple[int, int, int]]:
         return [(row.min_offset, row.max_offset, row.last_update_ms) for row in await self.topic_queues(topic)]
+
+
+async def shape_consequences(admin: TopicCalls, topic: str, queues: int | None, read_queues: int | None) -> list[str]:
+    """What a change of queues does to the messages there are and to those that come, in sentences."""
+    rows = await admin.topic_queues(topic)
+    shapes = await admin.topic_shapes(topic)
+    read_count = read_queues if read_queues is not None else queues
+    hidden = [row for row in rows if read_count is not None and row.queue.queue_id >= read_count and row.message_count]
+    lines = [f"topic {topic} has {shape} on {broker} now" for broker, shape in shapes.items()]
+    lines += [
+        f"{row.message_count} messages in queue {row.queue.queue_id} of {row.queue.broker_name} go out of sight; "
+        "they stay on disk, and more read queues show them again"
+        for row in hidden
+    ]
+    if queues is not None and any(shape.write_queue_count != queues for shape in shapes.values()):
+        lines.append("messages of one shard go to another queue from then on, so their order is lost once")
+    return lines

@@ -9,11 +9,11 @@ although they are done.
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bolide.admin.deadletters import DeadLetterCalls
 from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.instance import NO_ROUTE
-from bolide.client.pulling.puller import PullConsumer
 from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
 from bolide.model import properties as names
@@ -26,6 +26,9 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest
 from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
+
+if TYPE_CHECKING:
+    from bolide.client.pulling.puller import PullConsumer
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -75,7 +78,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
 
     async def open_transactions(self) -> AsyncIterator[OpenTransaction]:
         """Half messages that nobody decided, oldest first, broker by broker."""
-        async with PullConsumer(TOOLS_GROUP, **self._same()) as consumer:
+        async with self.puller(TOOLS_GROUP) as consumer:
             for queue, address in await self._queues_of(HALF_TOPIC):
                 done = await self._decided(consumer, queue, address)
                 start = await self._settled(address, HALF_TOPIC, queue.queue_id)
@@ -89,7 +92,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
 
     async def given_up_transactions(self) -> AsyncIterator[OpenTransaction]:
         """Half messages that were asked about too often, oldest first, broker by broker."""
-        async with PullConsumer(TOOLS_GROUP, **self._same()) as consumer:
+        async with self.puller(TOOLS_GROUP) as consumer:
             for queue, _ in await self._queues_of(CHECK_EXHAUSTED_TOPIC):
                 async for message in walk_queue(consumer, queue):
                     yield OpenTransaction(queue.broker_name, message)
@@ -132,7 +135,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
             return 0
         return max(OffsetAnswer.decode(answer.fields).offset, 0)
 
-    async def _decided(self, consumer: PullConsumer, half: MessageQueue, address: str) -> set[int]:
+    async def _decided(self, consumer: "PullConsumer", half: MessageQueue, address: str) -> set[int]:
         queue = MessageQueue(OP_HALF_TOPIC, half.broker_name, half.queue_id)
         start = await self._settled(address, OP_HALF_TOPIC, half.queue_id)
         done: set[int] = set()

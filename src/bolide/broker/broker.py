@@ -14,8 +14,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from bolide import kernel
+from bolide.access.signing import signers
 from bolide.broker.admin.forwarding import Forwarding
 from bolide.broker.admin.groups import GroupCalls
 from bolide.broker.admin.offsets import GroupOffsets
@@ -25,7 +27,11 @@ from bolide.broker.admin.refusals import refusals
 from bolide.broker.admin.resets import Resets
 from bolide.broker.admin.status import Status
 from bolide.broker.admin.topics import TopicCalls
+from bolide.broker.admission import Admission
+from bolide.broker.arrivals import Arrivals
 from bolide.broker.config import BrokerConfig, shown
+from bolide.broker.controlled.controlled import Controlled, join_group
+from bolide.broker.controlled.membership import Membership
 from bolide.broker.hotpath import HotPath
 from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
@@ -36,6 +42,8 @@ from bolide.broker.later.timers import Timers
 from bolide.broker.members.filter_servers import FilterServers
 from bolide.broker.members.locks import Locks
 from bolide.broker.members.requests import Clients
+from bolide.broker.metrics.page import Shown
+from bolide.broker.metrics.port import MetricsPort
 from bolide.broker.pop.pop import Pop
 from bolide.broker.pop.queues import TopicQueues
 from bolide.broker.pop.reading import LaneReader
@@ -43,7 +51,16 @@ from bolide.broker.pulling.access import PullAccess
 from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.pulling.longpoll import ParkedPulls
 from bolide.broker.pulling.pull import Pulls
-from bolide.broker.registration import ANNOUNCE_LIMIT_S, Registration, own_address
+from bolide.broker.registration import ANNOUNCE_LIMIT_S, Registration, own_address, replication_address
+from bolide.broker.replication.catalog import Catalog
+from bolide.broker.replication.catalog_copy import CatalogCopy
+from bolide.broker.replication.change import MasterWork, Memories, RoleChange
+from bolide.broker.replication.following import Following
+from bolide.broker.replication.neighbours import Neighbours, check_directory
+from bolide.broker.replication.requests import ReplicationRequests
+from bolide.broker.replication.safety import SyncMaster
+from bolide.broker.replication.tables import SlaveTables
+from bolide.broker.role import ASYNC_MASTER, RoleState
 from bolide.broker.sending.replies import Replies
 from bolide.broker.sending.send import Sends
 from bolide.broker.sending.send_back import SendBacks
@@ -54,49 +71,54 @@ from bolide.broker.tables.filters import Filters
 from bolide.broker.tables.open_topics import OpenTopics
 from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.transactions.transactions import Transactions
+from bolide.broker.vip import VIP_DISTANCE, VipOwner
 from bolide.clock import Clock
-from bolide.errors import ConfigError, Refusal, StoreError
+from bolide.errors import ConfigError, StoreError
+from bolide.ha.config import HaConfig
+from bolide.ha.door import Security
+from bolide.ha.epochs import FILE_NAME as EPOCH_FILE_NAME
+from bolide.ha.epochs import Epochs
+from bolide.ha.handshake import HaKey
+from bolide.ha.replication import Replication
 from bolide.model.host import Host
-from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from bolide.protocol.command import Command
 from bolide.remoting.address import split_address
+from bolide.remoting.changes import set_log_level
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handlers
 from bolide.remoting.operators import LOCAL, demand_local
 from bolide.remoting.server import Server, listen
-from bolide.remoting.session import Owner, Reply, Request, Session
-from bolide.store.dispatch import Arrival
+from bolide.remoting.session import Reply, Request, Session
 from bolide.store.open import open_store
 
-VIP_DISTANCE = 2  # the second port of a broker lies so far below its first
 SAVE_LIMIT_S = 10.0
-_WAITING_CODES = frozenset(
-    (
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-    )
-)
 log = logging.getLogger(__name__)
 
 
 class Broker:
     """The owner of all connections: sends and pulls a read at a time, everything else one by one."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter, client: Client, file_thread: Executor) -> None:
-        """`client` asks and tells name servers, `file_thread` owns the small files."""
+    def __init__(
+        self,
+        state: BrokerState,
+        table_writer: TableWriter,
+        client: Client,
+        file_thread: Executor,
+        replication: Replication,
+    ) -> None:
+        """`client` asks and tells other servers, `file_thread` owns the small files, `replication` copies the log."""
         settings, config, clock, store = state.settings, state.settings.now, state.clock, state.store
         self.state = state
         self.table_writer = table_writer
+        self.admission = Admission(state, file_thread)
         self.filters = Filters(settings, table_writer, clock)
         self.filter_budget = FilterBudget(clock)
         self.filter_servers = FilterServers(settings, clock)
         self.locks = Locks(clock, config.lock_life_ms / 1000, config.directory, table_writer)
         self.parked = ParkedPulls(settings, clock)
         self.registration = Registration(state, client, file_thread, self.filter_servers)
-        timer_files = TimerFiles(config.store, store, table_writer, clock) if config.store.timer_enabled else None
+        timer_files = _timer_files_of(state, table_writer) if config.store.timer_enabled else None
         timing = None if timer_files is None else Timing(settings, clock, timer_files.load_at)
         self.intake = intake = Intake(state, DelayRouter(config.store.delay_levels, timing))
         self.delays = Delays(state, intake, table_writer)
@@ -105,21 +127,43 @@ class Broker:
         self.pop = Pop(state, intake, table_writer, reader, TopicQueues(state, client))
         self.transactions = Transactions(state, intake)
         self.staged_batches = StagedBatches(state, intake, table_writer)
+        self.master_work = MasterWork(state, _master_works(self))
+        memories = Memories(self.delays, self.timers, self.pop, self.transactions, self.staged_batches)
+        self.replication = replication
+        self.catalog = Catalog(state, table_writer)
+        self.catalog_copy = CatalogCopy(state, client, table_writer, self.pop.modes)
+        self.slave_tables = SlaveTables(state, client, self.delays, self.timers, self.catalog_copy)
+        self.following = Following(state, client, replication)
+        self.change = RoleChange(state, memories, self.master_work, replication, self.following)
+        self.neighbours = Neighbours(state, client)
+        self.registration.listen(self.following.heard)
+        self.replication_requests = ReplicationRequests(
+            state, replication, self.following, self.pop.modes, self.catalog
+        )
+        if not config.replication.is_controlled:
+            state.safety.plug(SyncMaster(settings, state.role, store, replication.acks))
         self._handlers, self._hot_path = self._processors(file_thread)
-        self.handle_turn = self._hot_path.handle_turn
-        self._hearers = [self.parked.on_arrival, self.pop.on_arrival, self.delays.on_arrival]
-        self._hearers += [self.timers.on_arrival] if self.timers is not None else []
-        store.listen(self._arrived)
+        self.meter = meter = state.meter
+        works = self.delays, self.timers, self.pop, self.transactions
+        self.metrics_port = MetricsPort(Shown(state, *works, replication))
+        turn = self._hot_path.handle_turn if meter is None else self._hot_path.handle_metered_turn
+        self.handle_turn = self.admission.guarded(turn)
+        of_topics = {SCHEDULE_TOPIC: self.delays.on_arrival}
+        if self.timers is not None:
+            of_topics[TIMER_TOPIC] = self.timers.on_arrival
+        hearers = self.parked.on_arrival, self.pop.on_arrival
+        self.arrivals = Arrivals(state, hearers, of_topics, self.slave_tables.on_arrival)
         state.members.listen(self.filters.heard, self.filters.left)
         state.offsets.listen(self.parked.on_reset)
         state.offsets.listen(self.pop.on_reset)
 
     def _processors(self, file_thread: Executor) -> tuple[Handlers, HotPath]:
         """Who answers what, one by one and a read at a time."""
-        state, intake, table_writer = self.state, self.intake, self.table_writer
-        open_topics = OpenTopics(state.topics, state.settings, table_writer, self.registration.announced)
+        state, intake = self.state, self.intake
+        open_topics = OpenTopics(state.topics, state.settings, self.catalog, self.registration.announced)
         sends = Sends(state, intake, open_topics, self.locks)
-        pulls = Pulls(state, PullAccess(state, self.filters), self.parked, self.filter_budget)
+        access, is_master_here = PullAccess(state, self.filters), self.following.is_master_here
+        pulls = Pulls(state, access, self.parked, self.filter_budget, is_master_here)
         parts = (
             sends,
             SendBacks(state, intake, open_topics),
@@ -137,23 +181,28 @@ class Broker:
             Clients(state, self.locks, self.filters),
             Forwarding(state),
             Status(state, file_thread, self.timers),
-            TopicCalls(state, table_writer, self.registration.announced),
-            GroupCalls(state, table_writer),
+            TopicCalls(state, self.catalog, self.registration.announced),
+            GroupCalls(state, self.catalog),
+            self.replication_requests,
+            self.admission,
         )
         tables = [part.handlers() for part in parts]
         gate = demand_local if state.settings.now.admin_from == LOCAL else None
-        handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate)
+        door = None if self.admission.door is None else self.admission.door.enter
+        handlers = Handlers(*tables, refusals(code for table in tables for code in table), gate=gate, door=door)
         return handlers, HotPath(state, intake, open_topics, pulls, self.transactions.outcomes)
-
-    def _arrived(self, arrival: Arrival) -> None:
-        """The message is stored, and its sender is to hear that: a hearer keeps its troubles to itself."""
-        self.state.store.mishaps.tell_all("broker.arrivals", self._hearers, arrival)
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
 
+    def on_answer(self, request: Request, answer: Command) -> None:
+        if self.meter is not None:
+            self.meter.answered(request, answer.code)
+
     def closed(self, session: Session, why: str) -> None:
         self._hot_path.left(session)
+        if self.admission.door is not None:
+            self.admission.door.left(session)
         self.parked.left(session)
         self.pop.left(session)
         self.state.members.disconnected(session)
@@ -171,29 +220,48 @@ class Broker:
 @asynccontextmanager
 async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broker, Server]]:
     """A broker that takes and gives messages as long as the block lasts."""
+    if config.log_level:
+        set_log_level(config.log_level)
     log.info("broker starts name=%s kernel=%s %s", config.name, kernel.NAME, _changed_settings(config))
     if config.ignored:
         log.warning("settings without effect here: %s", ", ".join(sorted(config.ignored)))
     with ThreadPoolExecutor(1, thread_name_prefix="broker.files") as file_thread:
+        check_directory(config)
         had_queues = topics_before(config)
-        async with open_store(config.store, clock) as store:
+        async with open_store(config.store, clock, is_controlled=config.replication.is_controlled) as store:
             table_writer = TableWriter(file_thread, store.mishaps)
-            state, client = BrokerState.open(config, store, table_writer, clock), Client(config.connect, clock)
-            remove_deleted_topics(store, state.topics, had_queues)
-            broker = Broker(state, table_writer, client, file_thread)
-            await broker.pop.load()
-            await broker.transactions.load()
-            await broker.staged_batches.load()
-            async with (
-                _timer_files(broker.timers),
-                _background(broker),
-                client,
-                listen(config.listen, broker, clock) as server,
-                _second_port(broker, server, clock),
-                _registered(broker, server),
-            ):
-                yield broker, server
+            state = BrokerState.open(config, store, table_writer, clock)
+            client = Client(config.connect, clock, hooks=signers(config.access))
+            role = state.role.now
+            if (
+                role.is_leading and not config.replication.is_controlled
+            ):  # a slave hears of topics later than of messages
+                remove_deleted_topics(store, state.topics, had_queues)
+            state.role.become(replace(role, is_fenced=True))  # until what a master must know is loaded
+            membership = join_group(state, client) if config.replication.is_controlled else None
+            async with _replicating(state, membership) as replication:
+                broker = Broker(state, table_writer, client, file_thread, replication)
+                controlled = None if membership is None else Controlled(state, membership, replication, broker.change)
+                async with _running(broker, role, client, clock) as server, _controlled(broker, controlled, server):
+                    yield broker, server
     log.info("broker stopped name=%s", config.name)
+
+
+@asynccontextmanager
+async def _running(broker: Broker, role: RoleState, client: Client, clock: Clock) -> AsyncIterator[Server]:
+    async with (
+        _timer_files(broker.timers),
+        broker.master_work,
+        _background(broker),
+        client,
+        _in_role(broker, role),
+        listen(broker.state.settings.now.listen, broker, clock) as server,
+        _slave_port(broker, role),
+        _second_port(broker, server, clock),
+        _registered(broker, server),
+        broker.metrics_port.serving(),
+    ):
+        yield server
 
 
 @asynccontextmanager
@@ -206,11 +274,12 @@ async def _background(broker: Broker) -> AsyncIterator[None]:
             yield
         finally:
             broker.pop.save()
-            broker.transactions.save()
             broker.filters.save()
             broker.locks.save()
+            broker.state.safety.stop()
             try:
                 async with asyncio.timeout(SAVE_LIMIT_S):
+                    await broker.transactions.save()
                     await broker.delays.stop()
                     with suppress(StoreError):  # the log is not durable: the older file stays
                         await broker.state.offsets.stop()
@@ -220,6 +289,11 @@ async def _background(broker: Broker) -> AsyncIterator[None]:
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+def _timer_files_of(state: BrokerState, table_writer: TableWriter) -> TimerFiles:
+    kept = partial(state.safety.kept, state.store)
+    return TimerFiles(state.settings.now.store, state.store, table_writer, state.clock, kept)
 
 
 @asynccontextmanager
@@ -240,19 +314,89 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
         "broker.notices": broker.state.members.notices.tell_forever,
         "broker.longpoll": broker.parked.check_forever,
         "broker.stats": broker.state.stats.sample_forever,
-        "broker.pop.revivals": broker.pop.revive_forever,
-        "broker.pop.orders": broker.pop.release_forever,
-        "broker.transactions": broker.transactions.run_forever,
         "broker.locks": broker.locks.save_forever,
         "broker.filters": broker.filters.save_forever,
         "broker.filter_servers": broker.filter_servers.scan_forever,
         "broker.offsets": partial(broker.state.offsets.save_forever, lambda: _save_every_s(broker)),
-        "broker.delays": broker.delays.deliver_forever,
+        "broker.slave_tables": broker.slave_tables.run_forever,
+        "broker.slave_catalog": broker.catalog_copy.follow_forever,
+        "broker.following": broker.following.run_forever,
         "broker.delayed": partial(broker.delays.save_forever, lambda: _save_delays_every_s(broker)),
+    }
+    if broker.admission.door is not None:
+        works["broker.access"] = broker.admission.door.refresh_forever
+    return works
+
+
+def _master_works(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
+    """What runs as long as the broker is a master."""
+    works: dict[str, Callable[[], Awaitable[None]]] = {
+        "broker.pop.revivals": broker.pop.revive_forever,
+        "broker.pop.orders": broker.pop.release_forever,
+        "broker.transactions": broker.transactions.run_forever,
+        "broker.delays": broker.delays.deliver_forever,
     }
     if broker.timers is not None:
         works |= {"broker.timers": broker.timers.run_forever, "broker.timercheck": broker.timers.save_forever}
     return works
+
+
+def _replicating(state: BrokerState, membership: Membership | None) -> Replication:
+    """The port for slaves; a broker whose master is elected keeps the epochs of its log."""
+    config, store = state.settings.now, state.store
+    ha_config, pair = _ha_config(config), config.access.inner_pair if config.access.is_on else None
+    key = None if pair is None else HaKey(name=pair.access_key, secret=pair.secret_key)
+    security = Security(listen=config.listen, connect=config.connect, is_guarded=config.access.is_on, key=key)
+    if membership is None:
+        return Replication(store, ha_config, state.clock, security=security)
+    epochs = Epochs(Path(ha_config.epoch_path or store.config.root / EPOCH_FILE_NAME))
+    return Replication(store, ha_config, state.clock, epochs, lambda: membership.replica_id, security)
+
+
+@asynccontextmanager
+async def _controlled(broker: Broker, controlled: Controlled | None, server: Server) -> AsyncIterator[None]:
+    """A member of its group, if the role is a controller's to give."""
+    if controlled is None:
+        yield
+        return
+    find = _address_finder(broker.state.settings.now, server)
+
+    def found(host: str) -> str:
+        address = find(host)
+        ha_address = replication_address(broker.state.settings.now, address, broker.replication.port)
+        broker.following.be_found_at(address, ha_address)
+        return address
+
+    broker.state.safety.plug(controlled.leadership)
+    broker.replication_requests.plug(controlled.handlers())
+    lasting = broker.state.store.mishaps.lasting
+    async with asyncio.TaskGroup() as group:
+        work = partial(controlled.run_forever, found)
+        task = group.create_task(lasting("broker.controlled", work), name="broker.controlled")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _ha_config(config: BrokerConfig) -> HaConfig:
+    """Slaves copy at haListenPort, or one above the broker's; a broker on any free port has another free one."""
+    port = config.listen.port
+    return replace(config.ha, port=config.ha.port or (port + 1 if port else 0))
+
+
+@asynccontextmanager
+async def _in_role(broker: Broker, role: RoleState) -> AsyncIterator[None]:
+    """Be what the settings say, before anybody is served."""
+    if broker.state.settings.now.replication.is_controlled:
+        await broker.change.fence()  # until a controller says
+    else:
+        told = await broker.neighbours.look(role)
+        if role.is_leading:
+            await broker.change.to_master(role, lambda end: broker.neighbours.bring_home(told))
+        else:
+            await broker.change.to_slave(role)
+    yield
 
 
 def _save_every_s(broker: Broker) -> float:
@@ -274,11 +418,12 @@ async def _registered(broker: Broker, server: Server) -> AsyncIterator[None]:
     def found(host: str) -> str:
         address = find(host)
         broker.be_found_at(address, ips)
+        broker.following.be_found_at(address, replication_address(config, address, broker.replication.port))
         return address
 
     registration, lasting = broker.registration, broker.state.store.mishaps.lasting
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(registration.run_forever(found), name="broker.registration")
+        task = group.create_task(registration.run_forever(found, broker.replication.port), name="broker.registration")
         start = partial(broker.filter_servers.start_forever, server.port)
         starting = group.create_task(lasting("broker.filter_servers.start", start), name="broker.filter_servers.start")
         await registration.told(ANNOUNCE_LIMIT_S)
@@ -292,33 +437,29 @@ async def _registered(broker: Broker, server: Server) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def _slave_port(broker: Broker, role: RoleState) -> AsyncIterator[None]:
+    """Where slaves copy from. A master that lives without slaves lives without it too, unless it was asked for."""
+    config = broker.state.settings.now
+    try:
+        await broker.replication.listen()
+    except ConfigError as problem:
+        if config.ha.port or config.replication.is_controlled or role.kind is not ASYNC_MASTER:
+            raise
+        log.warning("no port for slaves: %s; no slave can follow, haListenPort chooses another port", problem)
+    yield
+
+
+@asynccontextmanager
 async def _second_port(broker: Broker, server: Server, clock: Clock) -> AsyncIterator[None]:
     """The VIP port, two below the first: clients before 4.5 send to it, and slaves ask at it."""
     port = server.port - VIP_DISTANCE
     async with AsyncExitStack() as stack:
         try:
             listening = replace(broker.state.settings.now.listen, port=port)
-            await stack.enter_async_context(listen(listening, _VipOwner(broker), clock, server.shared))
+            await stack.enter_async_context(listen(listening, VipOwner(broker), clock, server.shared))
         except ConfigError as problem:
             log.warning("no VIP port: %s; clients that use it (before 4.5, or vipChannelEnabled) cannot send", problem)
         yield
-
-
-class _VipOwner(Owner):
-    """Serves what the broker serves but for what waits: that belongs to the first port."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
-        code = request.command.code
-        if code in _WAITING_CODES:
-            remark = f"request {code} is not served on this port, but on the one {VIP_DISTANCE} above it"
-            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        return self._broker.serve(request)
-
-    def closed(self, session: Session, why: str) -> None:
-        self._broker.closed(session, why)
 
 
 def _address_finder(config: BrokerConfig, server: Server) -> Callable[[str], str]:

@@ -14,13 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bolide.broker.settings.ignored import SECRETS, WITHOUT_EFFECT
+from bolide.access.config import AccessConfig
+from bolide.broker.settings.ignored import WITHOUT_EFFECT
 from bolide.broker.settings.refused import refuse_beyond
+from bolide.broker.settings.replication import ReplicationConfig, with_safety
 from bolide.errors import ConfigError, Refusal
+from bolide.ha.config import HaConfig
+from bolide.metrics.config import MetricsConfig
 from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.codes import ResponseCode
-from bolide.remoting.changes import ChangeRules
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules
+from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
 from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
 from bolide.settings import (
     INT32_MAX,
@@ -36,8 +40,9 @@ from bolide.settings import (
     conf,
     dump,
     keys_of,
+    masked,
 )
-from bolide.store.config import StoreConfig
+from bolide.store.config import SLAVE, StoreConfig
 
 PORT = 10911
 DAY_MS = 86_400_000
@@ -67,6 +72,7 @@ class BrokerConfig:
     config_path: str = conf("brokerConfigPath", "")
     # our own: who may change things here; RocketMQ lets everybody, and its tools are used from other machines
     admin_from: str = conf(ADMIN_FROM, ANYWHERE, OneOf(PLACES))
+    log_level: str = conf(LOG_LEVEL, "", OneOf(LOG_LEVELS))  # our own: empty is as --log-level has it
     black_list: str = conf("configBlackList", "configBlackList;brokerConfigPath")
 
     topic_queue_count: int = conf("defaultTopicQueueNums", 8, Range(1, QUEUE_COUNT_MAX))
@@ -107,6 +113,7 @@ class BrokerConfig:
     op_size_max: int = conf("transactionOpMsgMaxSize", 4_096, Range(1, 1 << 20))
     op_interval_ms: int = conf("transactionOpBatchInterval", 3_000, Range(0, 600_000))
     recalls: bool = conf("recallMessageEnable", False)
+    mixes_types: bool = conf("enableMixedMessageType", False)
     recalls_unless_writable: bool = conf("allowRecallWhenBrokerNotWriteable", True)
     fails_fast: bool = conf("brokerFastFailureEnable", True)
     send_wait_max_ms: int = conf("waitTimeMillsInSendQueue", 200, Range(10, 600_000))
@@ -127,14 +134,18 @@ class BrokerConfig:
     shows_retry_topics: bool = conf("popResponseReturnActualRetryTopic", False)
 
     store: StoreConfig = field(default_factory=StoreConfig)
+    access: AccessConfig = field(default_factory=AccessConfig)
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=PORT))
     connect: ConnectConfig = field(default_factory=ConnectConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
+    ha: HaConfig = field(default_factory=HaConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        if self.store.role == "SLAVE" and self.broker_id <= 0:
-            raise ConfigError("brokerId", self.broker_id, "a slave's id must be more than 0")
+        if self.store.role == SLAVE and self.broker_id <= 0 and not self.replication.is_controlled:
+            raise ConfigError("brokerId", self.broker_id, "a slave's id must be more than 0: 0 is the master's")
 
     @property
     def directory(self) -> Path:
@@ -171,7 +182,10 @@ class LiveConfig:
             tell()
 
 
-_ROOMS = (BrokerConfig, StoreConfig, ListenConfig, ConnectConfig)
+_ROOMS = (
+    *(AccessConfig, BrokerConfig, StoreConfig, ListenConfig),
+    *(ConnectConfig, ReplicationConfig, HaConfig, MetricsConfig),
+)
 USED_KEYS = frozenset(key for room in _ROOMS for key in keys_of(room))
 
 
@@ -183,6 +197,7 @@ RULES = ChangeRules(
     changeable=frozenset(
         {
             "brokerPermission",
+            LOG_LEVEL,
             "traceOn",
             "defaultTopicQueueNums",
             "autoCreateTopicEnable",
@@ -210,6 +225,7 @@ RULES = ChangeRules(
             "transactionOpMsgMaxSize",
             "transactionOpBatchInterval",
             "recallMessageEnable",
+            "enableMixedMessageType",
             "allowRecallWhenBrokerNotWriteable",
             "brokerFastFailureEnable",
             "waitTimeMillsInSendQueue",
@@ -246,6 +262,14 @@ RULES = ChangeRules(
             "timerFlushIntervalMs",
             "timerStopEnqueue",
             "timerStopDequeue",
+            # of replication
+            "slaveTimeout",
+            "inSyncReplicas",
+            "minInSyncReplicas",
+            "enableAutoInSyncReplicas",
+            "offsetCheckInSlave",
+            "haMaxGapNotInSync",
+            "haSlaveFallbehindMax",
         }
     ),
 )
@@ -253,7 +277,7 @@ RULES = ChangeRules(
 
 def read_config(properties: Mapping[str, str]) -> BrokerConfig:
     """The whole configuration from its texts; raises ConfigError for a key or a value that cannot be honoured."""
-    properties = _respelt(properties)
+    properties = with_safety(_respelt(with_tls_file(properties)))
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
     refuse_beyond(properties)
     config, store = build(BrokerConfig, properties), build(StoreConfig, properties)
@@ -262,10 +286,14 @@ def read_config(properties: Mapping[str, str]) -> BrokerConfig:
         _check_body_fits(store, listen)
     return dataclasses.replace(
         config,
-        broker_id=config.broker_id if store.role == "SLAVE" else 0,  # as Java does: a master is number 0
+        broker_id=config.broker_id if store.role == SLAVE else 0,  # as Java does: a master is number 0
         store=store,
+        access=build(AccessConfig, properties),
         listen=listen,
         connect=build(ConnectConfig, properties),
+        replication=build(ReplicationConfig, properties),
+        ha=build(HaConfig, properties),
+        metrics=build(MetricsConfig, properties),
         ignored={key: properties[key] for key in ignored},
     )
 
@@ -287,10 +315,11 @@ def _respelt(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown(config: BrokerConfig) -> dict[str, str]:
-    """Every key with its text but for secrets, those without effect too."""
-    rooms = (config.connect, config.listen, config.store, config)
-    used = {key: text for room in rooms for key, text in dump(room).items()}
-    idle = {key: text for key, text in {**WITHOUT_EFFECT, **config.ignored}.items() if key not in SECRETS}
+    """Every key with its text, those without effect too; stars for secrets."""
+    of_wire = (config.metrics, config.access, config.ha, config.connect, config.listen)
+    rooms = (*of_wire, config.store, config.replication, config)
+    used = {key: text for room in rooms for key, text in (dump(room) | masked(room)).items()}
+    idle = {**WITHOUT_EFFECT, **config.ignored}
     return {**idle, **used}
 
 
@@ -300,10 +329,14 @@ def updated(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
     try:
         changed = build(BrokerConfig, {**dump(config), **changes})
         store = build(StoreConfig, {**dump(config.store), **changes})
+        replication = build(ReplicationConfig, {**dump(config.replication), **changes})
+        with_safety({**dump(replication)})
+        ha = build(HaConfig, {**dump(config.ha), **changes})
         if "maxMessageSize" in changes:
             _check_body_fits(store, config.listen)
     except ConfigError as problem:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+    changed = dataclasses.replace(changed, store=store, replication=replication, ha=ha, metrics=config.metrics)
     return dataclasses.replace(
-        changed, store=store, listen=config.listen, connect=config.connect, ignored=config.ignored
+        changed, access=config.access, listen=config.listen, connect=config.connect, ignored=config.ignored
     )

@@ -18,10 +18,10 @@ a time, and then the cost of a read is the cost of a message.
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from bolide import kernel
 from bolide.broker.intake import Intake
+from bolide.broker.metrics.meter import QUICK_S, TOLD_MAX
 from bolide.broker.pulling.pull import Pulls
 from bolide.broker.sending.send import broker_properties, pack_peer
 from bolide.broker.state import BrokerState
@@ -31,6 +31,7 @@ from bolide.errors import Refusal
 from bolide.kernel.layout import Read as SendsRead
 from bolide.kernel.layout import SendRules, Sent
 from bolide.model.topics import HALF_TOPIC
+from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import BINARY_CODEC, VERSION, Command
 from bolide.protocol.headers.send import RefusedSendAnswer
 from bolide.protocol.properties import encode_properties
@@ -41,6 +42,7 @@ from bolide.store.store import Encode, Encoded
 log = logging.getLogger(__name__)
 
 _SILENT_S = 10.0
+_NOT_PULLED: Answered = b"", []  # of a sender: its pulls come behind its sends
 _EXT_AT = 8 + 21  # of a binary frame: two words, and the header before its ext entries
 
 
@@ -55,18 +57,21 @@ class HotPath:
         pulls: Pulls | None = None,
         transactions: Outcomes | None = None,
     ) -> None:
-        self._pulls = pulls
+        self._answer_pulls = _leave_all if pulls is None else pulls.answer_read
         self._transactions = transactions
         self._topics = open_topics
         self._intake = intake
         self._state = state
         self._store = state.store
+        self._safety = state.safety
         self._settings = state.settings
         self._stats = state.stats
         self._clock = state.clock
-        self._senders: set[Session] = set()
+        self._meter = state.meter
+        self._senders: dict[Session, bytes] = {}  # with the address that records hold
         self._enders: set[Session] = set()  # a connection that has sent half messages is looked at for ends first
         self._silent_until_s = 0.0
+        self._role = state.role
         self._configure()
 
     def _configure(self) -> None:
@@ -74,8 +79,9 @@ class HotPath:
         config, store = self._settings.now, self._store
         self._config = config
         self._accepts_from_ms = config.accepts_sends_from_ms
-        self._is_sync = store.config.is_sync
-        self._is_closed = self._state.is_slave
+        self._store_host = store.store_host
+        self._needs_replicas = self._safety.policy.needs_replicas
+        self._is_sync = self._intake.is_sync
         self._topics.follow_all()
         json_head, binary_head = answer_heads(config.region, config.is_traced)
         self._rules = SendRules(
@@ -89,39 +95,56 @@ class HotPath:
             half=None if config.refuses_transactions else (HALF_TOPIC, 1),
         )
 
+    def handle_metered_turn(self, reads: Sequence[Read]) -> list[Answered]:
+        """The same as `handle_turn`, counted."""
+        meter, began_s = self._meter, self._clock.monotonic_s()
+        assert meter is not None
+        answered = self.handle_turn(reads)
+        took_s, told_count = self._clock.monotonic_s() - began_s, len(meter.told)
+        if took_s < QUICK_S and told_count < TOLD_MAX:
+            meter.told_before = told_count
+        else:
+            meter.count_turn(took_s)
+        return answered
+
     def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
         """Answer what is on the fast path; for each read the answers and the bounds of what is left.
 
         A connection that has never sent is treated as a consumer's: its pulls are answered first, and mostly nothing is
         left. Under synchronous flush the answers to sends are written later.
         """
-        if self._config is not self._settings.now or self._rules.store_host is not self._store.store_host:
+        if (
+            self._config is not self._settings.now
+            or self._store_host is not self._store.store_host
+            or self._needs_replicas is not self._safety.policy.needs_replicas
+        ):
             self._configure()
-        senders = self._senders
-        pulled = [None if read[0] in senders else self._pull(read) for read in reads]
-        for answered in pulled:
-            if answered is None or answered[1]:
-                return self._answer_senders(reads, pulled)
-        return cast("list[Answered]", pulled)
+        senders, sender_count, is_left = self._senders, 0, False
+        pulled: list[Answered] = []
+        for read in reads:
+            if read[0] in senders:
+                sender_count += 1
+                pulled.append(_NOT_PULLED)
+                continue
+            try:
+                answered = self._answer_pulls(read)
+            except Exception as problem:
+                answered = self._failed(read, problem)
+            pulled.append(answered)
+            if answered[1]:
+                is_left = True
+        return self._answer_senders(reads, pulled, sender_count) if sender_count or is_left else pulled
 
     def left(self, session: Session) -> None:
         """The connection is gone."""
-        self._senders.discard(session)
+        self._senders.pop(session, None)
         self._enders.discard(session)
 
-    def _pull(self, read: Read) -> Answered:
-        if self._pulls is None:
-            return b"", read.bounds
-        try:
-            return self._pulls.answer_read(read)
-        except Exception as problem:
-            return self._failed(read, problem)
-
-    def _answer_senders(self, reads: Sequence[Read], pulled: Sequence[Answered | None]) -> list[Answered]:
+    def _answer_senders(self, reads: Sequence[Read], pulled: list[Answered], sender_count: int) -> list[Answered]:
         """Answer the sends, then what is behind them; `pulled` has what is answered before, of consumers."""
-        if pulled.count(None) < len(pulled):
+        if sender_count < len(reads):
             reads = [
-                read if answered is None else read._replace(bounds=answered[1])
+                read if answered is _NOT_PULLED else read._replace(bounds=answered[1])
                 for read, answered in zip(reads, pulled, strict=True)
             ]
         if self._enders:
@@ -130,53 +153,62 @@ class HotPath:
         has_rest = False
         for i, (answers, left) in enumerate(answered):
             before = pulled[i]
-            if before is not None:
+            if before is not _NOT_PULLED:
                 if len(left) < len(before[1]):
-                    self._senders.add(reads[i].session)
+                    session = reads[i].session
+                    self._senders[session] = pack_peer(session.peer)
                 answers = before[0] + answers
+            elif not left:
+                continue
             if left:
-                more, left = self._answer_rest(reads[i]._replace(bounds=left), is_pulled=before is not None)
+                more, left = self._answer_rest(reads[i]._replace(bounds=left), is_pulled=before is not _NOT_PULLED)
                 answers += more
                 has_rest = has_rest or bool(left)
             answered[i] = answers, left
-        if has_rest and self._transactions is not None and self._transactions.is_due:
+        if has_rest and self._transactions is not None and self._transactions.due:
             self._transactions.finish()  # what is served one by one may be a send too
         return answered
 
     def _store_sends(self, reads: Sequence[Read]) -> list[Answered]:
-        if self._is_closed or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
+        if not self._role.is_leading or (self._accepts_from_ms and self._clock.now_ms() < self._accepts_from_ms):
             return [(b"", read.bounds) for read in reads]
-        given: list[SendsRead] = [(stream, bounds, pack_peer(session.peer)) for session, stream, bounds in reads]
-        encode = partial(kernel.encode_sends, given, self._topics.table, self._rules)
+        senders = self._senders
+        given: list[SendsRead] = []
+        for session, stream, bounds in reads:
+            given.append((stream, bounds, senders.get(session) or pack_peer(session.peer)))
         try:
-            answered, tallies = self._append(partial(_guarded, encode))
+            answered, tallies = self._append(partial(_encode, given, self._topics.table, self._rules))
         except (Refusal, _NotEncoded) as problem:
             if isinstance(problem, _NotEncoded):
                 self._tell(problem)
             return [(b"", read.bounds) for read in reads]
-        stored_count = self._intake.count(tallies)
-        for topic, _, _ in tallies:
-            if topic == HALF_TOPIC:
+        stored_count = self._stats.put_all(tallies)
+        if self._meter is not None:
+            self._meter.sent_in_turn(tallies, is_answered=not self._is_sync)
+        for tally in tallies:
+            if tally[0] == HALF_TOPIC:
                 self._enders.update(read.session for read in reads)
         if self._is_sync:
-            answered = [self._confirm(*each) for each in zip(reads, answered, strict=True)]
+            code = tallies[0][4] if tallies else RequestCode.SEND_MESSAGE_V2
+            answered = [self._confirm(*each, code) for each in zip(reads, answered, strict=True)]
         elif stored_count:
             self._stats.took(stored_count, int(self._store.took_s * 1000))
         return answered
 
     def _append(self, encode: Encode[Sent]) -> Sent:
         """Store what is laid out, behind the ends that are due if it is more than half messages."""
-        if self._transactions is not None and self._transactions.is_due:
+        if self._transactions is not None and self._transactions.due:
             sent = self._intake.append_encoded(partial(_only_halves, encode))
             if sent is not None:
                 return sent
             self._transactions.finish()
         return self._intake.append_encoded(encode)
 
-    def _confirm(self, read: Read, answered: Answered) -> Answered:
+    def _confirm(self, read: Read, answered: Answered, code: int) -> Answered:
+        """`code` is that of the first send of the turn; hardly any turn has another."""
         answers, left = answered
         if sent_count := (len(read.bounds) - len(left)) // 2:
-            self._intake.push_when_safe(read.session, answers, sent_count)
+            self._intake.push_when_safe(read.session, answers, sent_count, code)
         return b"", left
 
     def _without_ends(self, read: Read) -> Read:
@@ -192,9 +224,7 @@ class HotPath:
         try:
             if self._transactions is not None:
                 read = read._replace(bounds=self._transactions.collect(read.stream, read.bounds))
-            if self._pulls is None or is_pulled or not read.bounds:
-                return b"", read.bounds
-            return self._pulls.answer_read(read)
+            return (b"", read.bounds) if is_pulled or not read.bounds else self._answer_pulls(read)
         except Exception as problem:
             return self._failed(read, problem)
 
@@ -215,14 +245,23 @@ class _NotEncoded(Exception):
     """The kernel raised, and nothing was stored."""
 
 
-def _guarded(
-    encode: Encode[Sent], at: int, store_ms: int, next_offsets: Mapping[tuple[str, int], int]
+def _encode(
+    given: list[SendsRead],
+    topics: dict[bytes, tuple[str, int]],
+    rules: SendRules,
+    at: int,
+    store_ms: int,
+    next_offsets: Mapping[tuple[str, int], int],
 ) -> Encoded[Sent]:
     """What the kernel lays out. If it cannot, one frame or one setting is to blame, and not all who sent something."""
     try:
-        return encode(at, store_ms, next_offsets)
+        return kernel.encode_sends(given, topics, rules, at, store_ms, next_offsets)
     except Exception as problem:
         raise _NotEncoded(str(problem)) from problem
+
+
+def _leave_all(read: Read) -> Answered:
+    return b"", read.bounds
 
 
 def _only_halves(
@@ -230,7 +269,7 @@ def _only_halves(
 ) -> Encoded[Sent | None]:
     """Encode nothing where a message would be among it that can be seen at once."""
     records, runs, keys, sent = encode(at, store_ms, next_offsets)
-    if any(topic != HALF_TOPIC for topic, _, _ in sent[1]):
+    if any(tally[0] != HALF_TOPIC for tally in sent[1]):
         return b"", [], b"", None
     return records, runs, keys, sent
 

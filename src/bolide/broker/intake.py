@@ -5,17 +5,22 @@ the broker's own (checkpoints of pops, notes of decided transactions, marks of b
 statistic counts them.
 
 There is one way to say that something is safe. Under synchronous flush an answer waits until the log is durable up to
-what it speaks of, at most `syncFlushTimeout` from the arrival of its request on. One sync serves all who wait (group
+what it speaks of, at most `syncFlushTimeout` from the arrival of its request on; where replicas count (`safety.py`),
+until they have it too, at most `slaveTimeout`. Both are waited for at once. One sync serves all who wait (group
 commit), and what waits is an entry in a list, no task. What an answer that can wait no longer says instead stands in
-one table, `LATE_DISK`: the records are in the log by then, and a client that hears otherwise would store them twice. If
-the disk failed, none of the answers was true, and each becomes a refusal. While answers wait, their requests count as
-in flight.
+one table, `LATE_DISK`, and where a replica is missing its code says that (`told_late`): the records are in the log by
+then, and a client that hears otherwise would store them twice. If the disk failed, none of the answers was true, and
+each becomes a refusal. So it does if the lead is lost while an answer waits: the new master may have the records, and a
+sender who hears of a refusal sends again. While answers wait, their requests count as in flight.
+
+Where too few replicas are there, nothing is appended at all, and the sender hears that.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +38,9 @@ from bolide.store.redelivery import NOBODY, Redelivered, redeliver
 from bolide.store.store import Encode
 
 T = TypeVar("T")
+LEAD_LOST = (
+    "[REJECTREQUEST]another broker leads before enough replicas had the message: it may be stored or not, send it again"
+)
 Refuse = Callable[[Command, Refusal], Command]
 
 # What each request that stores something is told when the disk is late. docs/compat.md has the reasons.
@@ -54,16 +62,42 @@ LATE_DISK: dict[int, ResponseCode] = {
 }
 
 
+class Late(Enum):
+    """What did not come in time, though the message is stored."""
+
+    DISK = ResponseCode.FLUSH_DISK_TIMEOUT
+    NO_REPLICA = ResponseCode.SLAVE_NOT_AVAILABLE  # nobody is there to wait for
+    REPLICA = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+Tell = Callable[[Late | None, Refusal | None], None]
+
+
 @dataclass(slots=True)
 class _Pending:
-    """Answers of one connection that wait for the disk; `tell` writes them, late or refused if they are."""
+    """Answers of one connection that wait for the disk, for replicas or for both; `tell` writes them."""
 
     session: Session
     request_count: int
     message_count: int
     began_s: float
-    flushed: "asyncio.Future[None]"
-    tell: Callable[[bool, Refusal | None], None]
+    flushed: "asyncio.Future[None] | None"
+    replicated: "asyncio.Future[None] | None"
+    has_replica: bool
+    tell: Tell
+
+    @property
+    def is_done(self) -> bool:
+        return (self.flushed is None or self.flushed.done()) and (self.replicated is None or self.replicated.done())
+
+    @property
+    def late(self) -> Late | None:
+        """A replica's lateness counts for more than the disk's, as in RocketMQ."""
+        if not self.has_replica:
+            return Late.NO_REPLICA
+        if self.replicated is not None and self.replicated.cancelled():
+            return Late.REPLICA
+        return Late.DISK if self.flushed is not None and self.flushed.cancelled() else None
 
 
 class Intake:
@@ -74,6 +108,8 @@ class Intake:
         self._store = state.store
         self._stats = state.stats
         self._clock = state.clock
+        self._safety = state.safety
+        self._meter = state.meter
         self.route = router.route
         self.has_timer = router.has_timer
         self._pending: deque[_Pending] = deque()
@@ -82,8 +118,13 @@ class Intake:
 
     # Storing
 
-    def append(self, drafts: Sequence[Draft]) -> Appended:
-        """Store messages, all or none. Each counts where it lies: one that waits, for its own topic when it is due."""
+    def append(self, drafts: Sequence[Draft], *, waits: bool = True) -> Appended:
+        """Store messages, all or none. Each counts where it lies: one that waits, for its own topic when it is due.
+
+        A sender who does not wait is not refused where replicas are missing.
+        """
+        if waits and self._safety.policy.needs_replicas:
+            self._safety.check()
         appended = self._store.append(drafts)
         if len(drafts) == 1 or len({draft[0] for draft in drafts}) == 1:
             self._stats.put(drafts[0][0], len(drafts), appended.end - appended.places[0])
@@ -95,19 +136,15 @@ class Intake:
 
     def append_own(self, drafts: Sequence[Draft]) -> Appended:
         """Store records that the broker writes for itself."""
+        if self._safety.policy.needs_replicas:
+            self._safety.check()
         return self._store.append(drafts)
 
     def append_encoded(self, encode: Encode[T]) -> T:
         """Store what the kernel lays out; anyone who gives it counts its tallies."""
+        if self._safety.policy.needs_replicas:
+            self._safety.check()
         return self._store.append_encoded(encode)[0]
-
-    def count(self, tallies: Iterable[tuple[str, int, int]]) -> int:
-        """This many messages and bytes of each topic were laid out and stored; returns how many messages."""
-        total = 0
-        for topic, count, size in tallies:
-            self._stats.put(topic, count, size)
-            total += count
-        return total
 
     def redeliver(
         self,
@@ -117,8 +154,10 @@ class Intake:
         recalled: frozenset[bytes] = NOBODY,
     ) -> Redelivered:
         """Store again, where they belong, messages that were due (`store/redelivery.py`)."""
+        if self._safety.policy.needs_replicas:
+            self._safety.check()
         redelivered = redeliver(self._store, entries, stamp_ms, rolls, recalled)
-        self.count((topic, count, size) for topic, count, size, _ in redelivered.tallies if count)
+        self._stats.put_all(tally for tally in redelivered.tallies if tally[1])
         return redelivered
 
     def refused(self, command: Command, refusal: Refusal) -> Command:
@@ -131,8 +170,8 @@ class Intake:
 
     @property
     def is_sync(self) -> bool:
-        """Whether answers wait for the disk."""
-        return self._store.config.is_sync
+        """Whether answers wait, for the disk or for replicas."""
+        return self._store.config.is_sync or self._safety.policy.needs_replicas
 
     def when_safe(
         self, request: Request, end: int, reply: Command, *, count: int = 0, refuse: Refuse | None = None
@@ -141,46 +180,66 @@ class Intake:
 
         `count` messages of a sender are in it, whose times are counted. `refuse` makes the answer when the disk failed.
         """
-        if not self.is_sync or end <= self._store.durable_end:
+        if self._is_safe(end):
             if count:
                 self._stats.took(count, int(self._store.took_s * 1000))
             return reply
 
-        def tell(is_late: bool, refusal: Refusal | None) -> None:
-            request.session.answer(request, partial(self._outcome, request, reply, is_late, refusal, refuse))
+        def tell(late: Late | None, refusal: Refusal | None) -> None:
+            request.session.answer(request, partial(self._outcome, request, reply, late, refusal, refuse))
 
         self._wait(request.session, end, (1, count), request.arrived_s, tell)
         return None
 
+    def _is_safe(self, end: int) -> bool:
+        if self._safety.policy.needs_replicas:
+            return end <= 0
+        return not self._store.config.is_sync or end <= self._store.durable_end
+
     def _outcome(
-        self, request: Request, reply: Command, is_late: bool, refusal: Refusal | None, refuse: Refuse | None
+        self, request: Request, reply: Command, late: Late | None, refusal: Refusal | None, refuse: Refuse | None
     ) -> Reply:
         if refusal is not None:
             if refuse is None:
                 raise refusal
             return refuse(request.command, refusal)
-        return self._told_late(LATE_DISK[request.command.code], reply) if is_late else reply
+        return reply if late is None else self._told_late(request.command.code, late, reply)
 
-    def push_when_safe(self, session: Session, answers: bytes, count: int) -> None:
+    def push_when_safe(
+        self, session: Session, answers: bytes, count: int, code: int = RequestCode.SEND_MESSAGE_V2
+    ) -> None:
         """The same for ready answers to `count` sends of one read: they wait for everything appended so far."""
+        began_s = self._clock.monotonic_s()
 
-        def tell(is_late: bool, refusal: Refusal | None) -> None:
+        def tell(late: Late | None, refusal: Refusal | None) -> None:
             told = answers
+            if self._meter is not None:
+                answer = refusal.code if refusal is not None else ResponseCode.SUCCESS if late is None else late.value
+                self._meter.answered_later(code, answer, count, began_s)
             if refusal is not None:
                 told = _rewritten(answers, lambda answer: self.refused(answer, refusal))
-            elif is_late:
-                told = _rewritten(answers, partial(self._told_late, LATE_DISK[RequestCode.SEND_MESSAGE_V2]))
+            elif late is not None:
+                told = _rewritten(answers, partial(self._told_late, RequestCode.SEND_MESSAGE_V2, late))
             if told:
                 session.push(told)
 
-        self._wait(session, self._store.log_end, (count, count), self._clock.monotonic_s(), tell)
+        self._wait(session, self._store.log_end, (count, count), began_s, tell)
 
-    def _told_late(self, code: ResponseCode, answer: Command) -> Command:
+    def _told_late(self, request_code: int, late: Late, answer: Command) -> Command:
+        code = LATE_DISK[request_code]
         if code is not ResponseCode.SUCCESS:
-            answer.code = code
-            limit_ms = self._store.config.sync_flush_timeout_ms
-            answer.remark = f"stored, but not on the disk within {limit_ms} ms (syncFlushTimeout)"
+            answer.code = late.value if code is ResponseCode.FLUSH_DISK_TIMEOUT else code
+            answer.remark = self._why_late(late)
         return answer
+
+    def _why_late(self, late: Late) -> str:
+        if late is Late.NO_REPLICA:
+            return "stored, but no slave is connected, or it is too far behind (haSlaveFallbehindMax)"
+        if late is Late.REPLICA:
+            limit_ms = self._settings.now.replication.slave_timeout_ms
+            return f"stored, but not on enough slaves within {limit_ms} ms (slaveTimeout)"
+        limit_ms = self._store.config.sync_flush_timeout_ms
+        return f"stored, but not on the disk within {limit_ms} ms (syncFlushTimeout)"
 
     def _wait(
         self,
@@ -188,31 +247,51 @@ class Intake:
         end: int,
         counts: tuple[int, int],
         began_s: float,
-        tell: Callable[[bool, Refusal | None], None],
+        tell: Tell,
     ) -> None:
-        flushed = self._store.when_durable(end)
-        pending = _Pending(session, *counts, began_s, flushed, tell)
+        store, needs_replicas = self._store, self._safety.policy.needs_replicas
+        flushed = store.when_durable(end) if store.config.is_sync and end > store.durable_end else None
+        replicated = self._safety.wait(end) if needs_replicas else None
+        has_replica = replicated is not None or not needs_replicas
+        pending = _Pending(session, *counts, began_s, flushed, replicated, has_replica, tell)
         session.hold(pending.request_count)
         self._pending.append(pending)
-        flushed.add_done_callback(lambda _: self._settle(pending))
-        due_s = began_s + self._limit_s
+        waits = [future for future in (flushed, replicated) if future is not None]
+        for future in waits:
+            future.add_done_callback(lambda _: self._settle(pending))
+        if not waits:
+            asyncio.get_running_loop().call_soon(self._settle, pending)
+        due_s = self._due_s(pending)
         if self._timer is None or due_s < self._timer_s:
             self._look_at(due_s)
 
-    @property
-    def _limit_s(self) -> float:
-        return self._store.config.sync_flush_timeout_ms / 1000
+    def _flush_due_s(self, pending: _Pending) -> float:
+        return pending.began_s + self._store.config.sync_flush_timeout_ms / 1000
+
+    def _replica_due_s(self, pending: _Pending) -> float:
+        return pending.began_s + self._settings.now.replication.slave_timeout_ms / 1000
+
+    def _due_s(self, pending: _Pending) -> float:
+        """When the first of what it waits for is late."""
+        dues_s = [self._flush_due_s(pending)] if pending.flushed is not None and not pending.flushed.done() else []
+        if pending.replicated is not None and not pending.replicated.done():
+            dues_s.append(self._replica_due_s(pending))
+        return min(dues_s, default=pending.began_s)
 
     def _settle(self, pending: _Pending) -> None:
-        is_late, refusal = pending.flushed.cancelled(), None
-        if not is_late and (problem := pending.flushed.exception()) is not None:
+        if not pending.is_done:
+            return
+        flushed, refusal = pending.flushed, None
+        if flushed is not None and not flushed.cancelled() and (problem := flushed.exception()) is not None:
             assert isinstance(problem, Refusal)
             refusal = problem
-        while self._pending and self._pending[0].flushed.done():
+        elif pending.late is Late.REPLICA and self._clock.monotonic_s() < self._replica_due_s(pending):
+            refusal = Refusal(ResponseCode.SYSTEM_BUSY, LEAD_LOST)  # nobody waits any more, and time is not over
+        while self._pending and self._pending[0].is_done:
             self._pending.popleft()
         if pending.message_count:
             self._stats.took(pending.message_count, int((self._clock.monotonic_s() - pending.began_s) * 1000))
-        pending.tell(is_late, refusal)
+        pending.tell(pending.late, refusal)
         pending.session.release(pending.request_count)
 
     def _look_at(self, due_s: float) -> None:
@@ -227,10 +306,12 @@ class Intake:
         self._timer = None
         now_s, next_s = self._clock.monotonic_s(), 0.0
         for pending in list(self._pending):
-            due_s = pending.began_s + self._limit_s
-            if due_s <= now_s:
+            if pending.flushed is not None and self._flush_due_s(pending) <= now_s:
                 pending.flushed.cancel()
-            elif not pending.flushed.done():
+            if pending.replicated is not None and self._replica_due_s(pending) <= now_s:
+                pending.replicated.cancel()
+            if not pending.is_done:
+                due_s = self._due_s(pending)
                 next_s = min(next_s or due_s, due_s)
         if next_s:
             self._look_at(next_s)

@@ -7,14 +7,17 @@ not ten thousand large ones. A name server that does not answer is named in one 
 connection ends it has forgotten us, so it hears everything again as soon as it is back.
 
 The address we tell is one that was just seen to work: our own end of the connection to that name server, unless the
-operator named another (`own_address`). A topic that was deleted cannot be told this way; who deletes it tells the name
-servers itself, as RocketMQ's tools do.
+operator named another (`own_address`). What we are goes with it: a master is number 0, a slave learns from the answer
+where its master is, and asks more often as long as there is none. A fenced broker is known to nobody: it takes its
+leave, and comes back with its next role. A topic that was deleted cannot be told this way; who deletes it tells the
+name servers itself, as RocketMQ's tools do.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -22,6 +25,7 @@ import msgspec
 from bolide import kernel
 from bolide.broker.config import BrokerConfig
 from bolide.broker.members.filter_servers import FilterServers
+from bolide.broker.role import RoleState
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.topics import PERM_READ_WRITE
 from bolide.errors import BolideError, ClientError, ConnectionLost, Refusal
@@ -33,6 +37,7 @@ from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers.registration import (
     QueryDataVersionAnswer,
     QueryDataVersionRequest,
+    RegisterBrokerAnswer,
     RegisterBrokerRequest,
     UnregisterBrokerRequest,
 )
@@ -45,6 +50,7 @@ SPACING_S = 0.01
 RETRY_FIRST_S = 0.5
 RETRY_MAX_S = 10.0
 UNREGISTER_LIMIT_S = 3.0
+SEARCH_EVERY_S = 3.0  # of a slave that knows no master
 ANNOUNCE_LIMIT_S = 3.0
 # This many topics are written in a fraction of a millisecond; more go to a thread.
 SMALL_COUNT = 200
@@ -67,6 +73,7 @@ class _Desk:
         self.touched: dict[str, None] = {}
         self.session: Session | None = None
         self.own_address = ""
+        self.told_id = 0
         self.is_known = False  # it has all our topics, apart from those in `touched`
         self.heard_counter = -1
         self.failure_count = 0
@@ -96,6 +103,7 @@ class Registration:
         self, state: BrokerState, client: Client, file_thread: Executor, filter_servers: FilterServers
     ) -> None:
         self._settings = state.settings
+        self._role = state.role
         self._topics = state.topics
         self._clock = state.clock
         self._client = client
@@ -103,16 +111,26 @@ class Registration:
         self._filter_servers = filter_servers
         self._lasting = state.store.mishaps.lasting
         self._own_address: Callable[[str], str] = str
+        self._ha_port: int | None = None
+        self._on_answer: list[Callable[[str | None, str | None, str], None]] = []
         self._is_running = False
         self._desks = [_Desk(namesrv) for namesrv in name_servers(state.settings.now.namesrv)]
         self._whole: tuple[object, asyncio.Future[Body]] | None = None
         self._progress = asyncio.Event()
         state.topics.listen(self._touch)
         filter_servers.listen(self.tell_again)
+        state.role.listen(self._follow_role)
 
-    async def run_forever(self, own_address: Callable[[str], str]) -> None:
-        """Keep every name server informed, until cancelled; `own_address` makes ours from our end of a connection."""
-        self._own_address, self._is_running = own_address, True
+    def listen(self, tell: Callable[[str | None, str | None, str], None]) -> None:
+        """Have it told with every answer: where the master is, where its log is to be had, and our own address."""
+        self._on_answer.append(tell)
+
+    async def run_forever(self, own_address: Callable[[str], str], ha_port: int | None = None) -> None:
+        """Keep every name server informed, until cancelled; `own_address` makes ours from our end of a connection.
+
+        Without a port for slaves none is told where to copy from.
+        """
+        self._own_address, self._ha_port, self._is_running = own_address, ha_port, True
         try:
             async with asyncio.TaskGroup() as group:
                 for desk in self._desks:
@@ -129,6 +147,8 @@ class Registration:
     async def told(self, timeout_s: float) -> bool:
         """Wait until the name servers that answer know the topics as they are now; false when the time ran out."""
         counter = self._topics.version.counter
+        if self._role.now.is_fenced:
+            return True
         try:
             async with asyncio.timeout(timeout_s):
                 while not all(desk.has_heard(counter) for desk in self._desks):
@@ -149,6 +169,11 @@ class Registration:
         for desk in self._desks:
             desk.wish()
 
+    def _follow_role(self, old: RoleState, new: RoleState) -> None:
+        """Another role is told at once; where a slave's master is, name servers need not hear."""
+        if replace(old, master_address="") != replace(new, master_address=""):
+            self.tell_again()
+
     def _touch(self, topics: list[str]) -> None:
         for desk in self._desks:
             desk.touched.update(dict.fromkeys(topics))
@@ -157,7 +182,11 @@ class Registration:
     async def _keep(self, desk: _Desk) -> None:
         while True:
             try:
-                await self._meet(desk)
+                if not self._role.now.is_fenced:
+                    await self._meet(desk)
+                elif desk.is_known:
+                    desk.is_known = False
+                    await self._leave(desk)
             except (BolideError, ValueError) as problem:  # what it answers may be anything
                 self._note_failure(desk, problem)
             self._progress.set()
@@ -167,13 +196,19 @@ class Registration:
 
     async def _pause(self, desk: _Desk) -> None:
         """Until everything is due, or something changed at a name server that knows the rest."""
-        while not (desk.is_known and desk.touched) and not desk.is_due(now_s := self._clock.monotonic_s()):
+        while self._is_idle(desk):
             desk.woken.clear()
+            left_s = None if self._role.now.is_fenced else desk.due_s - self._clock.monotonic_s()
             try:
-                async with asyncio.timeout(desk.due_s - now_s):
+                async with asyncio.timeout(left_s):
                     await desk.woken.wait()
             except TimeoutError:
                 return
+
+    def _is_idle(self, desk: _Desk) -> bool:
+        if self._role.now.is_fenced:
+            return not desk.is_known
+        return not (desk.is_known and desk.touched) and not desk.is_due(self._clock.monotonic_s())
 
     async def _meet(self, desk: _Desk) -> None:
         started_s = self._clock.monotonic_s()
@@ -186,7 +221,8 @@ class Registration:
         if not desk.is_known or wish_count != desk.met_count or await self._is_news(desk):
             await self._tell_all(desk)
         desk.met_count = wish_count
-        desk.due_s = started_s + self._settings.now.register_every_s
+        is_lost = not self._role.is_leading and not self._role.now.master_address
+        desk.due_s = started_s + (SEARCH_EVERY_S if is_lost else self._settings.now.register_every_s)
 
     async def _connect(self, desk: _Desk) -> None:
         session = await self._client.session(desk.namesrv, self._timeout_s)
@@ -225,15 +261,20 @@ class Registration:
             broker_name=config.name,
             broker_address=desk.own_address,
             cluster_name=config.cluster,
-            ha_address=replication_address(config, desk.own_address),
-            broker_id=config.broker_id,
+            ha_address=replication_address(config, desk.own_address, self._ha_port),
+            broker_id=self._role.now.broker_id,
             is_acting_master_enabled=False,
             is_compressed=is_compressed,
             body_crc32=kernel.body_crc(body),
         )
         version = COMPRESSED_VERSION if is_compressed else VERSION
         command = Command(RequestCode.REGISTER_BROKER, fields=header.encode(), body=body, version=version)
-        return await self._ask(desk, command, self._timeout_s)
+        desk.told_id = header.broker_id
+        answer = await self._ask(desk, command, self._timeout_s)
+        told = RegisterBrokerAnswer.decode(answer.fields)
+        for tell in self._on_answer:
+            tell(told.master_address, told.ha_address, desk.own_address)
+        return answer
 
     async def _is_news(self, desk: _Desk) -> bool:
         """With forceRegister=false a name server is first asked whether it needs to hear everything again."""
@@ -244,7 +285,7 @@ class Registration:
             broker_name=config.name,
             broker_address=desk.own_address,
             cluster_name=config.cluster,
-            broker_id=config.broker_id,
+            broker_id=self._role.now.broker_id,
         )
         body = self._topics.version.encode()
         command = Command(RequestCode.QUERY_DATA_VERSION, fields=header.encode(), body=body)
@@ -257,7 +298,7 @@ class Registration:
             broker_name=config.name,
             broker_address=desk.own_address,
             cluster_name=config.cluster,
-            broker_id=config.broker_id,
+            broker_id=desk.told_id,
         )
         command = Command(RequestCode.UNREGISTER_BROKER, fields=header.encode())
         try:
@@ -375,7 +416,6 @@ def own_address(config: BrokerConfig, port: int, advertised: str = "") -> Callab
     return lambda host: f"{named or host}:{port}"
 
 
-def replication_address(config: BrokerConfig, address: str) -> str:
-    """Where slaves copy from: one port above the broker's."""
-    host, port = split_address(address)
-    return f"{config.ha_host or host}:{port + 1}"
+def replication_address(config: BrokerConfig, address: str, ha_port: int | None) -> str:
+    """Where slaves copy from; empty where none can."""
+    return "" if ha_port is None else f"{config.ha_host or split_address(address)[0]}:{ha_port}"

@@ -4,10 +4,14 @@ Nothing here answers a request, and nothing here imports who does: a processor i
 others it acts on. So every processor is made from the same first argument, and none is wired up after it was made.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from bolide.broker.config import BrokerConfig, LiveConfig
 from bolide.broker.members.members import Members
+from bolide.broker.metrics.meter import Meter
+from bolide.broker.replication.safety import Safety
+from bolide.broker.role import Role, RoleKind, RoleState
 from bolide.broker.stats import Stats
 from bolide.broker.tables.groups import Groups
 from bolide.broker.tables.offsets import Offsets
@@ -29,27 +33,42 @@ class BrokerState:
     groups: Groups
     offsets: Offsets
     members: Members
+    role: Role = field(default_factory=Role)
+    safety: Safety = field(default_factory=Safety)
+    meter: Meter | None = None  # where metrics are shown
+
+    def __post_init__(self) -> None:
+        self.role.listen(self._follow_role)
+        self._follow_role(self.role.now, self.role.now)
 
     @classmethod
     def open(cls, config: BrokerConfig, store: Store, table_writer: TableWriter, clock: Clock) -> "BrokerState":
         """Read the tables beside an open store."""
-        settings = LiveConfig(config)
+        settings, safety = LiveConfig(config), Safety()
         topics, groups = Topics(settings, table_writer, clock), Groups(settings, table_writer, clock)
+        stats = Stats(clock, topics.table.__contains__, groups.table.__contains__)
+        stats.forgets_idle = not config.metrics.is_on
         return cls(
             settings,
             clock,
             store,
-            Stats(clock, topics.table.__contains__, groups.table.__contains__),
+            stats,
             topics,
             groups,
-            Offsets(config.directory, table_writer, clock, store.durable),
+            Offsets(config.directory, table_writer, clock, partial(safety.kept, store)),
             Members(settings, groups, topics, clock),
+            Role(RoleState(RoleKind(config.store.role), config.broker_id)),
+            safety,
+            meter=Meter(clock.monotonic_s) if config.metrics.is_on else None,
         )
+
+    def _follow_role(self, old: RoleState, new: RoleState) -> None:
+        self.topics.is_copy = self.groups.is_copy = not new.is_leading
 
     @property
     def is_slave(self) -> bool:
-        """Whether another broker writes what this one keeps: its master takes messages, delivers and asks."""
-        return self.store.config.role == "SLAVE"
+        """Whether another broker writes what this one keeps, or may: its master takes messages, delivers and asks."""
+        return not self.role.is_leading
 
     @property
     def may_write(self) -> bool:

@@ -7,8 +7,9 @@ and one that stood still for a day is forgotten: what an idle topic costs is one
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
@@ -85,6 +86,7 @@ class Stats:
     def __init__(self, clock: Clock, is_topic: IsKnown = _any, is_group: IsKnown = _any) -> None:
         self._clock = clock
         self._is_topic = is_topic
+        self.forgets_idle = True  # not where metrics are shown: a counter there never goes back
         self._is_group = is_group
         self.booted_ms = clock.now_ms()
         self.put_total = Flow()
@@ -109,31 +111,41 @@ class Stats:
 
     def put(self, topic: str, count: int, size: int) -> None:
         """Messages of one topic were stored; `size` is what they take in the log."""
-        flow = self._puts.get(topic)
-        if flow is None:
-            flow = Flow()
-            if self._is_topic(topic):
-                self._puts[topic] = flow
-        flow.count += count
-        flow.size += size
-        flow.times += count
-        total = self.put_total
-        total.count += count
-        total.size += size
-        total.times += count
+        self.put_all(((topic, count, size),))
+
+    def put_all(self, tallies: Iterable[tuple[str, int, int, *tuple[int, ...]]]) -> int:
+        """The same for several topics; returns how many messages those are. Every turn of the loop passes here."""
+        total, puts, before = self.put_total, self._puts, self.put_total.count
+        for tally in tallies:
+            topic, count, size = tally[0], tally[1], tally[2]
+            flow = puts.get(topic)
+            if flow is None:
+                flow = Flow()
+                if self._is_topic(topic):
+                    puts[topic] = flow
+            flow.count += count
+            flow.size += size
+            flow.times += count
+            total.count += count
+            total.size += size
+        total.times += total.count - before
+        return total.count - before
 
     def took(self, count: int, took_ms: int) -> None:
         """This many messages took that long to be stored, with the wait for the disk if there was one."""
-        at = 0
-        while at < len(_TOOK_MS_BOUNDS) and took_ms > _TOOK_MS_BOUNDS[at]:
-            at += 1
-        self._took_counts[at] += count
+        self._took_counts[bisect_left(_TOOK_MS_BOUNDS, took_ms)] += count
         if took_ms > self.took_max_ms:
             self.took_max_ms = took_ms
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
         """One pull or pop handed out messages."""
-        self._add(self._gots, (topic, group), count, size)
+        flow = self._gots.get((topic, group))
+        if flow is None:
+            self._add(self._gots, (topic, group), count, size)
+        else:  # as `_add` does: every pull passes here
+            flow.count += count
+            flow.size += size
+            flow.times += 1
         total = self.got_total
         total.count += count
         total.size += size
@@ -203,6 +215,11 @@ class Stats:
             return self._puts.get(key)
         if name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"):
             return (self.put_total if name == "BROKER_PUT_NUMS" else self.got_total) if key == cluster else None
+        topic, _, group = key.partition("@")
+        table = self._table(name)
+        return None if table is None else table.get((topic, group))
+
+    def _table(self, name: str) -> dict[tuple[str, str], Flow] | None:
         tables = {
             "GROUP_GET_NUMS": self._gots,
             "GROUP_GET_SIZE": self._gots,
@@ -210,8 +227,11 @@ class Stats:
             "SNDBCK_PUT_NUMS": self._sent_back,
             "DLQ_PUT_NUMS": self._dead,
         }
-        topic, _, group = key.partition("@")
-        return tables[name].get((topic, group)) if name in tables else None
+        return tables.get(name)
+
+    def by_group(self, name: str) -> list[tuple[tuple[str, str], Flow]]:
+        """Topic and group with what passed, of all counters that RocketMQ calls so."""
+        return list((self._table(name) or {}).items())
 
     def _item(self, flow: Flow | None, level: int, field: int) -> StatsItem:
         if flow is None:
@@ -256,7 +276,7 @@ class Stats:
                     await asyncio.sleep(0)
                 for level, step in due:
                     flow.note(level, step)
-            if due[-1][0] == _DAY:
+            if due[-1][0] == _DAY and self.forgets_idle:
                 self._forget_idle(due[-1][1])
 
     def _tick(self) -> list[tuple[int, int]]:

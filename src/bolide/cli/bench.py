@@ -5,46 +5,47 @@ whatever else runs here. Every message is acknowledged by the broker before it c
 """
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count as counter
 from typing import Annotated
 
-import typer
 import uvloop
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import bolide
 from bolide import aio
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, show
+from bolide.cli.commands import Commands, Option
+from bolide.cli.connection import name_servers
+from bolide.cli.output import Format, Namesrv, Output, say, show
+from bolide.cli.progress import Bar
 from bolide.cli.start import fail, plain_errors
 from bolide.clock import SystemClock
 
-app = typer.Typer(no_args_is_help=True, help="Measure this cluster: sending, reading, and the time between.")
+app = Commands("Measure this cluster: sending, reading, and the time between.")
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _IDLE_LIMIT_S = 10.0
 _STEP_COUNT = 256
 _clock = SystemClock()
 
-Topic = Annotated[str, typer.Option(help="the topic to use; it is made where brokers make topics by themselves")]
-Count = Annotated[int, typer.Option(min=1, help="how many messages")]
-Seconds = Annotated[float | None, typer.Option(min=0.1, help="stop after this many seconds, whatever --count says")]
-Size = Annotated[int, typer.Option(min=1, max=4 << 20, help="bytes of a body")]
+Topic = Annotated[
+    str, Option("-t", "--topic", help="the topic to use; it is made where brokers make topics by themselves")
+]
+Count = Annotated[int, Option(min=1, help="how many messages")]
+Seconds = Annotated[float | None, Option(min=0.1, help="stop after this many seconds, whatever --count says")]
+Size = Annotated[int, Option(min=1, max=4 << 20, help="bytes of a body")]
 DEFAULT_TOPIC = "BenchmarkTest"
 
 
 class Tally:
     """What was done so far: messages, and how long each took."""
 
-    def __init__(self, count: int, seconds: float | None, advance: Callable[[int], None]) -> None:
+    def __init__(self, count: int, seconds: float | None, tell: Callable[[int], None]) -> None:
         self.done_count = 0
         self.delays_s: list[float] = []
         self._count = count
         self._given = counter()
-        self._advance = advance
+        self._tell = tell
         self._shown_count = 0
         self.started_s = _clock.monotonic_s()
         self.ended_s = self.started_s
@@ -71,9 +72,8 @@ class Tally:
             self.show()
 
     def show(self) -> None:
-        done_count = self.done_count
-        self._advance(done_count - self._shown_count)
-        self._shown_count = done_count
+        self._shown_count = self.done_count
+        self._tell(self._shown_count)
 
     def end(self) -> None:
         self.ended_s = _clock.monotonic_s()
@@ -101,12 +101,8 @@ def percentiles(delays_s: list[float]) -> dict[float, float]:
 @contextmanager
 def _measuring(what: str, count: int, seconds: float | None, output: Output) -> Iterator[Tally]:
     """A tally with a bar on the terminal; into a pipe, or as JSON, there is none."""
-    console = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed:,.0f} of {task.total:,.0f}"))
-    is_shown = output is Output.TABLE and console.is_terminal
-    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not is_shown, transient=True) as progress:
-        task = progress.add_task(what, total=count)
-        tally = Tally(count, seconds, lambda step: progress.advance(task, step))
+    with Bar(what, count, is_shown=output is Output.TABLE) as bar:
+        tally = Tally(count, seconds, bar.tell)
         yield tally
         if tally.ended_s == tally.started_s:
             tally.end()
@@ -115,26 +111,26 @@ def _measuring(what: str, count: int, seconds: float | None, output: Output) -> 
 def _tell(tally: Tally, size: int, output: Output) -> None:
     if not tally.done_count:
         fail("no message was measured within the time given")
-    if output is Output.JSON:
-        typer.echo(json.dumps(tally.row(size)))
-    else:
+    if output is Output.TABLE:
         show([tally.row(size)], output, empty="")
+    else:
+        say(tally.row(size), output)
 
 
-@app.command()
+@app.add()
 def produce(
     topic: Topic = DEFAULT_TOPIC,
     count: Count = 100_000,
     seconds: Seconds = None,
     size: Size = 128,
-    threads: Annotated[int, typer.Option(min=0, max=256, help="send from this many threads, one at a time each")] = 0,
-    in_flight: Annotated[int, typer.Option(min=1, max=8192, help="messages under way at a time, without threads")] = 64,
-    batch: Annotated[bool, typer.Option("--batch", help="let the client join messages to batches")] = False,
+    threads: Annotated[int, Option(min=0, max=256, help="send from this many threads, one at a time each")] = 0,
+    in_flight: Annotated[int, Option(min=1, max=8192, help="messages under way at a time, without threads")] = 64,
+    batch: Annotated[bool, Option("--batch", help="let the client join messages to batches")] = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Send messages as fast as they are acknowledged."""
-    body, address = b"x" * size, namesrv or DEFAULT_NAMESRV
+    body, address = b"x" * size, name_servers(namesrv)
     if threads and batch:
         fail("--batch joins messages of one loop; leave out --threads")
     with plain_errors():
@@ -204,18 +200,18 @@ async def _send_in_flight(
         return tally
 
 
-@app.command()
+@app.add()
 def consume(
     topic: Topic = DEFAULT_TOPIC,
     count: Count = 100_000,
     seconds: Seconds = None,
-    group: Annotated[str, typer.Option(help="the consumer group; a new one begins at the oldest message")] = "",
+    group: Annotated[str, Option(help="the consumer group; a new one begins at the oldest message")] = "",
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Read what lies in a topic; ends when nothing more comes."""
     with plain_errors():
-        tally, size = uvloop.run(_consume(namesrv or DEFAULT_NAMESRV, topic, group, count, seconds, output))
+        tally, size = uvloop.run(_consume(name_servers(namesrv), topic, group, count, seconds, output))
     _tell(tally, size, output)
 
 
@@ -242,19 +238,19 @@ async def _consume(
     return tally, size // max(tally.done_count, 1)
 
 
-@app.command()
+@app.add()
 def latency(
     topic: Topic = DEFAULT_TOPIC,
     count: Count = 10_000,
     seconds: Seconds = None,
     size: Size = 128,
-    rate: Annotated[float, typer.Option(min=1, help="messages a second")] = 1000.0,
+    rate: Annotated[float, Option(min=1, help="messages a second")] = 1000.0,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """From the send to the handler, at a steady rate."""
     with plain_errors():
-        tally = uvloop.run(_latency(namesrv or DEFAULT_NAMESRV, topic, size, rate, count, seconds, output))
+        tally = uvloop.run(_latency(name_servers(namesrv), topic, size, rate, count, seconds, output))
     _tell(tally, size, output)
 
 

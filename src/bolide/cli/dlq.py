@@ -6,32 +6,36 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import typer
+import click
+from click.exceptions import Exit
 
 from bolide.admin.admin import Admin
 from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
-from bolide.cli.output import LONG_SIZE_MAX, Format, Namesrv, Output, ask, json_text, look, printable, show
+from bolide.admin.rows import dead_group_cells
+from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.forms import json_text, printable
+from bolide.cli.output import LONG_SIZE_MAX, Format, Namesrv, Output, ask, look, say, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment, time_ms
 
-app = typer.Typer(help="Dead letters: list, show, resend, export.", no_args_is_help=True)
-Group = Annotated[str, typer.Argument(help="the consumer group that gave them up")]
-Ids = Annotated[list[str] | None, typer.Argument(help="ids of messages; without any, all that the options leave")]
-OfTopic = Annotated[str | None, typer.Option("--topic", help="only those that were sent to this topic")]
-Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
-Since = Annotated[str | None, typer.Option(help="only those that died at this time or later, like 2026-05-01T12:00")]
-Until = Annotated[str | None, typer.Option(help="only those that died before this time")]
+app = Commands("Dead letters: list, show, resend, export.")
+Group = Annotated[str, Argument(help="the consumer group that gave them up")]
+Ids = Annotated[list[str] | None, Argument(help="ids of messages; without any, all that the options leave")]
+OfTopic = Annotated[str | None, Option("-t", "--topic", help="only those that were sent to this topic")]
+Reason = Annotated[str | None, Option(help="only those whose reason holds this text")]
+Since = Annotated[str | None, Option(help="only those that died at this time or later, like 2026-05-01T12:00")]
+Until = Annotated[str | None, Option(help="only those that died before this time")]
 
 
-@app.command("list")
+@app.add("list", watched=True)
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """The groups that have dead letters, and how many."""
     rows = look(namesrv, lambda admin: admin.dead_letter_groups())
-    table = [{"group": row.group, "dead_letters": row.count, "newest": moment(row.last_ms)} for row in rows]
+    table = [dead_group_cells(row) for row in rows]
     show(table, output, empty="no dead letters: every message was consumed, or is still being tried")
 
 
-@app.command("show")
+@app.add("show")
 def show_(
     group: Group,
     ids: Ids = None,
@@ -39,7 +43,7 @@ def show_(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(help="at most this many")] = 50,
+    limit: Annotated[int, Option(help="at most this many")] = 50,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -50,7 +54,7 @@ def show_(
         return await _first(admin.dead_letters(group, wanted), limit)
 
     letters = ask(namesrv, read, limit_s=None)
-    if output is Output.JSON:
+    if output is not Output.TABLE:
         show([as_row(letter) for letter in letters], output, empty="")
         return
     table = [
@@ -78,7 +82,7 @@ async def _first(letters: AsyncIterator[DeadLetter], limit: int) -> list[DeadLet
     return found
 
 
-@app.command()
+@app.add()
 def resend(
     group: Group,
     ids: Ids = None,
@@ -86,11 +90,11 @@ def resend(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
-    is_all: Annotated[bool, typer.Option("--all", help="all dead letters of the group")] = False,
+    is_all: Annotated[bool, Option("--all", help="all dead letters of the group")] = False,
     is_for_group: Annotated[
-        bool, typer.Option("--only-group", help="deliver them to this group alone, not to every group of the topic")
+        bool, Option("--only-group", help="deliver them to this group alone, not to every group of the topic")
     ] = False,
-    is_dry: Annotated[bool, typer.Option("--dry-run", help="only say how many would be sent")] = False,
+    is_dry: Annotated[bool, Option("--dry-run", help="only say how many would be sent")] = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -101,7 +105,7 @@ def resend(
 
     def progress(told: Resent) -> None:
         if output is Output.TABLE and sys.stderr.isatty():
-            typer.echo(f"\r{told.sent_count} sent, {told.failed_count} failed", nl=False, err=True)
+            click.echo(f"\r{told.sent_count} sent, {told.failed_count} failed", nl=False, err=True)
 
     async def send(admin: Admin) -> Resent:
         return await admin.resend_dead_letters(
@@ -109,24 +113,24 @@ def resend(
         )
 
     told = ask(namesrv, send, limit_s=None)
-    if output is Output.JSON:
+    if output is not Output.TABLE:
         row = {"sent": told.sent_count, "failed": told.failed_count, "dry_run": is_dry, "failures": told.failures}
-        typer.echo(json_text(row))
+        say(row, output)
     else:
-        typer.echo(f"{told.sent_count} {'would be sent' if is_dry else 'sent again'}, {told.failed_count} failed")
+        click.echo(f"{told.sent_count} {'would be sent' if is_dry else 'sent again'}, {told.failed_count} failed")
         for letter_id, why in told.failures.items():
-            typer.echo(printable(f"{letter_id}: {why}"), err=True)
+            click.echo(printable(f"{letter_id}: {why}"), err=True)
     missing = ids and not told.examined_count
     if told.failed_count or missing:
         if missing:
-            typer.echo(f"no dead letter of {group} has such an id; `bolide dlq show {group}` lists them", err=True)
-        raise typer.Exit(1)
+            click.echo(f"no dead letter of {group} has such an id; `bolide dlq show {group}` lists them", err=True)
+        raise Exit(1)
 
 
-@app.command()
+@app.add()
 def export(
     group: Group,
-    file: Annotated[Path | None, typer.Argument(help="the file to write; without one, standard output")] = None,
+    file: Annotated[Path | None, Argument(help="the file to write; without one, standard output")] = None,
     topic: OfTopic = None,
     reason: Reason = None,
     since: Since = None,
@@ -146,7 +150,7 @@ def export(
 
     count = ask(namesrv, write, limit_s=None)
     if file is not None:
-        typer.echo(f"{count} dead letters of {group} written to {file}")
+        click.echo(f"{count} dead letters of {group} written to {file}")
 
 
 def _writing(file: Path | None) -> Any:

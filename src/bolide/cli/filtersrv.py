@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
-    pairs_of,
+    assigned,
     reachable,
     read_file,
     run_command,
@@ -45,7 +45,7 @@ def _read_config(options: argparse.Namespace) -> "FilterServerConfig":
     from bolide.filtersrv.config import read_config
 
     settings = read_file(options.file) if options.file is not None else {}
-    settings |= pairs_of("--set", options.assignments)
+    settings |= assigned(options.assignments)
     named = {"connectWhichBroker": options.broker, "bindAddress": options.host, "listenPort": options.port}
     return read_config(settings | {key: value for key, value in named.items() if value is not None})
 

@@ -3,110 +3,89 @@
 import re
 from typing import Annotated, Any
 
+import click
 import msgspec
-import typer
 
 from bolide.admin.admin import Admin, ProgressRow
 from bolide.admin.backtracking import Move, Target
-from bolide.cli.output import Format, Namesrv, Output, ask, look, show
+from bolide.admin.rows import config_cells, group_cells, member_cells, move_cells, progress_cells
+from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.completion import group_names, topic_names
+from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
 from bolide.cli.start import fail
-from bolide.cli.times import moment, span, span_ms, time_ms
+from bolide.cli.times import span_ms, time_ms
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
+from bolide.protocol.codes import ResponseCode
 
-app = typer.Typer(help="Consumer groups: who, how far, how retried, and moving them.", no_args_is_help=True)
-Group = Annotated[str, typer.Argument(help="the consumer group")]
+app = Commands("Consumer groups: who, how far, how retried, and moving them.")
+Group = Annotated[str, Argument(help="the consumer group", complete=group_names)]
 _LISTED = "`bolide group list` shows those there are"
 
 
-@app.command("list")
+@app.add("list", watched=True)
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """All groups: members, how far behind, what failed."""
     rows = look(namesrv, lambda admin: admin.group_rows())
-    table = [
-        {
-            "group": row.group,
-            "members": row.member_count,
-            "behind": row.behind,
-            "retries_behind": row.retry_behind,
-            "dead_letters": row.dead_count,
-            "subscriptions": "conflict" if row.has_conflict else "alike" if row.member_count else "",
-        }
-        for row in rows
-    ]
+    table = [group_cells(row) for row in rows]
     show(table, output, empty="no groups yet; `bolide consume TOPIC --group NAME` makes one")
 
 
-@app.command("show")
+@app.add("show", watched=True)
 def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """Who is in a group, and whether they want the same."""
     rows = look(namesrv, lambda admin: admin.member_rows(group))
-    table = [
-        {
-            "client": row.client_id,
-            "address": row.address,
-            "language": row.language,
-            "wants": "; ".join(f"{topic}: {text}" for topic, _, text in sorted(row.wants)) if row.wants else None,
-            "conflict": "; ".join(map(str, row.differences)) or None,
-        }
-        for row in rows
-    ]
+    table = [member_cells(row) for row in rows]
     show(table, output, empty=f"nobody is in group {group} now; `bolide group progress {group}` shows how far it is")
     mates = {row.mate for row in rows if row.mate}
     if mates and output is Output.TABLE:
-        typer.echo(
+        click.echo(
             f"the members do not want the same (the mate is {', '.join(mates)}), so messages are missed; "
             "give them one subscription, or groups of their own"
         )
 
 
-@app.command()
+@app.add(watched=True)
 def progress(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """How far a group has come in every queue."""
-    rows = look(namesrv, lambda admin: admin.group_progress(group))
-    empty = f"group {group} has read nothing yet; `bolide group list` shows the groups there are"
-    show(_progress_table(rows), output, empty=empty)
+
+    async def asked(admin: Admin) -> list[ProgressRow]:
+        rows = await admin.group_progress(group)
+        if not rows and not admin.silent and group not in await admin.groups():
+            raise _no_such(group)
+        return rows
+
+    show([progress_cells(row) for row in look(namesrv, asked)], output, empty=f"group {group} has read nothing yet")
 
 
-def _progress_table(rows: list[ProgressRow]) -> list[dict[str, object]]:
-    return [
-        {
-            "topic": row.queue.topic,
-            "broker": row.queue.broker_name,
-            "queue": row.queue.queue_id,
-            "offset": row.consumer_offset,
-            "end": row.broker_offset,
-            "behind": row.behind,
-            "last_consumed": moment(row.last_consumed_ms),
-        }
-        for row in rows
-    ]
+def _no_such(group: str) -> ClientError:
+    return ClientError(f"group {group} does not exist; {_LISTED}", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
-Topic = Annotated[str, typer.Option("-t", "--topic", help="the topic to move it in")]
-IsDry = Annotated[bool, typer.Option("--dry-run", help="only show what would be done")]
+Topic = Annotated[str, Option("-t", "--topic", help="the topic to move it in", complete=topic_names)]
+IsDry = Annotated[bool, Option("--dry-run", help="only show what would be done")]
 
 
-@app.command()
+@app.add()
 def settings(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """May a group consume, and how is it retried?"""
     config = look(namesrv, lambda admin: admin.group_config(group))
-    show([_config_row(config)], output, empty="")
+    show([config_cells(config)], output, empty="")
 
 
-@app.command("set")
+@app.add("set")
 def set_(
     group: Group,
-    retry_max: Annotated[int | None, typer.Option(help="retries before a message is dead; 16 by default")] = None,
-    retry_queues: Annotated[int | None, typer.Option(help="queues of the retry topic; 0 switches retries off")] = None,
+    retry_max: Annotated[int | None, Option(help="retries before a message is dead; 16 by default")] = None,
+    retry_queues: Annotated[int | None, Option(help="queues of the retry topic; 0 switches retries off")] = None,
     retry_delays: Annotated[
-        str | None, typer.Option(help="a delay before each retry, the last for all after it: 1s,10s,5m")
+        str | None, Option(help="a delay before each retry, the last for all after it: 1s,10s,5m")
     ] = None,
     backoff: Annotated[
-        str | None, typer.Option(help="delays that grow: first:longest:factor, as 5s:2h:2; `levels` for RocketMQ's own")
+        str | None, Option(help="delays that grow: first:longest:factor, as 5s:2h:2; `levels` for RocketMQ's own")
     ] = None,
-    consume: Annotated[bool | None, typer.Option(help="whether the group may consume at all")] = None,
+    consume: Annotated[bool | None, Option(help="whether the group may consume at all")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -129,7 +108,7 @@ def set_(
         await admin.set_group(msgspec.structs.replace(before, **changes))
         return await admin.group_config(group)
 
-    show([_config_row(ask(namesrv, change))], output, empty="")
+    show([config_cells(ask(namesrv, change))], output, empty="")
 
 
 def _policy(listed: str | None, growing: str) -> RetryPolicy:
@@ -146,30 +125,12 @@ def _policy(listed: str | None, growing: str) -> RetryPolicy:
     return RetryPolicy(type=RetryKind.EXPONENTIAL, exponential_retry_policy=delays_ms)
 
 
-def _config_row(config: GroupConfig) -> dict[str, object]:
-    return {
-        "group": config.group_name,
-        "may_consume": config.consume_enable,
-        "retries": config.retry_max_times if config.retry_queue_nums > 0 else 0,
-        "retry_queues": config.retry_queue_nums,
-        "delays": _said(config.group_retry_policy),
-    }
-
-
-def _said(policy: RetryPolicy) -> str:
-    if policy.type is RetryKind.EXPONENTIAL:
-        growing = policy.exponential_retry_policy or GrowingDelays()
-        return f"{span(growing.initial)}, × {growing.multiplier} each time, at most {span(growing.max)}"
-    listed = policy.customized_retry_policy
-    return ", ".join(map(span, listed.next)) if listed is not None and listed.next else "levels (10s to 2h)"
-
-
-@app.command()
+@app.add()
 def reset(
     group: Group,
     topic: Topic,
-    to: Annotated[str, typer.Option(help="earliest, latest, a time like 2026-05-01T12:00, or an offset")],
-    queue: Annotated[str | None, typer.Option(help="only this queue, as BROKER:NUMBER")] = None,
+    to: Annotated[str, Option(help="earliest, latest, a time like 2026-05-01T12:00 or -1h, or an offset")],
+    queue: Annotated[str | None, Option(help="only this queue, as BROKER:NUMBER")] = None,
     is_dry: IsDry = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
@@ -181,7 +142,7 @@ def reset(
     _move(namesrv, group, topic, _target(to, _queue(topic, queue)), output, is_dry=is_dry)
 
 
-@app.command()
+@app.add()
 def skip(
     group: Group,
     topic: Topic,
@@ -193,11 +154,11 @@ def skip(
     _move(namesrv, group, topic, Target(), output, is_dry=is_dry)
 
 
-@app.command()
+@app.add()
 def clone(
-    source: Annotated[str, typer.Argument(help="the group to copy from")],
-    destination: Annotated[str, typer.Argument(help="the group that is to be where that one is; nobody may be in it")],
-    topic: Annotated[str | None, typer.Option("-t", "--topic", help="only in this topic")] = None,
+    source: Annotated[str, Argument(help="the group to copy from")],
+    destination: Annotated[str, Argument(help="the group that is to be where that one is; nobody may be in it")],
+    topic: Annotated[str | None, Option("-t", "--topic", help="only in this topic")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -205,32 +166,38 @@ def clone(
 
     async def copy(admin: Admin) -> list[ProgressRow]:
         if not await admin.group_progress(source):
-            raise ClientError(f"group {source} has read nothing that could be copied; {_LISTED}")
+            sentence = f"group {source} has read nothing that could be copied; {_LISTED}"
+            raise ClientError(sentence, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
         await admin.clone_group(source, destination, topic)
         return await admin.group_progress(destination)
 
-    show(_progress_table(ask(namesrv, copy)), output, empty=f"{source} is nowhere in {topic}: nothing was copied")
+    show(
+        [progress_cells(row) for row in ask(namesrv, copy)],
+        output,
+        empty=f"{source} is nowhere in {topic}: nothing was copied",
+    )
 
 
-@app.command()
+@app.add()
 def delete(
     group: Group,
-    is_sure: Annotated[bool, typer.Option("-y", "--yes", help="do not ask")] = False,
+    is_sure: Annotated[bool, Option("-y", "--yes", help="do not ask")] = False,
     namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
 ) -> None:
     """Delete a group: how far it is, and what it would retry."""
     if not is_sure:
-        typer.confirm(f"Delete group {group} with its progress and its retries?", abort=True)
+        click.confirm(f"Delete group {group} with its progress and its retries?", abort=True)
 
     async def remove(admin: Admin) -> None:
         if group not in await admin.groups():
-            raise ClientError(f"group {group} does not exist; {_LISTED}")
+            raise _no_such(group)
         if await admin.members(group) is not None:
             raise ClientError(f"group {group} has members online, who would make it again: stop them first")
         await admin.delete_group(group)
 
     ask(namesrv, remove)
-    typer.echo(f"group {group} deleted; its dead letters stay")
+    report(f"group {group} deleted; its dead letters stay", {"group": group, "deleted": True}, output)
 
 
 def _move(namesrv: str | None, group: str, topic: str, target: Target, output: Output, *, is_dry: bool) -> None:
@@ -246,19 +213,10 @@ def _move(namesrv: str | None, group: str, topic: str, target: Target, output: O
         before = {each.queue: each.before for each in plan}
         return [Move(each, before.get(each), moved[each]) for each in sorted(moved)]
 
-    table = [
-        {
-            "broker": each.queue.broker_name,
-            "queue": each.queue.queue_id,
-            "from": each.before,
-            "to": each.after,
-            "change": each.distance,
-        }
-        for each in ask(namesrv, move)
-    ]
+    table = [move_cells(each) for each in ask(namesrv, move)]
     show(table, output, empty=f"nothing was moved: {topic} has no queue that can be read")
     if is_dry and output is Output.TABLE:
-        typer.echo("nothing was changed; without --dry-run it is done")
+        click.echo("nothing was changed; without --dry-run it is done")
 
 
 def _target(to: str, queue: MessageQueue | None) -> Target:
@@ -268,8 +226,8 @@ def _target(to: str, queue: MessageQueue | None) -> Target:
         return Target(0, queue=queue)
     if to.isdecimal():
         return Target(offset=int(to), queue=queue)
-    if not re.match(r"\d{4}-", to):
-        fail(f"--to {to}: must be earliest, latest, a time like 2026-05-01T12:00, or an offset like 1200")
+    if not re.match(r"\d{4}-|[-+]\d|now", to):
+        fail(f"--to {to}: must be earliest, latest, a time like 2026-05-01T12:00 or -1h, or an offset like 1200")
     return Target(time_ms("--to", to), queue=queue)
 
 

@@ -11,12 +11,14 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+import click
+from click.exceptions import Exit
 
 from bolide.admin.admin import Admin
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, json_text, show
+from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.connection import name_servers
+from bolide.cli.output import Format, Namesrv, Output, ask, say, show
+from bolide.cli.progress import Bar
 from bolide.cli.spark import Master, Settings, interruptible
 from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ROWS_SHOWN = 50
-app = typer.Typer(help="Work on whole topics and whole stores, on Spark.", no_args_is_help=True)
+app = Commands("Work on whole topics and whole stores, on Spark.")
 
 
 def here(text: str) -> Path:
@@ -45,19 +47,17 @@ def here(text: str) -> Path:
         return local_path(text)
 
 
-Topics = Annotated[list[str] | None, typer.Argument(help="topics; without any, all of the user's own")]
+Topics = Annotated[list[str] | None, Argument(help="topics; without any, all of the user's own")]
 Stores = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--store", parser=here, help="read the files of this store directory, without a broker; may be repeated"
-    ),
+    Option("--store", parser=here, help="read the files of this store directory, without a broker; may be repeated"),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
+DryRun = Annotated[bool, Option("--dry-run", help="only say what would be done")]
 Since = Annotated[
     str | None,
-    typer.Option("--since", help="stored from then on: 2026-11-16 or 2026-11-16T08:00 (UTC), or milliseconds"),
+    Option("--since", help="stored from then on: 2026-11-16 or 2026-11-16T08:00 (UTC), or milliseconds"),
 ]
-Until = Annotated[str | None, typer.Option("--until", help="stored before then")]
+Until = Annotated[str | None, Option("--until", help="stored before then")]
 
 
 def moment_ms(text: str | None, option: str) -> int | None:
@@ -76,14 +76,15 @@ def job(
     name: str, master: str | None, settings: list[str] | None
 ) -> "Iterator[tuple[SparkSession, Callable[[int, int], None]]]":
     """A session for one command, a bar that its tasks move, and errors as sentences."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with plain_errors():
         demand_spark()
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("starting Spark", total=None)
-            with interruptible(f"bolide lake {name}", master, pairs_of("--conf", settings)) as spark, plain_tasks():
-                bar.update(task, description=name)
-                yield spark, lambda done, total: bar.update(task, completed=done, total=total)
+        with (
+            Bar("starting Spark") as bar,
+            interruptible(f"bolide lake {name}", master, pairs_of("--conf", settings)) as spark,
+            plain_tasks(),
+        ):
+            bar.tell(0, what=name)
+            yield spark, bar.tell
 
 
 def source_of(
@@ -109,15 +110,15 @@ def source_of(
     return sources.Topics(options, topics or [])
 
 
-@app.command()
+@app.add()
 def export(
     topics: Topics = None,
-    to: Annotated[
-        Path, typer.Option("--to", parser=here, metavar="DIRECTORY", help="the directory of Parquet files")
-    ] = Path("lake"),
+    to: Annotated[Path, Option("--to", parser=here, metavar="DIRECTORY", help="the directory of Parquet files")] = Path(
+        "lake"
+    ),
     stores: Stores = None,
     namesrv: Namesrv = None,
-    compression: Annotated[str, typer.Option(help="zstd, snappy or none")] = "zstd",
+    compression: Annotated[str, Option(help="zstd, snappy or none")] = "zstd",
     dry_run: DryRun = False,
     master: Master = None,
     settings: Settings = None,
@@ -135,14 +136,14 @@ def export(
     show(rows, output, empty="nothing new")
     if output is Output.TABLE:
         verb = "would be added" if dry_run else f"added in {added.file_count} files of {added.size:,} bytes"
-        typer.echo(f"{added.message_count:,} messages {verb}")
+        click.echo(f"{added.message_count:,} messages {verb}")
         if added.missed:
-            typer.echo(f"{added.missed:,} that were due had expired before this run")
+            click.echo(f"{added.missed:,} that were due had expired before this run")
 
 
-@app.command()
+@app.add()
 def audit(
-    directory: Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
+    directory: Annotated[Path, Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
     config: ConfigFile = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -172,19 +173,19 @@ def audit(
         show([row], output, empty="")
         return
     rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found.findings]
-    if output is Output.JSON:
-        typer.echo(json_text({"records": found.record_count, "findings": rows}))
+    if output is not Output.TABLE:
+        say({"records": found.record_count, "findings": rows}, output)
     else:
         show(rows, output, empty="everything fits")
-        typer.echo(f"{found.record_count:,} records, {found.queue_count} queues, {len(rows)} findings")
-    raise typer.Exit(1 if rows else 0)
+        click.echo(f"{found.record_count:,} records, {found.queue_count} queues, {len(rows)} findings")
+    raise Exit(1 if rows else 0)
 
 
-@app.command()
+@app.add()
 def rebuild(
-    directory: Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
+    directory: Annotated[Path, Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)],
     config: ConfigFile = None,
-    to: Annotated[Path | None, typer.Option("--to", parser=here, help="write there instead of into the store")] = None,
+    to: Annotated[Path | None, Option("--to", parser=here, help="write there instead of into the store")] = None,
     dry_run: DryRun = False,
     master: Master = None,
     settings: Settings = None,
@@ -201,12 +202,12 @@ def rebuild(
     if output is Output.TABLE:
         verb = "would be made" if dry_run else "made"
         keys = f"{sum(done.index.values()):,} keys in {len(done.index)} index files"
-        typer.echo(f"{done.entry_count:,} entries in {len(done.queues)} queues and {keys} {verb}")
+        click.echo(f"{done.entry_count:,} entries in {len(done.queues)} queues and {keys} {verb}")
 
 
 Lake = Annotated[
     Path | None,
-    typer.Option("--lake", parser=here, metavar="DIRECTORY", help="a directory that bolide lake export has filled"),
+    Option("--lake", parser=here, metavar="DIRECTORY", help="a directory that bolide lake export has filled"),
 ]
 
 
@@ -244,7 +245,7 @@ def cluster_of(namesrv: str | None, topics: list[str] | None = None) -> dict[str
                 await admin.route(topic)
 
     ask(namesrv, demand)
-    return {"bolide.bootstrap.servers": namesrv or DEFAULT_NAMESRV}
+    return {"bolide.bootstrap.servers": name_servers(namesrv)}
 
 
 def sink_of(namesrv: str | None, broker: str | None, *, is_exactly_once: bool) -> dict[str, str]:
@@ -254,19 +255,19 @@ def sink_of(namesrv: str | None, broker: str | None, *, is_exactly_once: bool) -
     return sink | ({"broker": broker} if broker else {})
 
 
-@app.command()
+@app.add()
 def replay(
-    topics: Annotated[list[str] | None, typer.Argument(help="which topics; without any, all that are there")] = None,
+    topics: Annotated[list[str] | None, Argument(help="which topics; without any, all that are there")] = None,
     lake: Lake = None,
     stores: Stores = None,
-    dead_letters: Annotated[str | None, typer.Option(help="the dead letters of this consumer group")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="where to; dead letters know where they came from")] = None,
+    dead_letters: Annotated[str | None, Option(help="the dead letters of this consumer group")] = None,
+    to: Annotated[str | None, Option("--to", help="where to; dead letters know where they came from")] = None,
     since: Since = None,
     until: Until = None,
-    rate: Annotated[float | None, typer.Option(help="messages a second at most")] = None,
-    exactly_once: Annotated[bool, typer.Option(help="none twice, whatever fails; needs Bolide's brokers")] = False,
+    rate: Annotated[float | None, Option(help="messages a second at most")] = None,
+    exactly_once: Annotated[bool, Option(help="none twice, whatever fails; needs Bolide's brokers")] = False,
     broker: Annotated[
-        str | None, typer.Option(help="with --exactly-once: the broker that takes them, where a topic has several")
+        str | None, Option(help="with --exactly-once: the broker that takes them, where a topic has several")
     ] = None,
     namesrv: Namesrv = None,
     dry_run: DryRun = False,
@@ -286,18 +287,18 @@ def replay(
     rows = [{"from": origin, "to": target, "messages": count} for (origin, target), count in done.routes.items()]
     show(rows, output, empty="no message fits")
     if output is Output.TABLE:
-        typer.echo(f"{done.message_count:,} messages {'would be sent' if dry_run else 'sent'}")
+        click.echo(f"{done.message_count:,} messages {'would be sent' if dry_run else 'sent'}")
 
 
-@app.command()
+@app.add()
 def stats(
-    topics: Annotated[list[str] | None, typer.Argument(help="which topics; without any, all that are there")] = None,
+    topics: Annotated[list[str] | None, Argument(help="which topics; without any, all that are there")] = None,
     stores: Stores = None,
     lake: Lake = None,
     namesrv: Namesrv = None,
     since: Since = None,
     until: Until = None,
-    html: Annotated[Path | None, typer.Option("--html", help="write a page with tables and charts there")] = None,
+    html: Annotated[Path | None, Option("--html", help="write a page with tables and charts there")] = None,
     dry_run: DryRun = False,
     master: Master = None,
     settings: Settings = None,
@@ -316,19 +317,19 @@ def stats(
             lag = _lag(namesrv) if where.cluster else None
             found = statistics(spark, where, lag=lag, tell=tell)
     if dry_run:
-        typer.echo(f"the columns {', '.join(asked)} of these messages would be read twice")
+        click.echo(f"the columns {', '.join(asked)} of these messages would be read twice")
         return
     if html is not None:
         html.write_text(page_of(found, "Bolide: what went through"), "utf-8")
-    if output is Output.JSON:
-        typer.echo(json_text(asdict(found)))
+    if output is not Output.TABLE:
+        say(asdict(found), output)
         return
     for name, rows in asdict(found).items():
         if rows and name != "minutes":
-            typer.echo(f"\n{name.replace('_', ' ')}")
+            click.echo(f"\n{name.replace('_', ' ')}")
             show(rows[:_ROWS_SHOWN], output, empty="")
     if not found.topics:
-        typer.echo("no message fits")
+        click.echo("no message fits")
 
 
 def _lag(namesrv: str | None) -> list[dict[str, object]]:

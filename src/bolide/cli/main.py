@@ -1,8 +1,7 @@
 """The `bolide` command: finds the command's module and runs it.
 
-Commands for people are typer's (`app.py`), with its help and its tables. Servers have a parser of their own from the
-standard library: they stay for months, and typer with what it brings would stay with them (measured: 11 MB of 43 in an
-idle name server, and a third of its start).
+Commands for people are click's (`app.py`), with its help and its completion. Servers have a parser of their own from
+the standard library: they stay for months, and what a command needs once would stay with them.
 """
 
 import sys
@@ -11,8 +10,11 @@ from importlib import import_module
 SERVERS = {
     "up": "Run a name server and a broker for this machine: the way in.",
     "broker": "Run a broker: it keeps messages and hands them out.",
+    "controller": "Run a controller: it elects the master of each broker name.",
+    "dashboard": "Run the dashboard: a cluster in the browser.",
     "filtersrv": "Run a filter server beside a broker, for filters in Python.",
     "namesrv": "Run a name server: it tells clients where topics are.",
+    "proxy": "Run a gRPC proxy: RocketMQ 5's own clients before any cluster.",
 }
 
 

@@ -7,46 +7,47 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from bolide import Consumer, MessageQueue, Producer, Receipt, Received, Sql, StartFrom
-from bolide.aio import PullConsumer
-from bolide.cli.output import DEFAULT_NAMESRV, Format, Namesrv, Output, ask, json_text, printable
+from bolide.cli.commands import Argument, Option
+from bolide.cli.connection import name_servers
+from bolide.cli.forms import printable
+from bolide.cli.output import Format, Namesrv, Output, ask, say
 from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.times import span_ms, time_ms
 from bolide.client.options import When
+from bolide.protocol.ids import parse_recall_handle
 
 EVERYTHING = "*"
 SqlText = Annotated[
-    str | None, typer.Option("--sql", help="which properties, as \"price > 10 AND region IN ('north', 'south')\"")
+    str | None, Option("--sql", help="which properties, as \"price > 10 AND region IN ('north', 'south')\"")
 ]
 _SHOWN_SIZE = 2000
 
 
 def send(
-    topic: Annotated[str, typer.Argument(help="where to")],
-    body: Annotated[
-        str | None, typer.Argument(help="the message; without it, each line of standard input is one")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="send the content of this file as one message")] = None,
-    tags: Annotated[str | None, typer.Option(help="the message's tag")] = None,
-    keys: Annotated[list[str] | None, typer.Option("--keys", help="a key to find it by; may be repeated")] = None,
-    properties: Annotated[list[str] | None, typer.Option("--property", help="name=value; may be repeated")] = None,
-    shard: Annotated[str | None, typer.Option(help="messages of one shard keep their order")] = None,
-    delay: Annotated[str | None, typer.Option(help="deliver it after so long: 90 (seconds), 30m, 2h")] = None,
+    topic: Annotated[str, Argument(help="where to")],
+    body: Annotated[str | None, Argument(help="the message; without it, each line of standard input is one")] = None,
+    file: Annotated[Path | None, Option("--file", help="send the content of this file as one message")] = None,
+    tags: Annotated[str | None, Option(help="the message's tag")] = None,
+    keys: Annotated[list[str] | None, Option("--keys", help="a key to find it by; may be repeated")] = None,
+    properties: Annotated[list[str] | None, Option("--property", help="name=value; may be repeated")] = None,
+    shard: Annotated[str | None, Option(help="messages of one shard keep their order")] = None,
+    delay: Annotated[str | None, Option(help="deliver it after so long: 90 (seconds), 30m, 2h")] = None,
     deliver_at: Annotated[
-        str | None, typer.Option(help="deliver it then: 2026-01-31T08:00, or with a zone, 2026-01-31T08:00+01:00")
+        str | None, Option(help="deliver it then: 2026-01-31T08:00, or with a zone, 2026-01-31T08:00+01:00")
     ] = None,
     delay_level: Annotated[
-        int | None, typer.Option(help="deliver it after one of RocketMQ's 18 delays: 1 is 1 s, 18 is 2 h")
+        int | None, Option(help="deliver it after one of RocketMQ's 18 delays: 1 is 1 s, 18 is 2 h")
     ] = None,
-    group: Annotated[str, typer.Option(help="the producer group")] = "bolide-cli",
+    group: Annotated[str, Option(help="the producer group")] = "bolide-cli",
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Send a message, a file or lines of text, now or for later."""
     when = _when(delay, deliver_at, delay_level)
-    with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
+    with plain_errors(), Producer(group, name_servers(namesrv)) as producer:
         own = pairs_of("--property", properties)
         count = 0
         for content in _bodies(body, file):
@@ -60,7 +61,10 @@ def send(
                 "status": receipt.status.name,
                 "recall_handle": receipt.recall_handle,
             }
-            typer.echo(json_text(row) if output is Output.JSON else _receipt_line(receipt))
+            if output is Output.TABLE:
+                click.echo(_receipt_line(receipt))
+            else:
+                say(row, output)
         if not count:
             fail("nothing to send: standard input was empty")
 
@@ -82,15 +86,20 @@ def _when(delay: str | None, deliver_at: str | None, delay_level: int | None) ->
 
 
 def recall(
-    handle: Annotated[str, typer.Argument(help="what `bolide send --delay` printed")],
-    group: Annotated[str, typer.Option(help="the producer group")] = "bolide-cli",
+    handle: Annotated[str, Argument(help="what `bolide send --delay` printed")],
+    group: Annotated[str, Option(help="the producer group")] = "bolide-cli",
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Take a timed message back before it is delivered."""
-    with plain_errors(), Producer(group, namesrv or DEFAULT_NAMESRV) as producer:
+    if parse_recall_handle(handle) is None:
+        fail(f"{printable(handle[:40])} is no recall handle; `bolide send --delay` prints one")
+    with plain_errors(), Producer(group, name_servers(namesrv)) as producer:
         message_id = producer.recall(handle)
-        typer.echo(json_text({"id": message_id}) if output is Output.JSON else f"{message_id} is recalled")
+        if output is Output.TABLE:
+            click.echo(f"{message_id} is recalled")
+        else:
+            say({"id": message_id}, output)
 
 
 def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
@@ -107,16 +116,16 @@ def _bodies(body: str | None, file: Path | None) -> Iterator[bytes]:
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="which topic")],
+    topic: Annotated[str, Argument(help="which topic")],
     group: Annotated[
-        str | None, typer.Option(help="read as a member of this group, which remembers how far it has come")
+        str | None, Option(help="read as a member of this group, which remembers how far it has come")
     ] = None,
-    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
+    expression: Annotated[str, Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
     sql: SqlText = None,
     from_beginning: Annotated[
-        bool, typer.Option(help="begin with the oldest message; a group that has read before goes on where it was")
+        bool, Option(help="begin with the oldest message; a group that has read before goes on where it was")
     ] = False,
-    max_messages: Annotated[int | None, typer.Option(help="stop after this many")] = None,
+    limit: Annotated[int | None, Option(help="stop after this many")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -124,7 +133,7 @@ def consume(
     if group is None:
         with plain_errors():
             wanted = _wanted(expression, sql)
-            reading = _follow(topic, wanted, max_messages, namesrv or DEFAULT_NAMESRV, output, is_whole=from_beginning)
+            reading = _follow(topic, wanted, limit, name_servers(namesrv), output, is_whole=from_beginning)
             asyncio.run(reading)
         return
     start = StartFrom.oldest() if from_beginning else StartFrom.newest()
@@ -132,15 +141,15 @@ def consume(
         _say_where(namesrv, group, topic)
     with plain_errors():
         topics = {topic: _wanted(expression, sql)}
-        consumer = Consumer(group, topics, namesrv or DEFAULT_NAMESRV, start_from=start)
-    _print_all(consumer, max_messages, output)
+        consumer = Consumer(group, topics, name_servers(namesrv), start_from=start)
+    _print_all(consumer, limit, output)
 
 
 def _say_where(namesrv: str | None, group: str, topic: str) -> None:
     """A group begins once; who asks for the beginning again would wait in silence."""
     rows = ask(namesrv, lambda admin: admin.group_progress(group))
     if any(row.queue.topic == topic for row in rows):
-        typer.echo(
+        click.echo(
             f"group {group} has read {topic} before and goes on where it was; "
             f"`bolide group reset {group} --topic {topic} --to earliest` has it begin again",
             err=True,
@@ -156,17 +165,17 @@ def _wanted(tags: str, sql: str | None) -> str | Sql:
 
 
 def tail(
-    topic: Annotated[str, typer.Argument(help="which topic")],
-    expression: Annotated[str, typer.Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
+    topic: Annotated[str, Argument(help="which topic")],
+    expression: Annotated[str, Option("--tags", help="which tags, as 'A || B'")] = EVERYTHING,
     sql: SqlText = None,
-    max_messages: Annotated[int | None, typer.Option(help="stop after this many")] = None,
+    limit: Annotated[int | None, Option(help="stop after this many")] = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Print what is sent from now on, without a group."""
     with plain_errors():
         wanted = _wanted(expression, sql)
-        asyncio.run(_follow(topic, wanted, max_messages, namesrv or DEFAULT_NAMESRV, output, is_whole=False))
+        asyncio.run(_follow(topic, wanted, limit, name_servers(namesrv), output, is_whole=False))
 
 
 async def _follow(
@@ -174,6 +183,8 @@ async def _follow(
 ) -> None:
     """Read every queue without a group: from its first message, or from now on."""
     left = count_max if count_max is not None else -1
+
+    from bolide.client.pulling.puller import PullConsumer
 
     async def follow(consumer: PullConsumer, queue: MessageQueue, offset: int, done: asyncio.Event) -> None:
         nonlocal left
@@ -215,7 +226,10 @@ def _print_messages(messages: Iterable[Received], count_max: int | None, output:
 
 
 def _print(message: Received, output: Output) -> None:
-    typer.echo(json_text(_row(message)) if output is Output.JSON else _line(message))
+    if output is Output.TABLE:
+        click.echo(_line(message))
+    else:
+        say(_row(message), output)
 
 
 def _row(message: Received) -> dict[str, Any]:
@@ -244,7 +258,7 @@ def _line(message: Received) -> str:
 
 
 def run(
-    module: Annotated[str, typer.Argument(help="the module whose @bolide.handler functions are to be called")],
+    module: Annotated[str, Argument(help="the module whose handlers are called; module:app for an App of it")],
     namesrv: Namesrv = None,
 ) -> None:
     """Import a module and call its handlers until Ctrl-C."""
@@ -252,8 +266,12 @@ def run(
 
     sys.path.insert(0, "")
     with plain_errors():
+        name, _, attribute = module.partition(":")
         try:
-            import_module(module)
+            found = import_module(name)
         except (ImportError, SyntaxError) as problem:
-            fail(f"module {module} cannot be imported: {problem}")
-        handlers.run(namesrv or DEFAULT_NAMESRV)
+            fail(f"module {name} cannot be imported: {problem}")
+        app = getattr(found, attribute, None) if attribute else handlers.default_app
+        if not isinstance(app, handlers.App):
+            fail(f"{name} has no app {attribute}: name a bolide.App of it, as in `bolide run {name}:app`")
+        app.run(name_servers(namesrv))

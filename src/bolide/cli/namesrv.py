@@ -1,4 +1,4 @@
-"""`bolide namesrv`: a name server in a process of its own."""
+"""`bolide namesrv`: a name server in a process of its own; with a word behind it, what an operator asks of one."""
 
 import argparse
 import sys
@@ -9,24 +9,33 @@ from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     add_admin_option,
-    pairs_of,
+    assigned,
+    given,
+    print_settings,
     reachable,
-    read_parts,
+    read_settings,
     run_command,
     run_until_done,
     server_parser,
-    usable,
 )
 
 if TYPE_CHECKING:
     from bolide.namesrv.config import NamesrvConfig
     from bolide.remoting.server import Server
 
-_EPILOG = "Settings have RocketMQ's names; later ones win: FILE, then --set, then --host and --port."
+_EPILOG = (
+    "Settings have RocketMQ's names; later ones win: FILE, then --set, then --host and --port. "
+    "Of running ones: bolide namesrv status|settings|set|kv --help."
+)
 
 
 def main(arguments: list[str]) -> None:
-    """Run it until SIGTERM or Ctrl-C."""
+    """Run it until SIGTERM or Ctrl-C, or ask one that runs."""
+    if arguments and not arguments[0].startswith("-"):
+        from bolide.cli import namesrvs  # with all that click brings
+
+        namesrvs.main(arguments)
+        return
     run_command(_parser().parse_args(arguments), _read_config, _print, _run)
 
 
@@ -44,26 +53,15 @@ def _parser() -> argparse.ArgumentParser:
 def _read_config(options: argparse.Namespace) -> "NamesrvConfig":
     from bolide.namesrv.config import RULES, read_config
 
-    over = pairs_of("--set", options.assignments)
-    if options.host is not None:
-        over["bindAddress"] = options.host
-    if options.port is not None:
-        over["listenPort"] = options.port
-    if options.admin_from is not None:
-        over["bolideAdminFrom"] = options.admin_from
-    if options.file is None:
-        return read_config(over)
-    over["configStorePath"] = str(options.file.absolute())  # as in RocketMQ: run-time changes go to it
-    own, kept = read_parts(options.file, RULES)
-    kept = usable(kept, options.file, lambda left: read_config(own | left | over))
-    return read_config(own | kept | over)
+    chosen = {"bindAddress": options.host, "listenPort": options.port, "bolideAdminFrom": options.admin_from}
+    over = assigned(options.assignments) | given(chosen)
+    return read_settings(options.file, over, RULES, read_config)
 
 
 def _print(config: "NamesrvConfig") -> None:
     from bolide.namesrv.config import shown
-    from bolide.settings import write_properties
 
-    sys.stdout.write(write_properties(shown(config)))
+    print_settings(shown(config))
 
 
 def _run(config: "NamesrvConfig", file: ReadyFile) -> None:

@@ -1,31 +1,34 @@
-"""How commands for people answer: a table that lines up, or JSON for programs; errors as one sentence.
+"""How commands for people answer: a table that lines up, or JSON, YAML or CSV for programs; errors as one sentence.
 
 What messages and strangers wrote never reaches the terminal as it is: an escape sequence in a body could colour it,
 name its window or type for its user. Control characters are written out, in tables, lines and JSON alike.
 
-An answer that lacks a broker's part says so on standard error, and the command ends with exit code 3.
+An answer that lacks a broker's part says so on standard error, and the command ends with exit code 3 (`start.py` has
+all exit codes).
 """
 
 import asyncio
-import json
-import re
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import click
+from click.exceptions import Exit
 
-from bolide.admin.admin import Admin
-from bolide.admin.reach import SilentBroker
-from bolide.cli.start import fail, plain_errors
+from bolide.cli.commands import Option
+from bolide.cli.connection import connection_options, name_servers
+from bolide.cli.forms import csv_lines, json_text, printable, with_times, yaml_text
+from bolide.cli.start import PARTIAL_ANSWER, UNREACHABLE, fail, plain_errors
+from bolide.cli.tables import bold, cut, table_lines, terminal_width, width_of
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+    from bolide.admin.reach import SilentBroker
 
 T = TypeVar("T")
 LIMIT_S = 15
-_PIPE_WIDTH = 10_000
 _LONG_WIDTH_MIN = 20
 LONG_SIZE_MAX = 200
 
@@ -35,21 +38,29 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
 
 
 Namesrv = Annotated[
-    str | None, typer.Option("-n", "--namesrv", envvar="NAMESRV_ADDR", help="name servers, host:port;host:port")
+    str | None,
+    Option(
+        "-n",
+        "--namesrv",
+        envvar="NAMESRV_ADDR",
+        help="name servers, host:port;host:port",
+        brings=connection_options,
+    ),
 ]
-Format = Annotated[Output, typer.Option("-o", "--output", help="how to answer")]
-DEFAULT_NAMESRV = "127.0.0.1:9876"
-PARTIAL_ANSWER = 3
-_missing: set[SilentBroker] = set()  # in the answer of the command that runs
-# Controls of both halves, line ends of other alphabets, and what turns the direction of writing or hides.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+Format = Annotated[Output, Option("-o", "--output", help="how to answer")]
+_missing: set["SilentBroker"] = set()  # in the answer of the command that runs
+_headed: set[tuple[str, ...]] = set()  # columns whose names were written, where rows come one by one
 
 
-def ask(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]], limit_s: float | None = LIMIT_S) -> T:
-    """Ask a cluster; without a name server the one that `bolide up` starts here is tried.
+def ask(
+    namesrv: str | None, question: Callable[["Admin"], Coroutine[Any, Any, T]], limit_s: float | None = LIMIT_S
+) -> T:
+    """Ask a cluster (`name_servers` says which).
 
     What walks through millions of messages has no limit for the whole, only for each of its requests.
     """
@@ -57,17 +68,19 @@ def ask(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]
 
 
 def look(
-    namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]], limit_s: float | None = LIMIT_S
+    namesrv: str | None, question: Callable[["Admin"], Coroutine[Any, Any, T]], limit_s: float | None = LIMIT_S
 ) -> T:
     """The same for what only reads: brokers that do not answer are named, and the others' part is given."""
     return _ask(namesrv, question, limit_s, partial=True)
 
 
 def _ask(
-    namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]], limit_s: float | None, *, partial: bool
+    namesrv: str | None, question: Callable[["Admin"], Coroutine[Any, Any, T]], limit_s: float | None, *, partial: bool
 ) -> T:
     async def asking() -> T:
-        async with asyncio.timeout(limit_s), Admin(namesrv or DEFAULT_NAMESRV, partial=partial) as admin:
+        from bolide.admin.admin import Admin
+
+        async with asyncio.timeout(limit_s), Admin(name_servers(namesrv), partial=partial) as admin:
             if partial:
                 await admin.clusters()  # which tells who left
             answer = await question(admin)
@@ -79,39 +92,47 @@ def _ask(
         try:
             return asyncio.run(asking())
         except TimeoutError:
-            fail(f"the cluster of {namesrv or DEFAULT_NAMESRV} did not answer within {limit_s} s")
+            fail(f"the cluster of {name_servers(namesrv)} did not answer within {limit_s} s", UNREACHABLE)
 
 
-def _tell_silent(brokers: list[SilentBroker]) -> None:
+def _tell_silent(brokers: list["SilentBroker"]) -> None:
     for broker in brokers:
-        typer.echo(f"warning: {printable(str(broker))}; its part is missing below", err=True)
+        click.echo(f"warning: {printable(str(broker))}; its part is missing below", err=True)
         _missing.add(broker)
 
 
-def begin() -> None:
-    """Before every command."""
+@contextmanager
+def noting_what_is_missing() -> Iterator[None]:
+    """Around every command: one that was answered in part has an exit code of its own."""
     _missing.clear()
-
-
-def end(*_: object, **__: object) -> None:
-    """After every command: what was answered in part has an exit code of its own."""
+    _headed.clear()
+    yield
     if _missing:
-        raise typer.Exit(PARTIAL_ANSWER)
+        raise Exit(PARTIAL_ANSWER)
 
 
-def printable(text: str) -> str:
-    """The text with everything a terminal would obey, or would show as something else, written out."""
-    return _UNPRINTABLE.sub(_written_out, text)
+def say(value: object, output: Output) -> None:
+    """An answer for programs, whole or row by row."""
+    told = with_times(value)
+    if output is Output.YAML:
+        click.echo(yaml_text(told if isinstance(told, list) else [told]))
+    elif output is Output.CSV:
+        rows: list[Any] = told if isinstance(told, list) else [told]
+        columns = tuple(rows[0]) if rows else ()
+        text = csv_lines(rows, is_headed=columns not in _headed)
+        _headed.add(columns)
+        if text:
+            click.echo(text)
+    else:
+        click.echo(json_text(told))
 
 
-def _written_out(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "surrogatepass").decode()
-
-
-def json_text(value: object) -> str:
-    """JSON on one line, in which no character does anything."""
-    text = json.dumps(value, ensure_ascii=False)
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+def report(sentence: str, done: Mapping[str, object], output: Output) -> None:
+    """What was done: a sentence for people, its facts for programs."""
+    if output is Output.TABLE:
+        click.echo(sentence)
+    else:
+        say(dict(done), output)
 
 
 def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str, long: Collection[str] = ()) -> None:
@@ -121,43 +142,32 @@ def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str, lo
     `long` have no bound: they are cut to what fits, and where all the others fill a line, each row is a block.
     """
     found = list(rows)
-    if output is Output.JSON:
-        typer.echo(json_text(found))
+    if output is not Output.TABLE:
+        say(found, output)
         return
     if not found:
-        typer.echo(empty)
+        click.echo(empty)
         return
-    # Into a pipe every row is a line: a program reads it.
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    width = terminal_width() if sys.stdout.isatty() else None  # into a pipe every row is a line: a program reads it
     cells = [{name: _cell(value, name in long) for name, value in row.items()} for row in found]
-    widths = [max(len(name), *(len(row[name]) for row in cells)) + 1 for name in found[0] if name not in long]
-    if long and sum(widths) + _LONG_WIDTH_MIN * len(long) > console.width:
-        _show_blocks(cells, console.width)
+    short = [max(len(name), *(width_of(row[name]) for row in cells)) + 1 for name in found[0] if name not in long]
+    if width is not None and long and sum(short) + _LONG_WIDTH_MIN * len(long) > width:
+        _show_blocks(cells, width)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, value in found[0].items():
-        # On a narrow terminal texts go on in the next line; numbers stay whole, and nothing else is cut off.
-        is_number = isinstance(value, int | float)
-        table.add_column(
-            name.replace("_", " "),
-            justify="right" if is_number else "left",
-            no_wrap=is_number or bool(long),
-            overflow="ellipsis" if name in long else "fold",
-        )
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row.values()))
-    console.print(table)
+    numbers = {name.replace("_", " ") for name, value in found[0].items() if isinstance(value, int | float)}
+    headed = [{name.replace("_", " "): cell for name, cell in row.items()} for row in cells]
+    lines = table_lines(headed, numbers=numbers, long={name.replace("_", " ") for name in long}, width=width)
+    click.echo("\n".join([bold(lines[0]), *lines[1:]]))
 
 
 def _show_blocks(rows: list[dict[str, str]], width: int) -> None:
     name_width = max(map(len, rows[0])) + 1
     for number, row in enumerate(rows):
         if number:
-            typer.echo()
+            click.echo()
         for name, cell in row.items():
             room = max(width - name_width - 1, _LONG_WIDTH_MIN)
-            shown = cell if len(cell) <= room else cell[: room - 1] + "…"
-            typer.echo(f"{name.replace('_', ' '):<{name_width}} {shown}")
+            click.echo(f"{name.replace('_', ' '):<{name_width}} {cut(cell, room)}")
 
 
 def _cell(value: object, is_long: bool) -> str:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from bolide import __version__
+from bolide.cli.commands import Argument, Option
 from bolide.cli.start import pairs_of, plain_errors
 from bolide.spark.session import begun
 
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 Master = Annotated[
     str | None,
-    typer.Option("--master", help="where to run: local[2], spark://host:port, yarn, or sc://host:port (Spark Connect)"),
+    Option("--master", help="where to run: local[2], spark://host:port, yarn, or sc://host:port (Spark Connect)"),
 ]
-Settings = Annotated[list[str] | None, typer.Option("--conf", help="a setting of Spark's, name=value; may be repeated")]
+Settings = Annotated[list[str] | None, Option("--conf", help="a setting of Spark's, name=value; may be repeated")]
 
 _TELLING_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
 
 
 def spark_shell(
-    script: Annotated[Path | None, typer.Argument(help="a Python file to run instead of asking", exists=True)] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(help="what the file finds in sys.argv")] = None,
-    command: Annotated[str | None, typer.Option("-c", help="Python to run instead of asking")] = None,
+    script: Annotated[Path | None, Argument(help="a Python file to run instead of asking", exists=True)] = None,
+    arguments: Annotated[list[str] | None, Argument(help="what the file finds in sys.argv")] = None,
+    command: Annotated[str | None, Option("-c", help="Python to run instead of asking")] = None,
     master: Master = None,
     settings: Settings = None,
 ) -> None:

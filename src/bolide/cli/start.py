@@ -18,25 +18,38 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from bolide.cli.lines import OneLine
-from bolide.errors import BolideError, ConfigError
+from bolide.cli import systemd
+from bolide.cli.lines import FORMATS, JSON, TEXT, JsonLine, OneLine
+from bolide.cli.tables import is_styled
+from bolide.errors import BolideError, ConfigError, NoAnswer
 from bolide.remoting.lines import PeerLines
-from bolide.settings import read_properties
+from bolide.settings import read_properties, write_properties
 
 if TYPE_CHECKING:
     from bolide.remoting.changes import ChangeRules
 
-USAGE_ERROR = 2
+# How a command ends. 1 is for those that look for something wrong, and found it.
+USAGE_ERROR, PARTIAL_ANSWER, NOT_THERE, REFUSED, UNREACHABLE = 2, 3, 4, 5, 6
+_NOT_THERE_CODES = frozenset({17, 22, 26, 10005})  # topic, message or value, group; no route
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _Config = TypeVar("_Config")
 log = logging.getLogger(__name__)
 
 
-def fail(sentence: str) -> NoReturn:
+def fail(sentence: str, code: int = USAGE_ERROR) -> NoReturn:
     """Say what is wrong and leave."""
-    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    red, plain = ("\033[31m", "\033[0m") if is_styled(sys.stderr) else ("", "")
     sys.stderr.write(f"{red}error: {sentence}{plain}\n")
-    sys.exit(USAGE_ERROR)
+    sys.exit(code)
+
+
+def exit_code_of(problem: Exception) -> int:
+    """The exit code for what was raised: whose fault it is, so that a script knows whether to try again."""
+    if isinstance(problem, NoAnswer):
+        return UNREACHABLE
+    if isinstance(problem, BolideError) and problem.code is not None:
+        return NOT_THERE if problem.code in _NOT_THERE_CODES else REFUSED
+    return USAGE_ERROR
 
 
 def demand_linux() -> None:
@@ -48,11 +61,23 @@ def server_parser(name: str, summary: str, epilog: str) -> argparse.ArgumentPars
     """A parser with the options that all servers share."""
     parser = argparse.ArgumentParser(f"bolide {name}", description=summary, epilog=epilog, allow_abbrev=False)
     parser.add_argument(
-        "--set", dest="assignments", metavar="KEY=VALUE", action="append", default=[], help="one setting"
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one setting, or @FILE for those of a file",
     )
+    add_running_options(parser)
+    return parser
+
+
+def add_running_options(parser: argparse.ArgumentParser) -> None:
+    """How a server that is started tells that it answers, and what it says."""
     parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written as JSON once requests are answered")
     parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default info)")
-    return parser
+    parser.add_argument("--log-format", choices=FORMATS, default=TEXT, help="lines for people, or JSON (default text)")
+    parser.add_argument("--log-name", metavar="NAME", default="", help="a name in each line, for a log of many servers")
 
 
 def add_admin_option(parser: argparse.ArgumentParser, default: str) -> None:
@@ -72,7 +97,7 @@ def run_command(
     """What a server command does with its options: it prints its settings, or serves until SIGTERM or Ctrl-C."""
     demand_linux()
     with plain_errors():
-        set_up_logs(options.log_level)
+        set_up_logs(options)
         config = read(options)
         if options.prints:
             show(config)
@@ -95,7 +120,8 @@ def plain_errors(port_options: Mapping[int, str] | None = None) -> Iterator[None
     if any(isinstance(problem, BrokenPipeError) for problem in problems):
         _stop_writing()
     if problems:
-        fail("; ".join(dict.fromkeys(_sentence(problem, port_options or {}) for problem in problems)))
+        sentences = dict.fromkeys(_sentence(problem, port_options or {}) for problem in problems)
+        fail("; ".join(sentences), exit_code_of(problems[0]))
 
 
 def _stop_writing() -> NoReturn:
@@ -123,16 +149,32 @@ def _sentence(problem: Exception, port_options: Mapping[int, str]) -> str:
 
 def read_file(path: Path) -> dict[str, str]:
     """The settings of a properties file."""
-    return read_properties(_text_of(path))
+    return read_properties(text_of(path))
 
 
 def read_parts(path: Path, rules: "ChangeRules") -> tuple[dict[str, str], dict[str, str]]:
     """The settings of a file as its owner wrote them, and as they were changed at run time."""
-    own, changed = rules.parts(_text_of(path))
+    own, changed = rules.parts(text_of(path))
     return read_properties(own), read_properties(changed)
 
 
-def _text_of(path: Path) -> str:
+def read_settings(
+    path: Path | None, over: dict[str, str], rules: "ChangeRules", read: Callable[[dict[str, str]], _Config]
+) -> _Config:
+    """The configuration of a name server or a controller: a file's settings, and `over` them those of the command."""
+    if path is None:
+        return read(over)
+    over["configStorePath"] = str(path.absolute())  # as in RocketMQ: run-time changes go to it
+    own, kept = read_parts(path, rules)
+    kept = usable(kept, path, lambda left: read(own | left | over))
+    return read(own | kept | over)
+
+
+def print_settings(shown: Mapping[str, str]) -> None:
+    sys.stdout.write(write_properties(shown))
+
+
+def text_of(path: Path) -> str:
     """UTF-8, or what Java writes where it is not.
 
     Files that RocketMQ ships begin with a licence between `<!--` and `-->`, which no properties file should have.
@@ -176,15 +218,37 @@ def pairs_of(option: str, texts: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def set_up_logs(level: str) -> None:
+def given(options: Mapping[str, str | None]) -> dict[str, str]:
+    """Key → what the option for it says, where it was given."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def assigned(texts: list[str]) -> dict[str, str]:
+    """What `--set` says: `name=value`, or `@FILE` for the settings of a file, which the list of processes hides."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        pairs |= read_file(Path(text[1:])) if text.startswith("@") else pairs_of("--set", [text])
+    return pairs
+
+
+def set_up_logs(options: argparse.Namespace) -> None:
     """Lines on the standard error: one for each record, and no more of them than a connection may cause."""
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    name = options.log_name
+    said_by = f"{name.replace('%', '%%')} " if name else ""
+    text = OneLine(f"%(asctime)s %(levelname)s {said_by}%(name)s: %(message)s")
+    handler.setFormatter(JsonLine(name) if options.log_format == JSON else text)
     handler.addFilter(PeerLines())
     try:
-        logging.basicConfig(level=level.upper(), handlers=[handler])
+        logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     except ValueError:
-        raise ConfigError("--log-level", level, "must be debug, info, warning or error") from None
+        raise ConfigError("--log-level", options.log_level, "must be debug, info, warning or error") from None
+
+
+def log_options(options: argparse.Namespace, name: str = "") -> tuple[str, ...]:
+    """The words by which a server that we start writes its log as we do."""
+    shown = ("--log-level", options.log_level, "--log-format", options.log_format)
+    return (*shown, "--log-name", name) if name else shown
 
 
 def reachable(host: str, port: int) -> str:
@@ -198,10 +262,16 @@ def run_until_done(main: Coroutine[Any, Any, None]) -> None:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
+        runner.run(_beating(main))
+    systemd.tell(systemd.STOPPING)
     # The interpreter gives signals back their default while it ends, and that kills.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+async def _beating(main: Coroutine[Any, Any, None]) -> None:
+    with systemd.beating():
+        await main
 
 
 class StopSignal:
@@ -216,6 +286,7 @@ class StopSignal:
     def _come(self, number: signal.Signals) -> None:
         if not self._event.is_set():
             log.info("stopping signal=%s", number.name)
+            systemd.tell(systemd.STOPPING)
             self._event.set()
 
     @property
@@ -243,17 +314,22 @@ class ReadyFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def write(self, **addresses: str) -> None:
+    def write(self, **addresses: object) -> None:
         """Write it whole: a reader that sees it can read it.
 
         What the server is made of stands by now. The garbage collector need not go through it again and again: that
-        took some 30 ms each time, and the one who connects and leaves in numbers brings it about.
+        took some 30 ms each time, and the one who connects and leaves in numbers brings it about. What came later it
+        goes through as a whole a tenth as often as by default, and when memory has grown (`remoting/slack.py`): hardly
+        anything here waits for it.
         """
         gc.freeze()
+        gc.set_threshold(700, 10, 100)
         if self._path is not None:
             temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
             temporary.write_text(json.dumps({"pid": os.getpid(), **addresses}) + "\n", "utf-8")
             temporary.replace(self._path)
+        where = ", ".join(address for address in addresses.values() if isinstance(address, str))
+        systemd.tell(systemd.READY, f"STATUS=serving at {where}")
 
     def remove(self) -> None:
         if self._path is not None:

@@ -1,30 +1,32 @@
-"""`bolide store`: look into a store directory without a broker.
+"""`bolide store`: look into a store directory without a broker, and copy it.
 
-`inspect` and `cat` read the files as they are and take no lock, so they may run beside a broker; `verify` should not.
-Nothing here writes.
+`inspect`, `cat` and `backup` read the files as they are and take no lock, so they may run beside a broker; `verify`
+should not. Nothing here writes to the store.
 """
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.console import Console
-from rich.progress import Progress
+import click
+from click.exceptions import Exit
 
-from bolide.cli.output import Format, Output, json_text, show
+from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.output import Format, Output, say, show
+from bolide.cli.progress import Bar
 from bolide.cli.start import fail, plain_errors, read_file
 from bolide.cli.times import moment
 from bolide.model.message import StoredMessage
 from bolide.settings import build
+from bolide.store.backup import back_up
 from bolide.store.config import StoreConfig
 from bolide.store.inspect import StoreView
-from bolide.store.verify import Finding, Verification
+from bolide.store.queue_files import Finding
+from bolide.store.verify import Verification
 
-app = typer.Typer(help="Look into a store directory.", no_args_is_help=True)
+app = Commands("Look into a store directory, and back it up.")
 
-Directory = Annotated[Path, typer.Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)]
-Settings = Annotated[Path | None, typer.Option("-c", "--config", help="the broker.conf the store was written with")]
-AsJson = Annotated[bool, typer.Option("--json", help="the same as --output json")]
+Directory = Annotated[Path, Argument(help="the store's root, RocketMQ's storePathRootDir", exists=True)]
+Settings = Annotated[Path | None, Option("-c", "--config", help="the broker.conf the store was written with")]
 
 
 def config_for(root: Path, settings: Path | None) -> StoreConfig:
@@ -49,31 +51,27 @@ def sizes_found(root: Path) -> dict[str, str]:
     return found
 
 
-@app.command()
-def inspect(
-    directory: Directory, settings: Settings = None, output: Format = Output.TABLE, as_json: AsJson = False
-) -> None:
+@app.add()
+def inspect(directory: Directory, settings: Settings = None, output: Format = Output.TABLE) -> None:
     """Segments, queues, offsets, times and health."""
     with plain_errors():
         summary = StoreView(config_for(directory, settings)).summary()
-    if as_json or output is Output.JSON:
-        _print_json(summary)
+    if output is not Output.TABLE:
+        say(summary, output)
         return
-    typer.echo(f"{directory}: {summary['health']}, log {summary['log_start']} to {summary['log_end']}")
+    click.echo(f"{directory}: {summary['health']}, log {summary['log_start']} to {summary['log_end']}")
     for title, rows in (
         ("checkpoint", [summary["checkpoint"]]),
         ("log segments", summary["segments"]),
         ("queues", summary["queues"]),
         ("index files", summary["index"]),
     ):
-        typer.echo(f"\n{title}")
+        click.echo(f"\n{title}")
         show(map(_readable, rows), output, empty="none")
 
 
-@app.command()
-def verify(
-    directory: Directory, settings: Settings = None, output: Format = Output.TABLE, as_json: AsJson = False
-) -> None:
+@app.add()
+def verify(directory: Directory, settings: Settings = None, output: Format = Output.TABLE) -> None:
     """Check every record, queue entry and key against the log.
 
     Exits with 1 when something does not fit. For stores of many gigabytes, `bolide lake audit` does it on Spark.
@@ -81,43 +79,63 @@ def verify(
     found: list[Finding] = []
     count = 0
     verification = Verification(config_for(directory, settings))
-    with plain_errors(), Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("verifying", total=None)
+    with plain_errors(), Bar("verifying") as bar:
         for step in verification.run():
             if isinstance(step, Finding):
                 found.append(step)
             else:
                 count = step.record_count
-                bar.update(task, completed=step.done, total=step.total)
-    if as_json or output is Output.JSON:
+                bar.tell(step.done, step.total)
+    if output is not Output.TABLE:
         rows = [{"file": one.file, "position": one.position, "what": one.what} for one in found]
-        _print_json({"records": count, "passed_over_bytes": verification.passed_over_size, "findings": rows})
+        say({"records": count, "passed_over_bytes": verification.passed_over_size, "findings": rows}, output)
     else:
         for one in found:
-            typer.echo(f"{one.file} at {one.position}: {one.what}")
+            click.echo(f"{one.file} at {one.position}: {one.what}")
         lost = f", {verification.passed_over_size} bytes of log passed over" if verification.passed_over_size else ""
-        typer.echo(f"{count} records, {len(found)} findings{lost}")
-    raise typer.Exit(1 if found else 0)
+        click.echo(f"{count} records, {len(found)} findings{lost}")
+    raise Exit(1 if found else 0)
 
 
-@app.command()
-def cat(
+@app.add()
+def backup(
     directory: Directory,
-    topic: Annotated[str, typer.Option(help="which topic")],
-    queue: Annotated[int, typer.Option(help="which of its queues")] = 0,
-    from_: Annotated[int, typer.Option("--from", help="the first queue offset")] = 0,
-    count: Annotated[int, typer.Option(help="how many messages at most")] = 100,
+    to: Annotated[Path, Argument(help="where the copy goes; an earlier backup is brought up to date")],
     settings: Settings = None,
     output: Format = Output.TABLE,
-    as_json: AsJson = False,
+) -> None:
+    """Copy messages and tables while a broker runs.
+
+    What was confirmed before is in the copy.
+
+    To restore, start a broker with --data and the copy, or a copy of it: it makes queues and index again.
+    """
+    with plain_errors():
+        steps = list(back_up(config_for(directory, settings), to))
+    told = {"to": str(to), "files": len(steps), "copied_bytes": sum(step.size for step in steps)}
+    if output is not Output.TABLE:
+        say(told, output)
+    else:
+        click.echo(f"{told['files']} files in {to}, {told['copied_bytes']} bytes copied")
+
+
+@app.add()
+def cat(
+    directory: Directory,
+    topic: Annotated[str, Option("-t", "--topic", help="which topic")],
+    queue: Annotated[int, Option(help="which of its queues")] = 0,
+    from_: Annotated[int, Option("--from", help="the first queue offset")] = 0,
+    limit: Annotated[int, Option(help="at most this many")] = 100,
+    settings: Settings = None,
+    output: Format = Output.TABLE,
 ) -> None:
     """Messages of one queue, decoded."""
     with plain_errors():
-        for record in StoreView(config_for(directory, settings)).messages(topic, queue, from_, count):
-            if as_json or output is Output.JSON:
-                _print_json(_as_row(record))
+        for record in StoreView(config_for(directory, settings)).messages(topic, queue, from_, limit):
+            if output is not Output.TABLE:
+                say(_as_row(record), output)
             else:
-                typer.echo(_as_text(record))
+                click.echo(_as_text(record))
 
 
 def _as_row(record: StoredMessage) -> dict[str, Any]:
@@ -139,7 +157,3 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name.removesuffix("_ms"): moment(value or 0) if name.endswith("_ms") else value for name, value in row.items()
     }
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json_text(document))

@@ -1,33 +1,37 @@
 """Times and spans as they are typed and shown: one way for all commands.
 
-A time without a zone is local time, as clocks on the wall are; `bolide lake` says UTC, because its dates are.
+A time without a zone is local time, as clocks on the wall are; `bolide lake` says UTC, because its dates are. `-1h` is
+an hour ago, `+30m` in half an hour. What is shown has its zone.
 """
 
 import re
 from datetime import datetime, tzinfo
 
 from bolide.cli.start import fail
+from bolide.clock import SystemClock
+from bolide.model.texts import UNITS_MS
+from bolide.model.texts import moment as moment
+from bolide.model.texts import span as span
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def moment(time_ms: int) -> str:
-    """A time for people; nothing where there is none, and the number where no calendar has it: clients send any."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds") if time_ms > 0 else ""
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)
+_AGO = r"[-+]\d+(?:\.\d+)?(?:ms|s|m|h|d)"
 
 
 def time_ms(option: str, text: str, zone: tzinfo | None = None) -> int:
-    """`2026-05-01`, `2026-05-01T12:00`, the same with a zone, or milliseconds."""
+    """`2026-05-01`, `2026-05-01T12:00`, the same with a zone, `-1h` or `+1h` from now, `now`, or milliseconds."""
     if text.isdecimal():
         return int(text)
+    if text == "now":
+        return SystemClock().now_ms()
+    if re.fullmatch(_AGO, text):
+        return SystemClock().now_ms() + (-1 if text[0] == "-" else 1) * span_ms(option, text[1:])
     try:
         found = datetime.fromisoformat(text)
         return round((found if found.tzinfo or not zone else found.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        fail(f"{option} {text}: must be a time like 2026-05-01T12:00 or 2026-05-01T12:00+02:00, or milliseconds")
+        fail(
+            f"{option} {text}: must be a time like 2026-05-01T12:00 or 2026-05-01T12:00+02:00, -1h (an hour ago), now, "
+            "or milliseconds"
+        )
 
 
 def span_ms(option: str, text: str) -> int:
@@ -35,10 +39,4 @@ def span_ms(option: str, text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
     if found is None:
         fail(f"{option}: {text!r} is no time; write 500ms, 10s, 5m, 2h or 1d")
-    return round(float(found[1]) * _UNITS_MS[found[2] or "s"])
-
-
-def span(span_ms: int) -> str:
-    """The shortest way to write a span that is read back as the same."""
-    unit = next((unit for unit in ("d", "h", "m", "s") if span_ms and span_ms % _UNITS_MS[unit] == 0), "ms")
-    return f"{span_ms // _UNITS_MS[unit]}{unit}"
+    return round(float(found[1]) * UNITS_MS[found[2] or "s"])

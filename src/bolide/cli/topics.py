@@ -1,29 +1,52 @@
 """`bolide topic`: which there are, what is in them; create, change and delete."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from bolide.admin.admin import Admin
-from bolide.cli.output import Format, Namesrv, Output, ask, look, show
+from bolide.admin.rows import queue_cells
+from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.completion import topic_names
+from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment
 
-app = typer.Typer(help="Create, list, show, change and delete topics.", no_args_is_help=True)
-Topic = Annotated[str, typer.Argument(help="the topic")]
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+
+app = Commands("Create, list, show, change and delete topics.")
+Topic = Annotated[str, Argument(help="the topic", complete=topic_names)]
 
 
-@app.command()
+class Kind(StrEnum):
+    """The types of messages that a topic may be for."""
+
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+    MIXED = "MIXED"
+
+
+@app.add()
 def create(
     topic: Topic,
-    queues: Annotated[int, typer.Option(help="queues on each broker", min=1)] = 8,
-    cluster: Annotated[str | None, typer.Option(help="only on the brokers of this cluster")] = None,
+    queues: Annotated[int, Option(help="queues on each broker", min=1)] = 8,
+    cluster: Annotated[str | None, Option(help="only on the brokers of this cluster")] = None,
+    kind: Annotated[Kind | None, Option("--type", help="which messages gRPC clients may send to it")] = None,
     namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
 ) -> None:
     """Create a topic on every broker; one that exists stays as it is."""
-    addresses = ask(namesrv, lambda admin: admin.create_topic(topic, queues, cluster=cluster))
-    typer.echo(f"topic {topic} has {queues} queues on {', '.join(addresses)}")
+    told = None if kind is None else kind.value
+    addresses = ask(namesrv, lambda admin: admin.create_topic(topic, queues, cluster=cluster, message_type=told))
+    what = "" if kind is None else f" for {kind.value} messages"
+    report(
+        f"topic {topic} has {queues} queues on {', '.join(addresses)}{what}",
+        {"topic": topic, "queues": queues, "type": told, "brokers": addresses},
+        output,
+    )
 
 
 class Permission(StrEnum):
@@ -38,15 +61,15 @@ class Permission(StrEnum):
 _BITS = {Permission.READ: 4, Permission.WRITE: 2, Permission.READ_WRITE: 6, Permission.NONE: 0}
 
 
-@app.command("set")
+@app.add("set")
 def set_(
     topic: Topic,
-    queues: Annotated[int | None, typer.Option(help="queues on each broker, to write and to read", min=1)] = None,
-    read_queues: Annotated[int | None, typer.Option(help="queues to read, where they differ", min=1)] = None,
-    permission: Annotated[Permission | None, typer.Option(help="read, write, both, or none")] = None,
-    cluster: Annotated[str | None, typer.Option(help="only on the brokers of this cluster")] = None,
-    is_dry: Annotated[bool, typer.Option("--dry-run", help="only show what would change")] = False,
-    is_sure: Annotated[bool, typer.Option("-y", "--yes", help="do not ask")] = False,
+    queues: Annotated[int | None, Option(help="queues on each broker, to write and to read", min=1)] = None,
+    read_queues: Annotated[int | None, Option(help="queues to read, where they differ", min=1)] = None,
+    permission: Annotated[Permission | None, Option(help="read, write, both, or none")] = None,
+    cluster: Annotated[str | None, Option(help="only on the brokers of this cluster")] = None,
+    is_dry: Annotated[bool, Option("--dry-run", help="only show what would change")] = False,
+    is_sure: Annotated[bool, Option("-y", "--yes", help="do not ask")] = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Change a topic: its queues, or what may be done with it.
@@ -55,13 +78,15 @@ def set_(
     """
     if queues is None and read_queues is None and permission is None:
         fail("say what to change: --queues, --read-queues or --permission")
-    for line in ask(namesrv, lambda admin: _consequences(admin, topic, queues, read_queues)):
-        typer.echo(line)
+    from bolide.admin.topics import shape_consequences
+
+    for line in ask(namesrv, lambda admin: shape_consequences(admin, topic, queues, read_queues)):
+        click.echo(line)
     if is_dry:
-        typer.echo("nothing was changed; without --dry-run it is done")
+        click.echo("nothing was changed; without --dry-run it is done")
         return
     if not is_sure:
-        typer.confirm(f"Change topic {topic}?", abort=True)
+        click.confirm(f"Change topic {topic}?", abort=True)
     bits = None if permission is None else _BITS[permission]
     shapes = ask(
         namesrv,
@@ -70,35 +95,18 @@ def set_(
         ),
     )
     for broker, shape in shapes.items():
-        typer.echo(f"topic {topic} has {shape} on {broker}")
+        click.echo(f"topic {topic} has {shape} on {broker}")
 
 
-async def _consequences(admin: Admin, topic: str, queues: int | None, read_queues: int | None) -> list[str]:
-    """What a change of queues does to the messages there are and to those that come."""
-    rows = await admin.topic_queues(topic)
-    shapes = await admin.topic_shapes(topic)
-    read_count = read_queues if read_queues is not None else queues
-    hidden = [row for row in rows if read_count is not None and row.queue.queue_id >= read_count and row.message_count]
-    lines = [f"topic {topic} has {shape} on {broker} now" for broker, shape in shapes.items()]
-    lines += [
-        f"{row.message_count} messages in queue {row.queue.queue_id} of {row.queue.broker_name} go out of sight; "
-        "they stay on disk, and more read queues show them again"
-        for row in hidden
-    ]
-    if queues is not None and any(shape.write_queue_count != queues for shape in shapes.values()):
-        lines.append("messages of one shard go to another queue from then on, so their order is lost once")
-    return lines
-
-
-@app.command("list")
+@app.add("list", watched=True)
 def list_(
-    with_system: Annotated[bool, typer.Option("--all", help="also those that RocketMQ keeps for itself")] = False,
+    with_system: Annotated[bool, Option("--all", help="also those that RocketMQ keeps for itself")] = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """The names of all topics."""
 
-    async def names(admin: Admin) -> list[str]:
+    async def names(admin: "Admin") -> list[str]:
         found = await admin.topics(with_system=with_system)
         if not found:
             await admin.master_addresses()  # without a broker nobody knows whether there are topics
@@ -108,36 +116,97 @@ def list_(
     show(rows, output, empty="no topics yet; `bolide send TOPIC hello` makes one")
 
 
-@app.command("show")
+@app.add("show", watched=True)
 def show_(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """Every queue of a topic: its offsets, its last message."""
     rows = look(namesrv, lambda admin: admin.topic_queues(topic))
-    table = [
-        {
-            "broker": row.queue.broker_name,
-            "queue": row.queue.queue_id,
-            "min": row.min_offset,
-            "max": row.max_offset,
-            "messages": row.message_count,
-            "last_stored": moment(row.last_update_ms),
-        }
-        for row in rows
-    ]
+    table = [queue_cells(row) for row in rows]
     show(table, output, empty=f"topic {topic} has no queues")
 
 
-@app.command()
+@app.add(watched=True)
+def route(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+    """Where a topic is: brokers, queues, and what may be done."""
+
+    async def asked(admin: "Admin") -> list[dict[str, object]]:
+        found = await admin.route(topic)
+        places = {data.broker_name: data for data in found.broker_datas}
+        return [
+            {
+                "broker": data.broker_name,
+                "cluster": places[data.broker_name].cluster if data.broker_name in places else "",
+                "addresses": ", ".join(
+                    f"{broker_id}={address}"
+                    for broker_id, address in sorted(places[data.broker_name].broker_addrs.items())
+                )
+                if data.broker_name in places
+                else "",
+                "write_queues": data.write_queue_nums,
+                "read_queues": data.read_queue_nums,
+                "permission": ("r" if data.perm & 4 else "") + ("w" if data.perm & 2 else "") or "none",
+            }
+            for data in found.queue_datas
+        ]
+
+    show(look(namesrv, asked), output, empty=f"topic {topic} is nowhere")
+
+
+@app.add(watched=True)
+def groups(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+    """Which groups consume a topic, and how far behind they are."""
+
+    async def asked(admin: "Admin") -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for group in await admin.topic_groups(topic):
+            members = await admin.members(group)
+            progress = [row for row in await admin.group_progress(group) if row.queue.topic == topic]
+            count = 0 if members is None else len(members.connection_set)
+            rows.append({"group": group, "members": count, "behind": sum(row.behind for row in progress)})
+        return rows
+
+    show(look(namesrv, asked), output, empty=f"no group has consumed {topic} yet")
+
+
+@app.add(watched=True)
+def stats(
+    topics: Annotated[list[str] | None, Argument(help="which; without any, all", complete=topic_names)] = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Queues, messages and last message of each topic, and who is behind."""
+
+    async def asked(admin: "Admin") -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for topic in topics or await admin.topics():
+            queues = await admin.topic_queues(topic)
+            consumers = await admin.topic_groups(topic)
+            rows.append(
+                {
+                    "topic": topic,
+                    "queues": len(queues),
+                    "messages": sum(row.message_count for row in queues),
+                    "last_stored": moment(max((row.last_update_ms for row in queues), default=0)),
+                    "groups": ", ".join(consumers),
+                }
+            )
+        return rows
+
+    show(look(namesrv, asked), output, empty="no topics yet; `bolide send TOPIC hello` makes one")
+
+
+@app.add()
 def delete(
     topic: Topic,
     namesrv: Namesrv = None,
-    is_sure: Annotated[bool, typer.Option("-y", "--yes", help="do not ask")] = False,
+    is_sure: Annotated[bool, Option("-y", "--yes", help="do not ask")] = False,
+    output: Format = Output.TABLE,
 ) -> None:
     """Delete a topic and everything in it."""
     if not is_sure:
-        typer.confirm(f"Delete topic {topic} with all its messages?", abort=True)
+        click.confirm(f"Delete topic {topic} with all its messages?", abort=True)
 
-    async def remove(admin: Admin) -> None:
+    async def remove(admin: "Admin") -> None:
         await admin.delete_topic(topic)
 
     ask(namesrv, remove)
-    typer.echo(f"topic {topic} deleted")
+    report(f"topic {topic} deleted", {"topic": topic, "deleted": True}, output)

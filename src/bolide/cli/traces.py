@@ -3,19 +3,21 @@
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
+import click
 
 from bolide.admin.admin import Admin
 from bolide.admin.traces import MessageTrace
-from bolide.cli.output import Format, Namesrv, Output, ask, json_text, printable, show
-from bolide.cli.start import fail
+from bolide.cli.commands import Argument, Option
+from bolide.cli.forms import printable
+from bolide.cli.output import Format, Namesrv, Output, ask, say, show
+from bolide.cli.start import NOT_THERE, fail
 from bolide.cli.times import moment
 from bolide.model.topics import TRACE_TOPIC
 
 
 def trace(
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="the id of a message, the broker's id of it, or a key")],
-    topic: Annotated[str, typer.Option("-t", "--topic", help="the topic that clients trace to")] = TRACE_TOPIC,
+    wanted: Annotated[str, Argument(metavar="ID", help="the id of a message, the broker's id of it, or a key")],
+    topic: Annotated[str, Option("--trace-topic", help="the topic that clients trace to")] = TRACE_TOPIC,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -29,17 +31,18 @@ def trace(
         return await admin.trace(wanted, topic) if topic in await admin.topics(with_system=True) else []
 
     found = ask(namesrv, look)
-    if output is Output.JSON:
-        typer.echo(json_text([asdict(each) for each in found]))
+    if output is not Output.TABLE:
+        say([asdict(each) for each in found], output)
         return
     if not found:
         fail(
             f"nothing was told of {wanted} in {topic}; producers and consumers tell with trace=True, "
-            "and records take a second to arrive"
+            "and records take a second to arrive",
+            NOT_THERE,
         )
     for number, each in enumerate(found):
         if number:
-            typer.echo()
+            click.echo()
         _show(each)
 
 
@@ -52,10 +55,10 @@ def _show(trace: MessageTrace) -> None:
         "kind": trace.kind if trace.kind != "normal" else None,
         "offset id": trace.offset_id,
     }
-    typer.echo(f"message {printable(trace.message_id)}")
+    click.echo(f"message {printable(trace.message_id)}")
     for name, value in facts.items():
         if value:
-            typer.echo(f"  {name:<10}{printable(value)}")
+            click.echo(f"  {name:<10}{printable(value)}")
     begun_ms = trace.steps[0].at_ms
     rows = [
         {

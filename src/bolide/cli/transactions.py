@@ -2,22 +2,23 @@
 
 from typing import Annotated
 
-import typer
+import click
 
 from bolide.admin.admin import Admin
+from bolide.admin.rows import transaction_cells
 from bolide.admin.transactions import OpenTransaction
+from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.output import Format, Namesrv, Output, ask, show
-from bolide.cli.times import moment
 from bolide.clock import SystemClock
 
-app = typer.Typer(help="Transactions: list the undecided, resume the given up.", no_args_is_help=True)
+app = Commands("Transactions: list the undecided, resume the given up.")
 
 
-@app.command("list")
+@app.add("list")
 def list_(
-    given_up: Annotated[bool, typer.Option("--given-up", help="those that were asked about too often instead")] = False,
-    group: Annotated[str | None, typer.Option(help="only those of this producer group")] = None,
-    limit: Annotated[int, typer.Option(help="at most this many")] = 100,
+    given_up: Annotated[bool, Option("--given-up", help="those that were asked about too often instead")] = False,
+    group: Annotated[str | None, Option(help="only those of this producer group")] = None,
+    limit: Annotated[int, Option(help="at most this many")] = 100,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -33,27 +34,14 @@ def list_(
         return found
 
     now_ms = SystemClock().now_ms()
-    table = [
-        {
-            "id": each.id,
-            "topic": each.topic,
-            "group": each.group,
-            "keys": " ".join(each.message.keys),
-            "begun": moment(each.message.born_at),
-            "age_s": (now_ms - each.message.born_at) // 1000,
-            "checks": each.check_count,
-            "broker": each.broker_name,
-            "offset_id": each.offset_id,
-        }
-        for each in ask(namesrv, look)
-    ]
+    table = [transaction_cells(each, now_ms) for each in ask(namesrv, look)]
     what = "no transaction was given up" if given_up else "no open transactions: all are committed or rolled back"
     show(table, output, empty=what)
 
 
-@app.command()
+@app.add()
 def resume(
-    ids: Annotated[list[str], typer.Argument(help="offset ids, as `list --given-up` shows them")],
+    ids: Annotated[list[str], Argument(help="offset ids, as `list --given-up` shows them")],
     namesrv: Namesrv = None,
 ) -> None:
     """Have transactions that were given up asked about again."""
@@ -63,4 +51,4 @@ def resume(
             await admin.resume_transaction(offset_id)
 
     ask(namesrv, take_up)
-    typer.echo(f"{len(ids)} taken up again; their producers are asked within the next rounds")
+    click.echo(f"{len(ids)} taken up again; their producers are asked within the next rounds")

@@ -2,11 +2,14 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bolide.client import profiles
 from bolide.errors import ClientError, ConfigError
 from bolide.remoting.address import split_address
 from bolide.remoting.config import ConnectConfig
+from bolide.settings import build
 
 NO_NAME_SERVER = 10004  # RocketMQ's own code for a client that was told no name server
 
@@ -48,13 +51,33 @@ def client_config(
     instance_name: str = "",
     credentials: Credentials | None = None,
     connect: ConnectConfig | None = None,
+    over: Mapping[str, str] | None = None,
 ) -> ClientConfig:
-    """What a user gives to a producer or consumer, as one value; without a name server NAMESRV_ADDR tells one."""
+    """What a user gives to a producer or consumer, as one value; what is left out environment or profile tell.
+
+    `over` has settings by RocketMQ's keys, which win over both.
+    """
+    if not isinstance(namesrv, str | None):
+        raise ConfigError("namesrv", namesrv, 'must be a text, as "host:9876;other:9876"')
+    known = profiles.known_settings(namesrv, os.environ, over or {})
     return ClientConfig(
-        namesrv=parse_namesrv(namesrv or os.environ.get("NAMESRV_ADDR")),
+        namesrv=parse_namesrv(known.get(profiles.NAMESRV)),
         instance_name=instance_name,
-        credentials=credentials,
-        connect=connect or ConnectConfig(),
+        credentials=credentials or credentials_of(known),
+        connect=connect or build(ConnectConfig, known),
+    )
+
+
+def credentials_of(known: Mapping[str, str]) -> Credentials | None:
+    """Name and secret, if there are any."""
+    access_key, secret_key = known.get(profiles.ACCESS_KEY), known.get(profiles.SECRET_KEY)
+    if access_key is None and secret_key is None:
+        return None
+    if access_key is None or secret_key is None:
+        key, shown = (profiles.ACCESS_KEY, access_key) if secret_key is None else (profiles.SECRET_KEY, "******")
+        raise ConfigError(key, shown, "accessKey and secretKey go together (BOLIDE_ACCESS_KEY, BOLIDE_SECRET_KEY)")
+    return Credentials(
+        access_key=access_key, secret_key=secret_key, security_token=known.get(profiles.SECURITY_TOKEN) or None
     )
 
 
@@ -63,7 +86,8 @@ def parse_namesrv(text: str | None) -> tuple[str, ...]:
     addresses = [part.removeprefix("http://").rstrip("/") for part in re.split(r"[;,\s]+", text or "") if part]
     if not addresses:
         raise ClientError(
-            'no name server is known: pass namesrv="host:9876" or set NAMESRV_ADDR; `bolide up` starts one here',
+            'no name server is known: pass namesrv="host:9876" or set NAMESRV_ADDR; `bolide up` starts one here, and '
+            "`bolide login` keeps where another cluster is",
             NO_NAME_SERVER,
         )
     return tuple(addresses)

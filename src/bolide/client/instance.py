@@ -17,20 +17,21 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from bolide.client.access import check_access, failure_of
 from bolide.client.callbacks import AskedConsumer, AskedProducer, Callbacks
 from bolide.client.config import ClientConfig
 from bolide.client.consuming.replies import Replies, ReplyBox
 from bolide.client.nameservers import NameServers
 from bolide.client.outages import Outages
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
-from bolide.client.signing import Signing
+from bolide.client.tally import count_request
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError, ConnectError
+from bolide.errors import AccessRefused, BolideError, ClientError, ConnectError
 from bolide.model.message import Message
 from bolide.model.topics import AUTO_CREATE_TOPIC
-from bolide.protocol.bodies import ConsumerMember, Heartbeat, ProducerMember
+from bolide.protocol.bodies import Clusters, ConsumerMember, Heartbeat, ProducerMember
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import UnregisterClientRequest
@@ -39,9 +40,13 @@ from bolide.remoting.client import Client
 from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.session import Session
 
+if TYPE_CHECKING:
+    from bolide.client.signing import Signing
+
 BROKER_NOT_IN_ROUTE = 10003
 NO_ROUTE = 10005
 GO_AWAY = 1500  # a broker of 5.2 and later that is about to end: come again on another connection
+_DOUBT_SPACING_S = 0.25
 _ASK_AGAIN_S = 1.0
 _REACH_PAUSE_S = 0.05
 _FIRST_HEARTBEAT_S = 1.0
@@ -90,10 +95,11 @@ class Instance:
         self.replies: dict[str, asyncio.Future[Message]] = {}  # by number, for those who asked by a message
         self.asked_topics: set[str] = set()
         self.refusals: dict[str, tuple[str, ClientError]] = {}  # groups that a broker does not take us into
+        self.denials: dict[str, AccessRefused] = {}  # brokers that do not take who we are, by address
         self._repliers: dict[str, Replies] = {}
         self.errands = IsolatedTasks()
         self.outages = Outages(clock)
-        self._hooks = [Signing(config.credentials)] if config.credentials else []
+        self._hooks = _signing(config)
         callbacks = Callbacks(self.consumers, self.deciders, ReplyBox(self.replies, clock.now_ms))
         self.client = Client(config.connect, clock, hooks=self._hooks, handlers=callbacks.handlers())
         self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
@@ -136,9 +142,9 @@ class Instance:
         return found
 
     async def doubt(self, topic: str) -> None:
-        """A broker of this topic could not be reached: it may have moved. Asks at most once a second, and may fail."""
+        """A broker could not be reached: it may have moved. Asks four times a second at most, and may fail."""
         now_s = self.clock.monotonic_s()
-        if now_s - self._doubted_s.get(topic, -_ASK_AGAIN_S) < _ASK_AGAIN_S:
+        if now_s - self._doubted_s.get(topic, -_DOUBT_SPACING_S) < _DOUBT_SPACING_S:
             return
         self._doubted_s[topic] = now_s
         try:
@@ -174,6 +180,9 @@ class Instance:
         if before == route:
             return
         self._routes[route.topic] = route
+        if before is not None and before.addresses != route.addresses:
+            # A master that is new asks us about transactions and shares queues only if it knows us.
+            self.errands.start(self.heartbeat(), name="client.heartbeat.moved")
         for name in before.addresses if before is not None else ():
             if not any(name in other.addresses for other in self._routes.values()):
                 self._brokers.pop(name, None)
@@ -270,11 +279,12 @@ class Instance:
         """A broker's answer to a request that must succeed."""
         answer = await self.request(address, command, timeout_s or self.config.request_timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+            raise failure_of(answer)
         return answer
 
     async def request(self, address: str, command: Command, timeout_s: float) -> Command:
         """A broker's answer, whatever it is; one that sends us away is asked once more on a new connection."""
+        count_request()
         answer = await self.client.request(address, command, timeout_s)
         if answer.code != GO_AWAY:
             return answer
@@ -313,6 +323,24 @@ class Instance:
         if self._told.get(address) is not session:
             await self._beat(address)
 
+    async def check_access(self) -> None:
+        """Fail now if a broker does not take our credentials, instead of at every send and pull to come."""
+        if self.config.credentials is not None:
+            await check_access(self._masters, self.greet)
+
+    async def _masters(self) -> list[str]:
+        answer = await self.namesrv.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        if answer.code != ResponseCode.SUCCESS:
+            raise failure_of(answer, who="name server")
+        known = Clusters.decode(answer.body).broker_addr_table.values()
+        return [broker.broker_addrs[MASTER_ID] for broker in known if MASTER_ID in broker.broker_addrs]
+
+    async def greet(self, address: str) -> None:
+        """Tell a broker who we are; one that does not take us raises AccessRefused."""
+        answer = await self.request(address, self._heartbeat(), self.config.request_timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise failure_of(answer)
+
     def _heartbeat(self) -> Command:
         body = Heartbeat(
             client_id=self.client_id,
@@ -336,7 +364,10 @@ class Instance:
             self._told[address] = await self.client.session(address, self.config.request_timeout_s)
             answer = await self.request(address, self._heartbeat(), self.config.request_timeout_s)
             self._note_refusal(address, answer)
+            self.denials.pop(address, None)
         except BolideError as problem:
+            if isinstance(problem, AccessRefused):
+                self.denials[address] = problem
             names = (name for name, places in self._brokers.items() if address in places.values())
             self.outages.failed(address, f"broker {next(names, '')} at {address}", problem)
         else:
@@ -347,7 +378,7 @@ class Instance:
         if answer.code == ResponseCode.SUCCESS:
             self.refusals = {group: found for group, found in self.refusals.items() if found[0] != address}
             return
-        problem = ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        problem = failure_of(answer)
         group = answer.fields.get(_REFUSED_GROUP_FIELD)
         if group is None:
             raise problem
@@ -416,6 +447,14 @@ class Instance:
         while True:
             await self.heartbeat()
             await asyncio.sleep(self.config.heartbeat_interval_s)
+
+
+def _signing(config: ClientConfig) -> "list[Signing]":
+    if config.credentials is None:
+        return []
+    from bolide.client.signing import Signing  # most clusters have no users, and their clients nothing to sign
+
+    return [Signing(config.credentials)]
 
 
 def client_id_of(config: ClientConfig) -> str:

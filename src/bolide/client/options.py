@@ -8,12 +8,13 @@ consumer can do the same. A test keeps the sets and the signatures in step.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from bolide.client.config import Credentials
 from bolide.client.consuming.rules import PullRules
 from bolide.client.consuming.start_from import StartFrom
 from bolide.client.sending.hooks import SendHook
+from bolide.client.serializers import Serializer
 from bolide.clock import Clock
 from bolide.model.allocation import Strategy
 from bolide.model.queue import MessageQueue
@@ -44,6 +45,7 @@ class ProducerOptions(ClientOptions, total=False):
     linger_ms: float
     hooks: Sequence[SendHook]
     trace: bool | str
+    serializer: Serializer
 
 
 class TransactionProducerOptions(ProducerOptions, total=False):
@@ -68,6 +70,7 @@ class ConsumerOptions(ClientOptions, total=False):
     retry_count_max: int | None
     offsets_directory: Path | None
     trace: bool | str
+    serializer: Serializer
 
 
 class PullConsumerOptions(ClientOptions, total=False):
@@ -82,6 +85,8 @@ class PullConsumerOptions(ClientOptions, total=False):
 class MessageOptions(TypedDict, total=False):
     """What a message has beside topic and body, and the queue it goes to: the one of its `shard`, or a named one."""
 
+    json: Any
+    value: Any
     tags: str | None
     keys: str | Iterable[str]
     properties: Mapping[str, str] | None

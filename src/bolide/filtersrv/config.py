@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bolide.errors import ConfigError
+from bolide.metrics.config import MetricsConfig
 from bolide.remoting import config as remoting
 from bolide.remoting.address import split_address
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
 from bolide.settings import Range, build, check_bounds, check_keys, conf, dump, keys_of
 
 SECRET = "secretKey"
@@ -44,6 +45,7 @@ class FilterServerConfig:
     filter_count_max: int = conf("bolideFilterCountMax", 64, Range(1, 65_536))
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=0))
     connect: ConnectConfig = field(default_factory=ConnectConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -53,22 +55,28 @@ class FilterServerConfig:
             raise ConfigError("accessKey", self.access_key, "needs secretKey beside it, and the other way round")
 
 
-_ROOMS = (FilterServerConfig, ListenConfig, ConnectConfig)
+_ROOMS = (FilterServerConfig, ListenConfig, ConnectConfig, MetricsConfig)
 USED_KEYS = frozenset(key for room in _ROOMS for key in keys_of(room))
 
 
 def read_config(properties: Mapping[str, str]) -> FilterServerConfig:
     """The whole configuration from its texts; raises ConfigError for a key or a value that cannot be honoured."""
+    properties = with_tls_file(properties)
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
     return dataclasses.replace(
         build(FilterServerConfig, properties),
         listen=build(ListenConfig, {"listenPort": "0", **properties}),
         connect=build(ConnectConfig, properties),
+        metrics=build(MetricsConfig, properties),
         ignored={key: properties[key] for key in ignored},
     )
 
 
 def shown(config: FilterServerConfig) -> dict[str, str]:
     """Every key with its text but for the secret."""
-    texts = {key: text for room in (config.connect, config.listen, config) for key, text in dump(room).items()}
+    texts = {
+        key: text
+        for room in (config.metrics, config.connect, config.listen, config)
+        for key, text in dump(room).items()
+    }
     return {key: text for key, text in {**config.ignored, **texts}.items() if key != SECRET}

@@ -21,6 +21,7 @@ from bolide import kernel
 from bolide.clock import Clock
 from bolide.errors import ClientError, Refusal
 from bolide.filtersrv.config import FilterServerConfig, shown
+from bolide.filtersrv.metrics import show
 from bolide.filtersrv.process import FilterFailed, FilterLimits, FilterProcess, FilterSource
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -36,6 +37,8 @@ from bolide.remoting.address import split_address
 from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handler, Handlers, bounded_body
 from bolide.remoting.owner import Owner
+from bolide.remoting.pages import PageServer
+from bolide.remoting.request_times import RequestTimes
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session
 
@@ -64,6 +67,8 @@ class FilterServer(Owner):
         self.filters: dict[tuple[str, str], FilterProcess] = {}
         self._used_s: dict[FilterProcess, float] = {}
         self._uploads = asyncio.Lock()
+        self.times = RequestTimes(clock.monotonic_s) if config.metrics.is_on else None
+        self.pages: PageServer | None = None  # where metrics are shown, while it runs
         self.on_absence: Callable[[ClientError], None] = _say_absence  # told each time the broker is not found
         self._handlers = Handlers(self.handlers())
 
@@ -75,6 +80,10 @@ class FilterServer(Owner):
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self._handlers.serve(request)
+
+    def on_answer(self, request: Request, answer: Command) -> None:
+        if self.times is not None:
+            self.times.answered(request, answer.code)
 
     def closed(self, session: Session, why: str) -> None:
         pass
@@ -280,7 +289,8 @@ async def serve(config: FilterServerConfig, clock: Clock) -> AsyncIterator[tuple
                 ]
                 await registered.wait()
                 try:
-                    yield owner, server
+                    async with show(owner, clock) as owner.pages:
+                        yield owner, server
                 finally:
                     for task in tasks:
                         task.cancel()

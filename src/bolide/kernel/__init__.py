@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     # the filters'
     from bolide.kernel.plain_filter import match_entries as match_entries
 
+    # the proxy's
+    from bolide.kernel.plain_hpack import decode_headers as decode_headers
+
     # the broker's, for what waits
     from bolide.kernel.plain_later import due_drafts as due_drafts
     from bolide.kernel.plain_later import encode_units as encode_units
@@ -49,10 +52,12 @@ if TYPE_CHECKING:
     from bolide.kernel.plain_later import walk_units as walk_units
 
     # what the plain kernel leaves to the paths above
+    from bolide.kernel.plain_left import admit_signed as admit_signed
     from bolide.kernel.plain_left import cut_records as cut_records
     from bolide.kernel.plain_left import encode_outcomes as encode_outcomes
     from bolide.kernel.plain_left import encode_sends as encode_sends
     from bolide.kernel.plain_left import read_outcomes as read_outcomes
+    from bolide.kernel.plain_left import signing_state as signing_state
 
     # the broker's, for pulls
     from bolide.kernel.plain_pulls import answer_pull as answer_pull
@@ -77,12 +82,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
+    "admit_signed",
     "answer_pull",
     "answer_routes",
     "body_crc",
     "count_entries",
     "cut_frames",
     "cut_records",
+    "decode_headers",
     "due_drafts",
     "encode_items",
     "encode_outcomes",
@@ -111,6 +118,7 @@ __all__ = [
     "scan_records",
     "seal_records",
     "select_entries",
+    "signing_state",
     "spread_records",
     "touch",
     "unguard_map",
@@ -131,6 +139,7 @@ PARTS = (
     "plain_columns",
     "plain_faults",
     "plain_filter",
+    "plain_hpack",
     "plain_left",
     "plain_pulls",
     "plain_records",

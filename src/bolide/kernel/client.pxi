@@ -61,12 +61,12 @@ cdef char* put_escaped(char* at, const char* text, Py_ssize_t size) noexcept nog
     cdef int dull
     cdef uint8_t byte
     while i < size:
-        if size - i >= 8:
+        if size - i >= DULL_STEP:
             dull = dull_size(text + i)
-            memcpy(at, text + i, 8)
+            memcpy(at, text + i, DULL_STEP)
             at += dull
             i += dull
-            if dull == 8:
+            if dull == DULL_STEP:
                 continue
         byte = <uint8_t>text[i]
         i += 1

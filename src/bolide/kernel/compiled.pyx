@@ -26,7 +26,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from bolide.kernel import plain, plain_client, plain_pulls, plain_records
-from bolide.kernel.layout import COLUMNS, LANGUAGES
+from bolide.kernel.layout import COLUMNS, HUFFMAN_SIZES, LANGUAGES, STATIC_HEADERS
 from bolide.kernel.plain_records import key_hash, tag_hash
 
 cdef extern from "Python.h":
@@ -60,6 +60,7 @@ include "records.pxi"
 include "send_properties.pxi"
 include "sends.pxi"
 include "pulls.pxi"
+include "signed.pxi"
 include "outcomes.pxi"
 include "later.pxi"
 include "filter.pxi"
@@ -67,3 +68,4 @@ include "client.pxi"
 include "columns.pxi"
 include "rows.pxi"
 include "faults.pxi"
+include "hpack.pxi"

@@ -196,8 +196,15 @@ class SendRules(NamedTuple):
 
 # stream, bounds, who sent it
 Read = tuple[Buffer, list[int], bytes]
-# answers and bounds of what is left, for each read; messages and bytes of each topic
-Sent = tuple[list[tuple[bytes, list[int]]], list[tuple[str, int, int]]]
+# What a message is, as metrics tell it; the kernel takes no delayed one.
+PLAIN_MESSAGE, ORDERED_MESSAGE, DELAYED_MESSAGE, HALF_MESSAGE = range(4)
+# Where a class of sizes ends; one more is above the last. A request is in that of its messages' average.
+SIZE_BOUNDS = (1 << 10, 1 << 12, 1 << 19, 1 << 20, 1 << 21, 1 << 22)
+# topic, messages, their bytes in the log; of requests that are alike in what follows: what the messages are, request
+# code, class of sizes; and how many requests they are
+SentTally = tuple[str, int, int, int, int, int, int]
+# answers and bounds of what is left, for each read; what was stored
+Sent = tuple[list[tuple[bytes, list[int]]], list[SentTally]]
 
 # Pulls
 
@@ -263,3 +270,80 @@ Column = bytes | Text | Properties
 TextColumn = tuple[Buffer | None, Buffer, Buffer]
 # a bitmap, int32 offsets of rows into pairs, the names, the values
 MapColumn = tuple[Buffer | None, Buffer, TextColumn, TextColumn]
+
+# Headers of HTTP/2 (RFC 7541): how many bits of code each octet has, and the end; and the pairs that everybody knows.
+
+HUFFMAN_SIZES = bytes.fromhex(
+    "0d171c1c1c1c1c1c1c181e1c1c1e1c1c1c1c1c1c1c1c1e1c1c1c1c1c1c1c1c1c060a0a0c0d06080b0a0a080b080606060505"
+    "050606060606060607080f060c0a0d06070707070707070707070707070707070707070707070807080d130d0e060f050605"
+    "06050606060507070606060506070605050607070707070f0b0e0d1c14161414161616171617171717171817181816171817"
+    "1717171516171617171816151416161717151716161815161717151516151716171714161616171616171a1a141316171619"
+    "1a1a1a1b1b1a181913151a1b1b1a1b1815151a1a1c1b1b1b14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c"
+    "1b1b1b1b1b1a1e"
+)
+_STATIC_TEXT = """
+:authority
+:method GET
+:method POST
+:path /
+:path /index.html
+:scheme http
+:scheme https
+:status 200
+:status 204
+:status 206
+:status 304
+:status 400
+:status 404
+:status 500
+accept-charset
+accept-encoding gzip, deflate
+accept-language
+accept-ranges
+accept
+access-control-allow-origin
+age
+allow
+authorization
+cache-control
+content-disposition
+content-encoding
+content-language
+content-length
+content-location
+content-range
+content-type
+cookie
+date
+etag
+expect
+expires
+from
+host
+if-match
+if-modified-since
+if-none-match
+if-range
+if-unmodified-since
+last-modified
+link
+location
+max-forwards
+proxy-authenticate
+proxy-authorization
+range
+referer
+refresh
+retry-after
+server
+set-cookie
+strict-transport-security
+transfer-encoding
+user-agent
+vary
+via
+www-authenticate
+"""
+STATIC_HEADERS = tuple(
+    (name, value) for name, _, value in (line.encode().partition(b" ") for line in _STATIC_TEXT.strip().splitlines())
+)

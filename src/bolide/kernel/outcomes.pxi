@@ -154,9 +154,17 @@ cdef void find_half_home(const uint8_t* at, Py_ssize_t size, Home* home) noexcep
 
 
 cdef inline bint is_plain_topic(Span topic) noexcept nogil:
-    if not 0 < topic.size <= 127 or not is_ascii(topic.at, topic.size) or has_zero(topic) or leads_elsewhere(topic):
+    """Whether this may be the name of a topic (`model/names.py`), and is of one that every message may go to."""
+    cdef Py_ssize_t i
+    cdef uint8_t letter
+    if not 0 < topic.size <= 127 or equals(topic, literal(b"SCHEDULE_TOPIC_XXXX")):
         return False
-    return not equals(topic, literal(b"SCHEDULE_TOPIC_XXXX"))
+    for i in range(topic.size):
+        letter = topic.at[i]
+        if not (c"0" <= letter <= c"9" or c"a" <= letter | 32 <= c"z"
+                or letter == c"%" or letter == c"|" or letter == c"_" or letter == c"-"):
+            return False
+    return True
 
 
 cdef class _Halves:

@@ -22,9 +22,33 @@ cdef inline const char* skip_blanks(const char* at, const char* end) noexcept no
 
 cdef extern from *:
     """
-    /* How many of eight bytes come before the first that is a quote, a backslash, a control character or beyond ASCII:
-       texts are skipped by words where nothing is to be seen. Such a byte borrows from its top bit when more is taken
-       off than it has; the lowest one found is a true one, for a borrow only spreads upwards. */
+    /* How many of DULL_STEP bytes come before the first that is a quote, a backslash, a control character or beyond
+       ASCII: texts are skipped by words where nothing is to be seen. */
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    enum { DULL_STEP = 16 };
+    static inline int dull_size(const char *at) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i quotes = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(0x22));
+        __m128i slashes = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(0x5C));
+        __m128i odd = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20)); /* with their signs: beyond ASCII is below zero */
+        return __builtin_ctz(_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quotes, slashes), odd)) | 0x10000);
+    }
+    /* The same for backslashes alone; copies the bytes meanwhile. */
+    static inline int copy_unescaped(const char *at, char *target) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        _mm_storeu_si128((__m128i *)target, bytes);
+        return __builtin_ctz(_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(0x5C))) | 0x10000);
+    }
+    #else
+    enum { DULL_STEP = 8 };
+    static inline int copy_unescaped(const char *at, char *target) {
+        int size = 0;
+        for (; size < DULL_STEP && at[size] != 0x5C; size++) target[size] = at[size];
+        return size;
+    }
+    /* Such a byte borrows from its top bit when more is taken off than it has; the lowest one found is a true one, for
+       a borrow only spreads upwards. */
     static inline int dull_size(const char *at) {
     #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
         const uint64_t ones = 0x0101010101010101ull, tops = 0x8080808080808080ull;
@@ -40,8 +64,11 @@ cdef extern from *:
         return size;
     #endif
     }
+    #endif
     """
+    int DULL_STEP
     int dull_size(const char* at) nogil
+    int copy_unescaped(const char* at, char* target) nogil
 
 
 cdef const char* scan_text(const char* at, const char* end, Text* text) noexcept nogil:
@@ -55,10 +82,10 @@ cdef const char* scan_text(const char* at, const char* end, Text* text) noexcept
     text.is_escaped = False
     text.is_ascii = True
     while at < end:
-        if end - at >= 8:
+        if end - at >= DULL_STEP:
             dull = dull_size(at)
             at += dull
-            if dull == 8:
+            if dull == DULL_STEP:
                 continue
         byte = <uint8_t>at[0]
         if byte == 34:
@@ -127,7 +154,7 @@ cdef inline bint read_decimal(const char* at, Py_ssize_t size, int64_t* value) n
     return number >= 0
 
 
-cdef const char* scan_value(const char* at, const char* end, Text* text) noexcept nogil:
+cdef inline const char* scan_value(const char* at, const char* end, Text* text) noexcept nogil:
     """A value that is no object and no list, as text; null is a text that lies nowhere."""
     cdef int64_t number
     if at >= end:
@@ -157,7 +184,7 @@ cdef const char* skip_scalar(const char* at, const char* end) noexcept nogil:
     return at if at != NULL and (text.at == NULL or is_plain(&text)) else NULL
 
 
-cdef const char* next_member(const char* at, const char* end, bint* is_last) noexcept nogil:
+cdef inline const char* next_member(const char* at, const char* end, bint* is_last) noexcept nogil:
     """Behind a value: steps to the next key, or behind the closing brace."""
     is_last[0] = False
     at = skip_blanks(at, end)
@@ -171,7 +198,7 @@ cdef const char* next_member(const char* at, const char* end, bint* is_last) noe
     return skip_blanks(at + 1, end)
 
 
-cdef const char* scan_key(const char* at, const char* end, Text* key) noexcept nogil:
+cdef inline const char* scan_key(const char* at, const char* end, Text* key) noexcept nogil:
     """A key and its colon; the result is at the value."""
     at = scan_text(at, end, key)
     if at == NULL:

@@ -8,6 +8,7 @@ cdef struct Judged:  # what the properties of a message say
     bint has_place
     bint is_rewritten
     bint is_unwaited
+    bint is_ordered
 
 
 cdef struct SendItem:  # one message about to be laid
@@ -46,6 +47,8 @@ cdef void judge_pair(Span name, Span value, Judged* judged) noexcept nogil:
     elif size == literal(b"MSG_REGION").size:
         judged.is_rewritten |= equals(name, literal(b"MSG_REGION"))
         judged.has_place |= equals(name, literal(b"REAL_TOPIC"))
+    elif size == literal(b"__SHARDINGKEY").size:
+        judged.is_ordered |= equals(name, literal(b"__SHARDINGKEY"))
     elif size == literal(b"__transactionId__").size:
         judged.has_place |= equals(name, literal(b"__transactionId__"))
     if begins_within(name.at, size, literal(b"TIMER_")):
@@ -58,6 +61,7 @@ cdef void judge(Span properties, Judged* judged) noexcept nogil:
     cdef Span name, value
     clear_wanted(&judged.wanted)
     judged.has_half_mark = judged.is_half = judged.has_place = judged.is_rewritten = judged.is_unwaited = False
+    judged.is_ordered = False
     judged.is_apart = has_zero(properties)
     while at < end:
         at = next_pair(at, end, &name, &value)

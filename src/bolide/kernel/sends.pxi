@@ -36,6 +36,9 @@ cdef enum:
     BATCH = 12
     SEND_REQUIRED = 0xFF
     SENT = 1  # what a frame is
+    SENT_PLAIN = 0  # what a message is, as metrics tell it
+    SENT_ORDERED = 1
+    SENT_HALF = 3
 
 cdef struct Send:
     Head head
@@ -58,10 +61,29 @@ cdef struct Queue:
     uint8_t* entry
 
 
-cdef struct SentTally:
+cdef struct SentTally:  # of the requests that are alike in all but the last three
     PyObject* known
+    int32_t kind
+    int32_t code
+    int32_t size_class
+    int64_t request_count
     int64_t count
     int64_t size
+
+
+cdef int32_t size_class_of(int64_t size) noexcept nogil:
+    """The place of a size among SIZE_BOUNDS (`layout.py`)."""
+    if size <= 1 << 10:
+        return 0
+    if size <= 1 << 12:
+        return 1
+    if size <= 1 << 19:
+        return 2
+    if size <= 1 << 20:
+        return 3
+    if size <= 1 << 21:
+        return 4
+    return 5 if size <= 1 << 22 else 6
 
 
 # Reading headers.
@@ -226,18 +248,27 @@ cdef class _Batch:
         queue.count = 0
         return count
 
-    cdef int count_in(self, int64_t size) except -1:
+    cdef int count_in(self, int32_t kind, int32_t code, int64_t count, int64_t size) except -1:
+        """One request whose records have this size together."""
         cdef SentTally* tallies = <SentTally*>self.tallies.data
-        cdef Py_ssize_t count = self.tallies.size // <Py_ssize_t>sizeof(SentTally), i
+        cdef Py_ssize_t tally_count = self.tallies.size // <Py_ssize_t>sizeof(SentTally), i
+        cdef int32_t size_class = size_class_of(size // count)
         cdef SentTally* tally = NULL
-        for i in range(count):
-            if tallies[i].known == self.known:
+        for i in range(tally_count):
+            if (
+                tallies[i].known == self.known and tallies[i].kind == kind
+                and tallies[i].code == code and tallies[i].size_class == size_class
+            ):
                 tally = &tallies[i]
         if tally == NULL:
             tally = <SentTally*>grow(&self.tallies, sizeof(SentTally))
             tally.known = self.known
-            tally.count = tally.size = 0
-        tally.count += 1
+            tally.kind = kind
+            tally.code = code
+            tally.size_class = size_class
+            tally.request_count = tally.count = tally.size = 0
+        tally.request_count += 1
+        tally.count += count
         tally.size += size
         return 0
 
@@ -295,7 +326,7 @@ cdef class _Batch:
             self.known = self.half
         cdef int32_t run = self.queue_for(<int32_t>place)
         cdef int64_t queue_offset = (<Queue*>self.queues.data)[run].first + (<Queue*>self.queues.data)[run].count
-        cdef Py_ssize_t first = self.placed.size
+        cdef Py_ssize_t first = self.placed.size, records_at = self.records.size
         if is_batch:
             while at < body_size:
                 read_item(body + at, body_size - at, &item, &size)
@@ -307,6 +338,12 @@ cdef class _Batch:
             item.body.size = body_size
             item.flag = <int32_t>flag
             self.put_record(run, &item, &judged.wanted, added, sys_flag, born_ms, times)
+        self.count_in(
+            SENT_HALF if judged.is_half else SENT_ORDERED if judged.is_ordered else SENT_PLAIN,
+            send.head.code,
+            (self.placed.size - first) // <Py_ssize_t>sizeof(Placed),
+            self.records.size - records_at,
+        )
         self.known = known
         if not send.head.flag & ONEWAY_FLAG:
             self.put_answer(codec, send.head.opaque, first, queue_id, queue_offset, judged.wanted.unique_key)
@@ -393,7 +430,6 @@ cdef class _Batch:
         if added is not None:
             put_text(at, PyBytes_AS_STRING(added), PyBytes_GET_SIZE(added))
         queue.count += 1
-        self.count_in(size)
         return 0
 
     cdef uint8_t* put_ids(self, uint8_t* at, Py_ssize_t first) noexcept:
@@ -499,7 +535,10 @@ cdef class _Batch:
         cdef Py_ssize_t i
         cdef list counted = []
         for i in range(self.tallies.size // <Py_ssize_t>sizeof(SentTally)):
-            counted.append(((<tuple>tallies[i].known)[0], tallies[i].count, tallies[i].size))
+            counted.append((
+                (<tuple>tallies[i].known)[0], tallies[i].count, tallies[i].size,
+                tallies[i].kind, tallies[i].code, tallies[i].size_class, tallies[i].request_count,
+            ))
         return counted
 
 

@@ -18,7 +18,14 @@ cdef Py_ssize_t unescape(const Text* text, char* target) noexcept nogil:
     cdef Py_ssize_t size = 0
     cdef int high, low
     cdef char byte
+    cdef int whole
     while at < end:
+        if end - at >= DULL_STEP:  # there is as much room in the target: what is resolved is never longer
+            whole = copy_unescaped(at, target + size)
+            at += whole
+            size += whole
+            if whole == DULL_STEP:
+                continue
         byte = at[0]
         at += 1
         if byte == 92:

@@ -83,7 +83,8 @@ class Message(_Labels):
         if joined_keys:
             merged[names.KEYS] = joined_keys
         if tags:
-            merged[names.TAGS] = tags
+            # By joining: a list would end up as the text of a list.
+            merged[names.TAGS] = "".join((tags,))
         if delay_level is not None:
             merged[names.DELAY] = str(delay_level)
         if waits_for_store is not None:
@@ -99,6 +100,8 @@ def _joined(keys: Iterable[str]) -> str:
     for key in several:
         if KEY_SEPARATOR in key:
             raise ClientError(f"key {key!r} has a space in it, which RocketMQ has between two keys: write it without")
+        if not key:
+            raise ClientError("a key is empty, and nobody could find the message by it: leave it out")
     return KEY_SEPARATOR.join(several)
 
 

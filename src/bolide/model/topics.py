@@ -31,6 +31,7 @@ CLOSED_TOPICS = frozenset(
         *(SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC, MARK_TOPIC),
     ]
 )
+_WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_EXHAUSTED_TOPIC, TIMER_TOPIC))
 # Nobody creates one of these by name; those named after the cluster and the broker join them at run time.
 SYSTEM_TOPICS = CLOSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 
@@ -38,6 +39,11 @@ SYSTEM_TOPICS = CLOSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC
 def is_closed_topic(topic: str) -> bool:
     """Whether clients may not send there. By a record of what was popped they could move a group past its messages."""
     return topic in CLOSED_TOPICS or topic.startswith(REVIVE_PREFIX)
+
+
+def is_waiting_topic(topic: str) -> bool:
+    """Whether messages of any topic wait there, or what is known of them, until they are due, settled or decided."""
+    return topic in _WAITING_TOPICS or topic.startswith(REVIVE_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:

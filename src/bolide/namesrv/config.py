@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bolide.access.config import AccessConfig
 from bolide.errors import ConfigError, Refusal
+from bolide.metrics.config import MetricsConfig
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting import config as remoting
-from bolide.remoting.changes import ChangeRules
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules
+from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
 from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
-from bolide.settings import OneOf, Range, build, check_bounds, check_keys, conf, dump, keys_of
+from bolide.settings import OneOf, Range, all_keys_of, build_whole, changed, check_bounds, check_keys, conf, shown_whole
 
 PORT = 9876
 _HOME = Path.home() / "namesrv"
@@ -26,7 +28,6 @@ _HOME = Path.home() / "namesrv"
 # RocketMQ's defaults of its keys that steer nothing here.
 WITHOUT_EFFECT = {
     # of the name server: home, environments, thread pools and their queues, the embedded controller
-    "rocketmqHome": "",
     "productEnvName": "center",
     "clusterTest": "false",
     "clientRequestThreadPoolNums": "8",
@@ -78,9 +79,12 @@ class NamesrvConfig:
     drops_missing_topics: bool = conf("deleteTopicWithBrokerRegistration", False)
     # our own: who may change things here; RocketMQ lets everybody, and its tools are used from other machines
     admin_from: str = conf(ADMIN_FROM, ANYWHERE, OneOf(PLACES))
+    log_level: str = conf(LOG_LEVEL, "", OneOf(LOG_LEVELS))  # our own: empty is as --log-level has it
     black_list: str = conf("configBlackList", "configBlackList;configStorePath;kvConfigPath;rocketmqHome")
+    access: AccessConfig = field(default_factory=AccessConfig)
     listen: ListenConfig = field(default_factory=lambda: ListenConfig(port=PORT))
     connect: ConnectConfig = field(default_factory=ConnectConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,7 +100,7 @@ class LiveConfig:
         self.now = config
 
 
-USED_KEYS = frozenset(keys_of(NamesrvConfig)) | frozenset(keys_of(ListenConfig)) | frozenset(keys_of(ConnectConfig))
+USED_KEYS = all_keys_of(NamesrvConfig)
 RULES = ChangeRules(
     server="name server",
     command="updateNamesrvConfig",
@@ -105,6 +109,7 @@ RULES = ChangeRules(
     changeable=frozenset(
         {
             "scanNotActiveBrokerInterval",
+            LOG_LEVEL,
             "orderMessageEnable",
             "returnOrderTopicConfigToBroker",
             "supportActingMaster",
@@ -121,27 +126,21 @@ RULES = ChangeRules(
 
 def read_config(properties: Mapping[str, str]) -> NamesrvConfig:
     """The whole configuration from its texts; raises ConfigError for a key or a value that cannot be honoured."""
+    properties = with_tls_file(properties)
     ignored = check_keys(properties, USED_KEYS, WITHOUT_EFFECT)
-    config = build(NamesrvConfig, properties)
-    return dataclasses.replace(
-        config,
-        listen=build(ListenConfig, {"listenPort": str(PORT), **properties}),
-        connect=build(ConnectConfig, properties),
-        ignored={key: properties[key] for key in ignored},
-    )
+    config = build_whole(NamesrvConfig, {"listenPort": str(PORT), **properties})
+    return dataclasses.replace(config, ignored={key: properties[key] for key in ignored})
 
 
 def shown(config: NamesrvConfig) -> dict[str, str]:
-    """Every key with its text but for secrets, those without effect too."""
-    return {**WITHOUT_EFFECT, **config.ignored, **dump(config.connect), **dump(config.listen), **dump(config)}
+    """Every key with its text, those without effect too; stars for secrets."""
+    return {**WITHOUT_EFFECT, **config.ignored, **shown_whole(config)}
 
 
 def updated(config: NamesrvConfig, changes: Mapping[str, str]) -> NamesrvConfig:
     """The configuration after a change at run time: all of it or, refused with the reason, nothing."""
     RULES.check(changes, config.black_list)
-    texts = dump(config)
     try:
-        changed = build(NamesrvConfig, {**texts, **changes})
+        return changed(config, changes)
     except ConfigError as problem:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-    return dataclasses.replace(changed, listen=config.listen, connect=config.connect, ignored=config.ignored)

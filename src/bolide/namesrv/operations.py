@@ -24,7 +24,7 @@ from bolide.protocol.headers.routes import (
     GetKvRequest,
     PutKvRequest,
 )
-from bolide.remoting.changes import read_changes
+from bolide.remoting.changes import LOG_LEVEL, read_changes, set_log_level
 from bolide.remoting.session import Request
 from bolide.settings import write_properties
 
@@ -101,6 +101,8 @@ class Operations:
             if changes:
                 RULES.note(config.store_path, changes)
             self._settings.now = config
+            if LOG_LEVEL in changes:
+                set_log_level(config.log_level)
             log.info("settings changed %s kept=%s", ", ".join(sorted(changes)), config.store_path)
 
         return self._change(request, change, self._answers.clear)

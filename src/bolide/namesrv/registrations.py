@@ -32,7 +32,6 @@ from bolide.namesrv.entries import (
     QueueRow,
 )
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
-from bolide.namesrv.memory import give_back
 from bolide.namesrv.routes import RouteTables
 from bolide.namesrv.shares import BROKER_SIZE, BROKERS_BY_CONNECTION_MAX, TOPICS_MAX, make_room, peer_of
 from bolide.protocol.bodies.registration import decode_registration
@@ -58,6 +57,7 @@ from bolide.protocol.headers.routes import (
 )
 from bolide.remoting.handlers import bounded_body
 from bolide.remoting.session import Request, Session
+from bolide.remoting.slack import let_go
 
 # Strict JSON up to this size is read at once: some 100 topics, a fraction of a millisecond. The rest goes to a thread.
 SMALL_BODY_SIZE = 16 * 1024
@@ -294,7 +294,7 @@ class Registrations:
     def _trim(self) -> None:
         self._is_trim_due = False
         with contextlib.suppress(RuntimeError):  # the server has stopped
-            self._file_thread.submit(give_back)
+            self._file_thread.submit(let_go)
 
     def _tell(self, notice: MinIdNotice | None) -> None:
         if notice is not None and self._settings.now.notifies_min_id:

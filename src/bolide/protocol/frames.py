@@ -26,6 +26,8 @@ from bolide.protocol.command import FRAME_SIZE_MAX
 READ_SIZE = 64 * 1024
 HEADER_SIZE_MAX = 128 * 1024
 _SPARE_COUNT_MAX = 64
+_WINDOW_SIZE_MAX = 256 * 1024  # one read takes no longer than some requests
+_NOWHERE = memoryview(b"")  # while no buffer is held
 _MAPPED_SIZE_MIN = 4 << 20
 _MAPPED_STEP_SIZE = 1 << 20  # by which what is held of a map is reckoned
 
@@ -70,14 +72,15 @@ class FrameReader:
 
     __slots__ = (
         "_frame_size_max",
+        "_has_large_reads",
         "_header_seen_from",
         "_header_size_max",
         "_held_size",
         "_read_size",
         "_spare",
         "_used_size",
-        "_view",
         "problem",
+        "stream",
     )
 
     def __init__(
@@ -90,9 +93,10 @@ class FrameReader:
         self._frame_size_max = frame_size_max
         self._header_size_max = header_size_max
         self._header_seen_from = read_size // 2
+        self._has_large_reads = read_size > header_size_max
         self._read_size = read_size
         self._spare = [] if spare is None else spare
-        self._view: memoryview | None = None
+        self.stream = _NOWHERE  # what the bounds of the last `cut` point into; gone after `settle`
         self._held_size = 0  # bytes at the front of the buffer that no cut has used up
         self._used_size = 0  # those of them that the last cut turned into frames
         self.problem: str | None = None  # why the stream can not be read any further
@@ -105,32 +109,27 @@ class FrameReader:
     @property
     def capacity(self) -> int:
         """The memory this reader holds at the moment."""
-        size = 0 if self._view is None else len(self._view)
+        size = len(self.stream)
         if size > _MAPPED_SIZE_MIN:
             size = min(size, -(-self._held_size // _MAPPED_STEP_SIZE) * _MAPPED_STEP_SIZE)
         return size
 
-    @property
-    def stream(self) -> memoryview:
-        """What the bounds of the last `cut` point into; gone after `settle`."""
-        assert self._view is not None, "a cut comes before the stream"
-        return self._view
-
     def window(self) -> memoryview:
         """Where the next bytes may go: a quarter of `read_size` at least."""
-        view = self._view
-        if view is None:
-            view = self._view = self._spare.pop() if self._spare else self._buffer()
-        elif len(view) < self._read_size:
+        view = self.stream
+        if view is _NOWHERE:
+            view = self.stream = self._spare.pop() if self._spare else self._buffer()
+            return view
+        if len(view) < self._read_size:
             beginning, view = view, self._spare.pop() if self._spare else self._buffer()
             view[: len(beginning)] = beginning
-            self._view = view
+            self.stream = view
         elif len(view) - self._held_size < self._read_size // 4:
-            view = self._view = self._larger(view)
+            view = self.stream = self._larger(view)
         size = self._read_size
         if self._held_size >= size:
             missing_size = int.from_bytes(view[:4], "big") + 4 - self._held_size
-            size = max(size, min(missing_size, len(view) - self._held_size))
+            size = max(size, min(missing_size, len(view) - self._held_size, _WINDOW_SIZE_MAX))
         return view[self._held_size : self._held_size + size]
 
     def aside(self) -> memoryview:
@@ -139,14 +138,13 @@ class FrameReader:
 
     def cut(self, size: int) -> list[int]:
         """Take note of `size` bytes put into the window; the bounds of the whole frames now in `stream`."""
-        assert self._view is not None, "a window comes before the cut"
-        self._held_size += size
-        bounds, self._used_size, problem = kernel.cut_frames(self._view, self._held_size, self._frame_size_max)
+        self._held_size = held_size = self._held_size + size
+        bounds, self._used_size, problem = kernel.cut_frames(self.stream, held_size, self._frame_size_max)
         if problem is not None:
             self.problem = self._explain(problem)
-        elif self._held_size - self._used_size >= self._header_seen_from:  # any larger header comes by here unfinished
+        elif held_size - self._used_size >= self._header_seen_from:  # any larger header comes by here unfinished
             self._check_header(self._used_size)
-        if self._read_size > self._header_size_max:  # else whatever came whole in one read is small enough
+        if self._has_large_reads:  # else whatever came whole in one read is small enough
             return self._with_small_headers(bounds)
         return bounds
 
@@ -165,40 +163,40 @@ class FrameReader:
 
     def settle(self) -> int:
         """Forget the frames of the last cut; what is left moves to the front. Returns the memory held for it."""
-        assert self._view is not None, "a cut comes before settling"
-        view = self._view
+        view = self.stream
         used, end = self._used_size, self._held_size
+        if used == end or self.problem is not None:
+            self._held_size = self._used_size = 0
+            self.stream = _NOWHERE
+            if len(view) == self._read_size and len(self._spare) < _SPARE_COUNT_MAX:
+                self._spare.append(view)  # as `_release` does: nearly every read passes here
+            return 0
         self._held_size = end - used
         self._used_size = 0
-        if not self._held_size or self.problem is not None:
-            self._held_size = 0
-            self._release(view)
-            return 0
         if used:
             target = view if len(view) == self._read_size or end - used >= self._read_size else self._buffer()
             target[: end - used] = view[used:end]
-            self._view = target
+            self.stream = target
         return self.capacity
 
     def shrink(self) -> None:
         """Keep a small beginning of a frame in a buffer of its own size; the next window takes a large one again."""
         assert not self._used_size, "what was cut is settled first"
-        view = self._view
-        if view is not None and self._held_size < self._read_size // 4:
+        view = self.stream
+        if view is not _NOWHERE and self._held_size < self._read_size // 4:
             beginning = memoryview(bytearray(view[: self._held_size]))
             self._release(view)
-            self._view = beginning
+            self.stream = beginning
 
     @property
     def held(self) -> bytes:
         """The first bytes of a frame that is not whole yet."""
-        return bytes(self._view[self._used_size : self._held_size][:16]) if self._view is not None else b""
+        return bytes(self.stream[self._used_size : self._held_size][:16])
 
     def close(self) -> None:
         """The stream has ended: forget what is left of it and give the buffer back."""
         self._held_size = self._used_size = 0
-        if self._view is not None:
-            self._release(self._view)
+        self._release(self.stream)
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """The frames that `chunk` completes, without their length; a broken stream raises after the last good one."""
@@ -229,7 +227,7 @@ class FrameReader:
         return larger
 
     def _release(self, view: memoryview) -> None:
-        self._view = None
+        self.stream = _NOWHERE
         if len(view) == self._read_size and len(self._spare) < _SPARE_COUNT_MAX:
             self._spare.append(view)
 

@@ -57,7 +57,10 @@ class UniqueIds:
         return kernel.unique_ids(self._prefix, self._since_month(at_ms), first, count)
 
     def _id(self, number: int) -> str:
-        return f"{self._prefix}{self._since_month(self._time_of(number)):08X}{number & _COUNTER_MAX:04X}"
+        at_ms = self._time_of(number)
+        month_start_ms, month_end_ms = self._month
+        since_ms = at_ms - month_start_ms if month_start_ms <= at_ms < month_end_ms else self._since_month(at_ms)
+        return f"{self._prefix}{since_ms:08X}{number & _COUNTER_MAX:04X}"
 
     def _since_month(self, at_ms: int) -> int:
         month_start_ms, month_end_ms = self._month

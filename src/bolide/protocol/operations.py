@@ -1,6 +1,6 @@
 """Which requests clients make, which only look, and which change or destroy what belongs to everybody.
 
-One table for both servers. A client sends, consumes and tells how far it is; its calls change nothing but its own. Who
+One table for all servers. A client sends, consumes and tells how far it is; its calls change nothing but its own. Who
 looks changes nothing at all. What is left operates: settings, topics, groups, offsets of others, routes, brokers. Rule:
 a code without a row operates, so that a new one is not open to everybody because nobody thought of it.
 """
@@ -87,6 +87,10 @@ _LOOK = (
     RequestCode.GET_TOPIC_CONFIG,
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
     RequestCode.GET_BROKER_HA_STATUS,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    RequestCode.GET_BROKER_EPOCH_CACHE,
+    RequestCode.EXCHANGE_BROKER_HA_INFO,  # a slave asks; what is told in it is believed of its master only
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED,  # a hint to ask the controller, which changes nothing by itself
     # at a name server
     RequestCode.GET_KV_CONFIG,
     RequestCode.GET_KVLIST_BY_NAMESPACE,
@@ -99,6 +103,12 @@ _LOOK = (
     RequestCode.GET_NAMESRV_CONFIG,
     RequestCode.GET_BROKER_MEMBER_GROUP,
     RequestCode.QUERY_DATA_VERSION,
+    # at a controller
+    RequestCode.CONTROLLER_GET_METADATA_INFO,
+    RequestCode.CONTROLLER_GET_REPLICA_INFO,
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+    RequestCode.GET_CONTROLLER_CONFIG,
 )
 _OPERATE = (
     # at a broker
@@ -131,6 +141,13 @@ _OPERATE = (
     RequestCode.REGISTER_BROKER,
     RequestCode.UNREGISTER_BROKER,
     RequestCode.BROKER_HEARTBEAT,
+    # at a controller
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+    RequestCode.CONTROLLER_ELECT_MASTER,
+    RequestCode.CONTROLLER_REGISTER_BROKER,
+    RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    RequestCode.UPDATE_CONTROLLER_CONFIG,
+    RequestCode.CLEAN_BROKER_DATA,
 )
 KINDS: dict[int, Kind] = {
     int(code): kind

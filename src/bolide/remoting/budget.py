@@ -33,7 +33,7 @@ class Budget(Generic[H]):
     """What is held of one thing: over all, by address and by connection.
 
     `give_way(holder, amount)` is called when a holder has to give back so much: it calls `give_back` for at least that
-    much before it returns, and may not `take`.
+    much before it returns, and may not `grant`.
     """
 
     def __init__(self, total_max: int, holder_max: int, give_way: Callable[[H, int], None]) -> None:
@@ -52,7 +52,7 @@ class Budget(Generic[H]):
         """Who holds anything at the moment."""
         return self._held
 
-    def take(self, holder: H, amount: int = 1) -> bool:
+    def grant(self, holder: H, amount: int = 1) -> bool:
         """Let a connection have so much more; false when it may not, for then it holds more than its share."""
         held = self._held.get(holder, 0) + amount
         if held > self.holder_max or (self.total + amount > self.total_max and not self._make_room(holder, amount)):

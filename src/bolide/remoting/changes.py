@@ -5,6 +5,7 @@ one refused key refuses all that came with it. What was changed is kept at the e
 line that says so; the owner's own lines and comments above it stay as they are.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,15 @@ from bolide.remoting.owner import Request
 from bolide.settings import check_keys, read_properties, write_properties
 
 SETTINGS_SIZE_MAX = 64 * 1024
+
+
+LOG_LEVEL = "bolideLogLevel"
+LOG_LEVELS = ("", "debug", "info", "warning", "error")
+
+
+def set_log_level(level: str) -> None:
+    """How much the log says from now on; empty is as the command that started us has it."""
+    logging.getLogger("bolide").setLevel(level.upper() or logging.NOTSET)
 
 
 def read_changes(request: Request) -> dict[str, str]:

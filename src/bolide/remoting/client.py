@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from bolide.clock import Clock
-from bolide.errors import ConnectError, Refusal
+from bolide.errors import ClientError, ConnectError, Refusal
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
 from bolide.remoting.address import reason_of, split_address
@@ -27,12 +27,14 @@ from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.loop_turn import LoopTurn, answer_each
 from bolide.remoting.opening import Opening
 from bolide.remoting.owner import Answered, Owner, Read
+from bolide.remoting.reach import reach_of
 from bolide.remoting.session import Reply, Request, Session
 from bolide.remoting.shared import Shared
-from bolide.remoting.tls import connecting_context
+from bolide.remoting.tls import ConnectingTls
 
 log = logging.getLogger(__name__)
 
+_GOODBYE_LIMIT_S = 0.5
 Handler = Callable[[Request], Reply | Awaitable[Reply]]
 
 
@@ -90,7 +92,7 @@ class Client:
         self._hooks = list(hooks)
         self._turn = LoopTurn(_Handlers(handlers or {}))
         self._chance = chance or random.Random()
-        self._context = connecting_context(config)
+        self._tls = ConnectingTls(config)
         self._lines: dict[str, _Line] = {}
         self._forgetting_due_s = 0.0
         self._shared = Shared()
@@ -112,6 +114,11 @@ class Client:
         for address in list(self._lines):
             self.close(address, "the client was closed")
         await self._stack.__aexit__(kind, problem, trace)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self._config.is_tls
 
     def sessions(self) -> Iterable[Session]:
         """The connections that exist."""
@@ -142,6 +149,25 @@ class Client:
         for hook in self._hooks:
             hook.after(address, command, answer)
         return answer
+
+    def submit(
+        self, address: str, command: Command, timeout_s: float, done: Callable[[Command | ClientError], None]
+    ) -> bool:
+        """Ask on the connection that is at hand, without a task; false if there is none, or it has no room."""
+        session = self.session_at_hand(address)
+        if session is None or not session.pending.has_room:
+            return False
+        for hook in self._hooks:
+            hook.before(address, command)
+
+        def answered(answer: Command | ClientError) -> None:
+            if isinstance(answer, Command):
+                for hook in self._hooks:
+                    hook.after(address, command, answer)
+            done(answer)
+
+        session.submit(command, timeout_s, answered)
+        return True
 
     async def send_oneway(self, address: str, command: Command, timeout_s: float = 3.0) -> None:
         """Send without an answer; returns when the connection has taken it, which says nothing of the peer."""
@@ -223,8 +249,16 @@ class Client:
 
     async def _attach(self, session: Session, target: tuple[str, int], line: _Line) -> None:
         loop = asyncio.get_running_loop()
+        # Java's servers do not answer the goodbye of TLS, for which asyncio would wait half a minute.
+        context = self._tls.context()
+        limit_s = None if context is None else _GOODBYE_LIMIT_S
         async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
-            await loop.create_connection(lambda: session, *target, ssl=self._context)
+            reach = reach_of(target[1])
+            transport, _ = await loop.create_connection(
+                lambda: session, *target, ssl=context, ssl_shutdown_timeout=limit_s
+            )
+        if reach is not None:
+            reach.note(transport, target[1])
         line.session = session
         line.settle(session)
 

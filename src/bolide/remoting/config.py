@@ -2,15 +2,18 @@
 
 Everything that can grow has its bound here: bytes of a frame, bytes unsent, requests under way, connections, seconds of
 silence. Keys are RocketMQ's where it has one; keys of ours follow its spelling, so that all can stand in one file.
-The TLS keys are Java's `tls.server.*` and `tls.client.*`, which there come from system properties or tls.properties.
+The TLS keys are Java's `tls.server.*` and `tls.client.*`, which there come from system properties or tls.properties;
+here they stand among the other settings, or in that file.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from bolide.errors import ConfigError
 from bolide.protocol.command import FRAME_SIZE_MAX
 from bolide.protocol.frames import HEADER_SIZE_MAX, READ_SIZE
-from bolide.settings import PORTS, OneOf, Range, check_bounds, conf
+from bolide.settings import PORTS, OneOf, Range, check_bounds, conf, read_properties
 
 # A frame must not begin with CR (0x0D) or 0x16, or it could be taken for a PROXY header or a TLS handshake.
 FRAME_SIZE_LIMIT = 0x0CFF_FFFF
@@ -53,7 +56,6 @@ WITHOUT_EFFECT = {
     "socksProxyConfig": "{}",
     # of TLS: which side is checked follows from the files that are given
     "tls.enable": "false",
-    "tls.config.file": "",
     "tls.server.authClient": "false",
 }
 
@@ -105,6 +107,7 @@ class ListenConfig(SessionConfig):
     requests_max: int = conf("serverAsyncSemaphoreValue", 64, Range(1, 1_000_000))
     # As in RocketMQ 5: anyone who may connect may also say, in a PROXY header, for whom he does.
     is_proxy_accepted: bool = conf("proxyProtocolEnable", True)
+    tls_file: str = conf("tls.config.file", "")  # see `with_tls_file`
     tls_mode: str = conf("tls.server.mode", "permissive", OneOf(_TLS_MODES))
     tls_test_mode: bool = conf("tls.test.mode.enable", True)
     tls_cert_path: str = conf("tls.server.certPath", "")
@@ -112,6 +115,7 @@ class ListenConfig(SessionConfig):
     tls_key_password: str = conf("tls.server.keyPassword", "", is_secret=True)
     tls_trust_path: str = conf("tls.server.trustCertPath", "")
     tls_client_auth: str = conf("tls.server.need.client.auth", "none", OneOf(_CLIENT_AUTHS))
+    alpn: tuple[str, ...] = ()  # what is spoken above TLS, where a protocol has a name for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +142,21 @@ class ConnectConfig(SessionConfig):
         if self.backoff_max_ms < self.backoff_first_ms:
             why = f"must be at least reconnectBackoffMillis, which is {self.backoff_first_ms}"
             raise ConfigError("reconnectBackoffMaxMillis", self.backoff_max_ms, why)
+
+
+def with_tls_file(properties: Mapping[str, str]) -> dict[str, str]:
+    """With the settings of the file that `tls.config.file` names, RocketMQ's tls.properties; the others are stronger.
+
+    Raises ConfigError if it cannot be read, or says something else than TLS. It is read at the start, unlike the
+    certificates that it names.
+    """
+    path = properties.get("tls.config.file", "").strip()
+    if not path:
+        return dict(properties)
+    try:
+        found = read_properties(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError("tls.config.file", path, f"cannot be read: {problem}") from None
+    if strange := [key for key in found if not key.startswith("tls.") or key == "tls.config.file"]:
+        raise ConfigError("tls.config.file", path, f"has {strange[0]}, and only settings of TLS stand there")
+    return {**found, **properties}

@@ -16,9 +16,18 @@ Handler = Callable[[Request], Reply | Awaitable[Reply]]
 class Handlers:
     """A table of handlers by request code."""
 
-    def __init__(self, *tables: Mapping[int, Handler], gate: Callable[[Request], None] | None = None) -> None:
-        """`gate` raises Refusal for a request that somebody may not make."""
+    def __init__(
+        self,
+        *tables: Mapping[int, Handler],
+        gate: Callable[[Request], None] | None = None,
+        door: Callable[[Request], Awaitable[Reply] | None] | None = None,
+    ) -> None:
+        """`gate` raises Refusal for a request that somebody may not make; so does `door`, or it refuses later.
+
+        The door comes before everything: nobody learns from a refusal what is behind it.
+        """
         self._gate = gate
+        self._door = door
         self._handlers: dict[int, Handler] = {}
         for table in tables:
             assert not self._handlers.keys() & table.keys(), "two handlers for one code"
@@ -27,6 +36,8 @@ class Handlers:
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         """Answer one request; raises Refusal."""
         command = request.command
+        if self._door is not None and (refused := self._door(request)) is not None:
+            return refused
         handler = self._handlers.get(command.code)
         if handler is None:
             remark = f" request type {command.code} not supported"

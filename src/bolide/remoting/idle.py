@@ -1,7 +1,8 @@
 """One timer that looks after the silence of many connections.
 
 A timer for each connection would be moved at every read. Here a read only notes its time; the one timer asks everybody
-when they will have been silent for too long, and comes back at the earliest of these times, at most once a second.
+when they will have been silent for too long, and comes back at the earliest of these times, at most once a second. It
+asks some in each turn of the loop, for thousands may have fallen silent together.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Protocol
 from bolide.clock import Clock
 
 _INTERVAL_MIN_S = 1.0
+_ASKED_A_TURN_MAX = 64
 _ENDED_STATES = (7, 8)  # TCP_CLOSE and TCP_CLOSE_WAIT
 _SIOCOUTQNSD = 0x894B  # Linux: how much of a socket's send queue was never sent
 
@@ -50,14 +52,24 @@ class IdleSweep:
         self._idle_max_s = idle_max_s
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(idle_max_s, self._sweep)
+        self._left: list[Silent] = []  # to be asked
+        self._next_s = 0.0
+        self._timer: asyncio.Handle = self._loop.call_later(idle_max_s, self._sweep)
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def _sweep(self) -> None:
+        self._left = list(self._connections())
+        self._next_s = self._clock.monotonic_s() + self._idle_max_s
+        self._ask_some()
+
+    def _ask_some(self) -> None:
         now_s = self._clock.monotonic_s()
-        next_s = now_s + self._idle_max_s
-        for connection in list(self._connections()):
-            next_s = min(next_s, connection.expire(now_s, self._idle_max_s))
-        self._timer = self._loop.call_later(max(next_s - now_s, _INTERVAL_MIN_S), self._sweep)
+        some, self._left = self._left[:_ASKED_A_TURN_MAX], self._left[_ASKED_A_TURN_MAX:]
+        for connection in some:
+            self._next_s = min(self._next_s, connection.expire(now_s, self._idle_max_s))
+        if self._left:
+            self._timer = self._loop.call_soon(self._ask_some)
+        else:
+            self._timer = self._loop.call_later(max(self._next_s - now_s, _INTERVAL_MIN_S), self._sweep)

@@ -40,7 +40,7 @@ class LoopTurn:
         """Have a read answered when this turn of the loop ends: then its session hears of it (`read_answered`)."""
         if self._at_once_count and not self._is_end_due:
             self._at_once_count -= 1
-            self._answer([read])
+            self.answer([read])
             return
         if not self._is_end_due:
             self._is_end_due = True
@@ -56,7 +56,7 @@ class LoopTurn:
         reads, self._reads = self._reads, []
         if reads:
             self._answered_count += len(reads)
-            self._answer(reads)
+            self.answer(reads)
 
     def _end_in_time(self) -> None:
         self._is_end_due = False
@@ -65,7 +65,8 @@ class LoopTurn:
         self._at_once_count = AT_ONCE_READS if self._alone_count >= ALONE_TURNS else 0
         self._answered_count = 0
 
-    def _answer(self, reads: list[Read]) -> None:
+    def answer(self, reads: list[Read]) -> None:
+        """Have these answered now, whatever is gathered."""
         try:
             answered = self.owner.handle_turn(reads)
             assert len(answered) == len(reads), "each read has its answers"
@@ -74,8 +75,7 @@ class LoopTurn:
             for read in reads:
                 read.session.abort("failed")  # half of it may have been carried out: it must not be served again
             answered = [(b"", [])] * len(reads)
-        for i, (replies, left) in enumerate(answered):
-            session = reads[i][0]
+        for (session, _, _), (replies, left) in zip(reads, answered, strict=True):
             try:
                 session.read_answered(replies, left)
             except Exception:

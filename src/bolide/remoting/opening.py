@@ -3,6 +3,7 @@
 They are looked at on the raw socket before any transport has it: TLS bytes are peeked and left for the handshake, a
 PROXY header is taken away. One byte decides, because within the frame limit every frame begins with 0x00 and never with
 `P`, CR or 0x16: what begins like a PROXY header and is none belongs to another protocol, and may be consumed meanwhile.
+HTTP/2 begins with `PRI`; where it is spoken, what was taken of that is given back (`Opening.taken`).
 
 The price is a wait for the first byte before a session exists; anyone who calls bounds it.
 """
@@ -17,6 +18,7 @@ from bolide.protocol.frames import stranger
 
 _TLS_HANDSHAKE = 0x16
 _TEXT_START = b"PROXY "
+_HTTP2_START = b"PRI"
 _TEXT_SIZE_MAX = 107
 _BINARY_START = b"\r\n\r\n\x00\r\nQUIT\n"
 _BINARY_HEAD_SIZE = 16
@@ -30,24 +32,28 @@ Ends = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a connection begins; `ends` is what a proxy announced."""
+    """How a connection begins; `ends` is what a proxy announced, `taken` what was read of the connection's own."""
 
     is_tls: bool
     ends: Ends | None = None
+    taken: bytes = b""
 
 
-async def read_opening(connection: socket.socket, *, is_proxy_accepted: bool) -> Opening | None:
+async def read_opening(connection: socket.socket, *, is_proxy_accepted: bool, is_http2: bool = False) -> Opening | None:
     """Wait for the first byte and see what it begins; None when the peer left without a word."""
     ends = None
     first = await _peek(connection, 1)
     if is_proxy_accepted and first in (b"P", b"\r"):
-        ends = await (_read_text(connection) if first == b"P" else _read_binary(connection))
+        head = await _take(connection, len(_HTTP2_START)) if is_http2 and first == b"P" else b""
+        if head == _HTTP2_START:
+            return Opening(False, ends, head)
+        ends = await (_read_text(connection, head) if first == b"P" else _read_binary(connection))
         first = await _peek(connection, 1)
     return Opening(first[0] == _TLS_HANDSHAKE, ends) if first else None
 
 
-async def _read_text(connection: socket.socket) -> Ends | None:
-    head = await _take(connection, len(_TEXT_START))
+async def _read_text(connection: socket.socket, head: bytes) -> Ends | None:
+    head += await _take(connection, len(_TEXT_START) - len(head))
     if head != _TEXT_START:
         raise _not_proxy(head)
     line = b""

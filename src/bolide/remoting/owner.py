@@ -6,7 +6,7 @@ answered by one call into the kernel. What it leaves is served one by one.
 """
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -40,6 +40,9 @@ class Request:
     command: Command
     session: "Session"
     arrived_s: float
+    is_held: bool = False  # it waited for something to come
+    is_failed: bool = False  # by a mistake of ours
+    recheck: "Callable[[Request], None] | None" = None  # asked before a late answer; raises Refusal
 
 
 class Owner(Protocol):
@@ -56,6 +59,10 @@ class Owner(Protocol):
         """Answer one request; a `Refusal` becomes an answer with its code, any other error SYSTEM_ERROR."""
         ...
 
+    def on_answer(self, request: Request, answer: Command) -> None:
+        """A request that was served one by one has its answer; one that was one-way would have had this one."""
+        return
+
     def closed(self, session: "Session", why: str) -> None:
         """The session is gone, and nothing of it runs any more; called once."""
         ...
@@ -70,5 +77,6 @@ def failure(request: Request, problem: BaseException) -> Command:
     if isinstance(problem, RecursionError):  # only what a peer sends has no depth that we gave it
         log.warning("request refused code=%d peer=%s: it is nested too deeply", command.code, peer)
         return command.answer(ResponseCode.SYSTEM_ERROR, remark="what the request holds is nested too deeply")
+    request.is_failed = True
     log.error("request failed code=%d peer=%s", command.code, peer, exc_info=problem)
     return command.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(problem).__name__}: {problem}")

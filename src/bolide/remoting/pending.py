@@ -72,12 +72,18 @@ class PendingRequests:
 
     def __init__(self, count_max: int) -> None:
         self.places = asyncio.Semaphore(count_max)
+        self._count_max = count_max
         self.last_opaque = -1
         self.bulk: BulkPending | None = None
         self._pending: dict[int, _Pending] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be asked at once, by somebody who takes no place."""
+        return len(self._pending) < self._count_max
 
     async def acquire(self, taker: Taker, timeout_s: float) -> None:
         """A place among the requests in flight, and a peer that takes bytes."""

@@ -11,9 +11,10 @@ import errno
 import logging
 import resource
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol, cast
 
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError
@@ -23,6 +24,7 @@ from bolide.remoting.idle import IdleSweep
 from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.loop_turn import LoopTurn
 from bolide.remoting.opening import Opening, read_opening
+from bolide.remoting.reach import accept_from
 from bolide.remoting.session import Owner, Session
 from bolide.remoting.shared import Shared
 from bolide.remoting.sparse import Sparse
@@ -45,20 +47,44 @@ def _descriptors_for_guests() -> int:
     return soft - min(_KEPT_DESCRIPTORS_MAX, soft // 8)
 
 
+class Guest(Protocol):
+    """A connection from its first byte on; a `Session` is one, and so is a connection of another protocol."""
+
+    @property
+    def is_made(self) -> bool:
+        """The connection was established, be it closed by now."""
+        ...
+
+    async def run(self, attach: Callable[[], Awaitable[object]]) -> None:
+        """Be the connection that `attach` makes, until it is gone and all its work has ended."""
+        ...
+
+    def finish(self, why: str) -> None:
+        """Take no more, answer what was begun, then close."""
+        ...
+
+    def expire(self, now_s: float, idle_max_s: float) -> float:
+        """Close after too long a silence; returns when to look again."""
+        ...
+
+
+Greet = Callable[[Opening], Guest]
+
+
 class Server:
     """A port that is served; made by `listen`."""
 
     def __init__(
         self,
         config: ListenConfig,
-        owner: Owner,
+        greet: Greet,
         clock: Clock,
         tasks: IsolatedTasks,
         listeners: list[socket.socket],
         shared: Shared,
     ) -> None:
         self.config = config
-        self.turn = LoopTurn(owner)
+        self.greet = greet
         self.clock = clock
         self.shared = shared
         self.certificates = Certificates(config, clock)
@@ -77,8 +103,8 @@ class Server:
 
     @property
     def sessions(self) -> list[Session]:
-        """The connections whose requests are served."""
-        return [c.session for c in self._connections if c.session is not None and c.session.is_made]
+        """The connections of the remoting protocol whose requests are served."""
+        return [c.guest for c in self._connections if isinstance(c.guest, Session) and c.guest.is_made]
 
     @property
     def connection_count(self) -> int:
@@ -98,6 +124,7 @@ class Server:
         self._closed.set()
         self._sweep.stop()
         self.shared.slack.stop()
+        self.shared.dozing.stop()
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
@@ -115,7 +142,7 @@ class Server:
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTED_A_TURN_MAX):
             try:
-                accepted, sockaddr = listener.accept()
+                accepted, sockaddr = accept_from(listener)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as problem:
@@ -160,7 +187,7 @@ class _Connection:
 
     def __init__(self, server: Server, accepted: socket.socket, peer: str) -> None:
         self.accepted = accepted
-        self.session: Session | None = None
+        self.guest: Guest | None = None
         self.task: asyncio.Task[None] | None = None
         self._server = server
         self._peer = peer
@@ -171,7 +198,9 @@ class _Connection:
         try:
             self.accepted.setblocking(False)
             self.accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opening = await read_opening(self.accepted, is_proxy_accepted=config.is_proxy_accepted)
+            opening = await read_opening(
+                self.accepted, is_proxy_accepted=config.is_proxy_accepted, is_http2="h2" in config.alpn
+            )
             if opening is not None:
                 await self._serve(opening)
         except ProtocolError as problem:
@@ -191,26 +220,26 @@ class _Connection:
         context = await server.certificates.context() if opening.is_tls else None
         if opening.is_tls and context is None:
             raise ProtocolError("a TLS handshake, and there is no certificate")
-        session = self.session = Session(server.turn, config, server.clock, opening, server.shared)
+        guest = self.guest = server.greet(opening)
         limits = {"ssl_handshake_timeout": config.tls_handshake_limit_s} if context else {}
         attach = partial(
             asyncio.get_running_loop().connect_accepted_socket,
-            lambda: session,
+            lambda: cast(asyncio.BaseProtocol, guest),
             self.accepted,
             ssl=context,
             **limits,
         )
-        await session.run(attach)
+        await guest.run(attach)
 
     def finish(self, why: str) -> None:
-        if self.session is not None and self.session.is_made:
-            self.session.finish(why)
+        if self.guest is not None and self.guest.is_made:
+            self.guest.finish(why)
         elif self.task is not None:
             self.task.cancel()
 
     def expire(self, now_s: float, idle_max_s: float) -> float:
-        if self.session is not None and self.session.is_made:
-            return self.session.expire(now_s, idle_max_s)
+        if self.guest is not None and self.guest.is_made:
+            return self.guest.expire(now_s, idle_max_s)
         due_s = self._accepted_s + idle_max_s
         if due_s <= now_s:
             log.info("connection closed: peer=%s said nothing for %d s", self._peer, idle_max_s)
@@ -226,10 +255,19 @@ async def listen(
 
     `shared` is another port's, where one process has several.
     """
+    shared = shared or Shared.of_server(config, clock)
+    turn = LoopTurn(owner)
+    async with listen_for(config, lambda opening: Session(turn, config, clock, opening, shared), clock, shared) as port:
+        yield port
+
+
+@asynccontextmanager
+async def listen_for(config: ListenConfig, greet: Greet, clock: Clock, shared: Shared) -> AsyncIterator[Server]:
+    """The same for connections of any protocol, which `greet` makes."""
     async with IsolatedTasks() as tasks:
-        listeners = await _bind(config)
+        listeners = await bind(config)
         try:
-            server = Server(config, owner, clock, tasks, listeners, shared or Shared.of_server(config, clock))
+            server = Server(config, greet, clock, tasks, listeners, shared)
         except BaseException:
             for listener in listeners:
                 listener.close()
@@ -240,7 +278,7 @@ async def listen(
             await server.stop()
 
 
-async def _bind(config: ListenConfig) -> list[socket.socket]:
+async def bind(config: ListenConfig) -> list[socket.socket]:
     """A socket for each address the host name stands for, all on one port."""
     loop = asyncio.get_running_loop()
     listeners: list[socket.socket] = []

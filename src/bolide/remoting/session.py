@@ -48,10 +48,56 @@ log.addFilter(Sparse())
 
 _UNSENT_SIZE_HIGH = 256 * 1024
 LARGE_SIZE = 256 * 1024  # from here on a buffer is written as it lies, without a copy
+# A peer that fills the buffer is read again before anybody else has a turn; after so much of that it rests.
+FILLED_SIZE_MAX = 256 * 1024
 
 
 class Session(asyncio.BufferedProtocol):
     """One connection and everything that happens on it."""
+
+    # Thousands that say little are to cost little: a dictionary for each would be a tenth of it.
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_config",
+        "_dozing_as",
+        "_filled_size",
+        "_gone",
+        "_group",
+        "_held_count",
+        "_is_flush_due",
+        "_is_in_turn",
+        "_is_lost",
+        "_is_peer_slow",
+        "_limit",
+        "_loop",
+        "_outgoing",
+        "_outgoing_size",
+        "_owner",
+        "_tasks",
+        "_transport",
+        "_turn",
+        "_unfinished_size",
+        "_unsent_seen_size",
+        "_waiting",
+        "_why",
+        "_window",
+        "_writable",
+        "frame_began_s",
+        "has_left",
+        "is_from_here",
+        "is_reading",
+        "is_tls",
+        "last_active_s",
+        "lines",
+        "local",
+        "origin",
+        "peer",
+        "pending",
+        "read_count",
+        "reader",
+        "shared",
+    )
 
     def __init__(
         self,
@@ -77,6 +123,7 @@ class Session(asyncio.BufferedProtocol):
         self._unfinished_size = 0  # as it was told last
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._is_lost = False
         self._why = ""
         self._limit: asyncio.TimerHandle | None = None  # set while finishing
         self._group: asyncio.TaskGroup | None = None
@@ -85,6 +132,8 @@ class Session(asyncio.BufferedProtocol):
         self._is_in_turn = False  # a read of it waits for the end of the turn, in the reader's buffer
         self._window = memoryview(b"")  # where the transport reads to
         self.is_reading = True  # what the peer sends is taken; otherwise it waits for us
+        self._dozing_as = -1  # the descriptor by which it is woken
+        self._filled_size = 0  # since it rested
         self._is_peer_slow = False
         self._outgoing: list[bytes | memoryview] = []
         self._held_count = self._outgoing_size = self._unsent_seen_size = 0
@@ -130,7 +179,7 @@ class Session(asyncio.BufferedProtocol):
 
     def send(self, command: Command) -> None:
         """Write an answer or a one-way request; to a peer that is gone, silently nothing."""
-        if not self._gone.done():
+        if not self._is_lost:
             if not command.is_response:
                 command.opaque = self.pending.number()  # some peers answer one-way requests all the same
             self._push(self._encode(command))
@@ -138,6 +187,8 @@ class Session(asyncio.BufferedProtocol):
     def answer(self, request: Request, serve: Callable[[], Reply]) -> None:
         """Answer a request for which `Owner.serve` gave None; an error is told as it would have been there."""
         try:
+            if request.recheck is not None:
+                request.recheck(request)
             reply = serve()
         except Exception as problem:
             reply = failure(request, problem)
@@ -145,7 +196,7 @@ class Session(asyncio.BufferedProtocol):
 
     def push(self, frames: bytes | memoryview) -> None:
         """Write ready frames, or a part of one, with the next write; to a peer that is gone, silently nothing."""
-        if not self._gone.done():
+        if not self._is_lost:
             self._push(frames)
 
     def hold(self, count: int) -> None:
@@ -157,7 +208,7 @@ class Session(asyncio.BufferedProtocol):
     def release(self, count: int) -> None:
         """This many of them have been."""
         self._held_count -= count
-        if not self.is_reading and not self._gone.done():
+        if not self.is_reading and not self._is_lost:
             self.go_on()
 
     async def request(self, command: Command, timeout_s: float) -> Command:
@@ -168,6 +219,22 @@ class Session(asyncio.BufferedProtocol):
             return await self._ask(command, timeout_s, deadline_s)
         finally:
             self.pending.places.release()
+
+    def submit(self, command: Command, timeout_s: float, done: Callable[[Command | ClientError], None]) -> None:
+        """Ask the peer; `done` hears the answer, or why there is none. To wait costs no task."""
+        opaque, answer = self.pending.add(self.read_count)
+        timer = self._loop.call_later(timeout_s, self._give_up, opaque, command.code, timeout_s)
+
+        def settled(answer: asyncio.Future[Command]) -> None:
+            timer.cancel()
+            self.pending.remove(opaque)
+            problem = answer.exception()
+            assert problem is None or isinstance(problem, ClientError), "only these are told to who asks"
+            done(problem or answer.result())
+
+        answer.add_done_callback(settled)
+        command.opaque = opaque
+        self._push(self._encode(command))
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the connection has ended, also if that was before."""
@@ -191,9 +258,25 @@ class Session(asyncio.BufferedProtocol):
         self._unfinished_size = self.reader.capacity
         return self._unfinished_size
 
+    def doze(self) -> None:
+        """Have the peer watched beside the loop: it has said nothing whole, and may be one of thousands."""
+        transport = self._transport
+        if self.is_tls or self._is_in_turn or not self.is_reading or transport is None or transport.is_closing():
+            return
+        descriptor = transport.get_extra_info("socket").fileno()
+        if self.shared.dozing.add(self, descriptor):
+            self._dozing_as = descriptor
+            transport.pause_reading()
+
+    def wake(self) -> None:
+        """The peer has sent something, or left."""
+        self._dozing_as = -1
+        if self.is_reading and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def finish(self, why: str) -> None:
         """Read no more, answer what was begun, then close; at the latest after `close_limit_s`."""
-        if self._limit is None and not self._gone.done():
+        if self._limit is None and not self._is_lost:
             self._why = self._why or why
             self._limit = self._loop.call_later(self._config.close_limit_s, self.abort, why)
             self.go_on()
@@ -255,7 +338,9 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(self._config.unsent_size_high or _UNSENT_SIZE_HIGH)
+        self._transport.set_write_buffer_limits(
+            min(self._config.unsent_size_high or _UNSENT_SIZE_HIGH, self._config.unsent_size_max)
+        )
         peer, local = (join_address(transport.get_extra_info(end)) for end in ("peername", "sockname"))
         self.origin = peer.rpartition(":")[0]
         self.is_from_here = is_same_machine(peer, local) and is_same_machine(self.peer or peer, local)
@@ -274,46 +359,73 @@ class Session(asyncio.BufferedProtocol):
         if self._is_in_turn:
             self._turn.end()
             self.reader.window()[:nbytes] = self._window[:nbytes]
-        if not self.is_open:
+        transport = self._transport
+        if transport is None or self._limit is not None or transport.is_closing():
             return
-        bounds = self.reader.cut(nbytes)
-        if bounds or not self._unfinished_size:
+        reader = self.reader
+        bounds = reader.cut(nbytes)
+        if bounds:
             self.frame_began_s = self.last_active_s
-        if not bounds:
+            self._is_in_turn = True
+            self._turn.add(_new(Read, (self, reader.stream, bounds)))
+        else:
+            if not self._unfinished_size:
+                self.frame_began_s = self.last_active_s
             self.read_answered(b"", bounds)
-            return
-        self._is_in_turn = True
-        self._turn.add(_new(Read, (self, self.reader.stream, bounds)))
         if nbytes == len(self._window):
-            self._turn.end()  # there is more, and it is read at once
+            self._filled(nbytes)
+
+    def _filled(self, nbytes: int) -> None:
+        """There is more, and it is read at once, unless it was much already."""
+        if self._is_in_turn:
+            self._turn.end()
+        self._filled_size += nbytes
+        if self._filled_size >= FILLED_SIZE_MAX and self.is_reading:
+            self._filled_size = 0
+            self._read(False)
+            self._loop.call_soon(self.go_on)
 
     def read_answered(self, replies: bytes, left: list[int]) -> None:
         """The owner has done what it does at once with a read: write the replies, serve what it left."""
         self._is_in_turn = False
-        self._is_flush_due = True
+        reader = self.reader
         if replies:
-            self._push(replies)
+            self._outgoing.append(replies)
+            self._outgoing_size += len(replies)
         if left and self.is_open:
-            self._waiting.put(self, self.reader.stream, left)
+            self._is_flush_due = True  # what is served now leaves with the rest
+            self._waiting.put(self, reader.stream, left)
             self.go_on()
-        if self._gone.done():
-            self.reader.close()
+        if self._is_lost:
+            reader.close()
         else:
-            size = self.reader.settle()
+            size = reader.settle()
             if size != self._unfinished_size and self.shared.unfinished is not None:
                 self._unfinished_size = size
                 self.shared.unfinished.hold(self, self._unfinished_size)
-        self.flush()
-        if self.reader.problem:
-            self._refuse(self.reader.problem)
+        if left or self._outgoing:
+            self.flush()
+        if reader.problem:
+            self._refuse(reader.problem)
         elif self._limit is not None:
             self.go_on()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
         if self._is_in_turn:
             self._turn.end()
         self.has_left = True
         self.shrink()  # the end was read into a buffer too, and thousands may leave at once
+        if self.is_tls or self.shared.endings.is_its_turn(self._take_leave):
+            self._explain_leaving()
+            return False
+        return True
+
+    def _take_leave(self) -> None:
+        if not self._is_lost:
+            self._explain_leaving()
+            cast(asyncio.Transport, self._transport).close()
+
+    def _explain_leaving(self) -> None:
         if self._why:
             return
         held_size = self.reader.held_size
@@ -337,6 +449,7 @@ class Session(asyncio.BufferedProtocol):
         self.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         self.has_left = self.has_left or exc is not None
         self._why = self._why or (f"lost: {exc}" if exc else "closed")
         if self._limit is not None:
@@ -350,6 +463,12 @@ class Session(asyncio.BufferedProtocol):
             self.reader.close()
         if self.shared.unfinished is not None:
             self.shared.unfinished.left(self)
+        if self._dozing_as >= 0:
+            self.shared.dozing.left(self, self._dozing_as)
+        if self.shared.endings.is_its_turn(self._be_gone):
+            self._be_gone()
+
+    def _be_gone(self) -> None:
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -419,7 +538,10 @@ class Session(asyncio.BufferedProtocol):
             self.go_on()
 
     def _answer(self, request: Request, reply: Reply) -> None:
-        if reply is None or request.command.is_oneway or self._gone.done():
+        if reply is None:
+            return
+        self._owner.on_answer(request, reply)
+        if request.command.is_oneway or self._is_lost:
             return
         try:
             frame = self._encode(reply)
@@ -428,7 +550,7 @@ class Session(asyncio.BufferedProtocol):
         self._push(frame)
 
     def _refuse(self, problem: str) -> None:
-        if self._limit is None and not self._gone.done():
+        if self._limit is None and not self._is_lost:
             log.warning("connection closed: peer=%s sent %s", self.peer, problem)
             self.finish(f"sent {problem}")
 
@@ -483,11 +605,14 @@ class Session(asyncio.BufferedProtocol):
         self._outgoing, self._outgoing_size = [], 0
         if transport.is_closing():
             return
-        if len(outgoing[-1]) >= LARGE_SIZE:  # it was the last to fit: better not copied
+        if len(outgoing) == 1:
+            transport.write(outgoing[0])
+        elif len(outgoing[-1]) >= LARGE_SIZE:  # it was the last to fit: better not copied
             transport.writelines(outgoing)
         else:
-            transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+            transport.write(b"".join(outgoing))
         self.last_active_s = self._clock.monotonic_s()
-        if transport.get_write_buffer_size() > self._config.unsent_size_max:
+        # Only a peer that was slow before can have left so much: the limit at which writing pauses is below this one.
+        if self._writable is not None and transport.get_write_buffer_size() > self._config.unsent_size_max:
             log.warning("connection closed: peer=%s left %d bytes unread", self.peer, transport.get_write_buffer_size())
             self.abort("slow reader")

@@ -8,26 +8,30 @@ from typing import Self
 
 from bolide.clock import Clock
 from bolide.remoting.config import ListenConfig
+from bolide.remoting.dozing import Dozing
+from bolide.remoting.endings import Endings
 from bolide.remoting.serving import Serving
 from bolide.remoting.slack import Slack
-from bolide.remoting.turns import Turns
+from bolide.remoting.slow_work import SlowWork
 from bolide.remoting.unfinished import Unfinished
 
 
 class Shared:
     """Given to each session; `of_server` has the bounds too."""
 
-    __slots__ = ("serving", "slack", "spare", "turns", "unfinished")
+    __slots__ = ("dozing", "endings", "serving", "slack", "slow_work", "spare", "unfinished")
 
     def __init__(
-        self, unfinished: Unfinished | None = None, turns: Turns | None = None, serving: Serving | None = None
+        self, unfinished: Unfinished | None = None, slow_work: SlowWork | None = None, serving: Serving | None = None
     ) -> None:
         self.spare: list[memoryview] = []
         self.slack = Slack(self.spare)
+        self.endings = Endings()
+        self.dozing = Dozing()
         self.unfinished = unfinished
-        self.turns = turns
+        self.slow_work = slow_work
         self.serving = serving
 
     @classmethod
     def of_server(cls, config: ListenConfig, clock: Clock) -> Self:
-        return cls(Unfinished(config, clock), Turns(clock), Serving(clock))
+        return cls(Unfinished(config, clock), SlowWork(clock), Serving(clock))

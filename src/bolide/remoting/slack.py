@@ -5,6 +5,11 @@ gone, in each of its arenas. When connections have left and more is resident tha
 thread tells it to let go; the loop goes on meanwhile. There are two looks, for what the last to leave had may be freed
 later.
 
+Python's own allocator gives back arenas of a megabyte, whole or not at all. After a crowd has left, one small object in
+each keeps them, so nothing that is made meanwhile may stay: no buffer that the crowd used, no thread, and none of the
+objects that Python itself keeps for the next one of their kind, which a full collection frees. That also frees what is
+held in cycles: servers have the collector go through everything a tenth as often as by default (`cli/start.py`).
+
 What is really held stays, and letting go of nothing costs time as well. So if it did not help, the next attempt is
 later, twice as long each time, until it helps again.
 """
@@ -12,18 +17,20 @@ later, twice as long each time, until it helps again.
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LOOK_AFTER_S = 1.0  # what a connection held is mostly freed by then, and many that leave together are looked at once
 LAST_LOOK_AFTER_S = 2.0  # after the first
 REST_MAX_S = 600.0
-_SPARE_KEPT = 8
 _REST_S = 0.5
 _GROWTH_FREE = 4 << 20
 _GROWTH_SHARE = 10
 _HELP_SHARE = 20
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 log = logging.getLogger(__name__)
 
@@ -37,17 +44,17 @@ def own_size() -> int:
 
 
 def let_go() -> None:
-    """Return free memory to the system; blocks for milliseconds. Without glibc it does nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Return free memory to the system; blocks for milliseconds. Without glibc it does less."""
+    gc.collect()
+    if _trim is not None:
+        _trim(0)
 
 
 class Slack:
     """Looks after connections have left; one for a process, for its memory is one."""
 
     def __init__(self, spare: list[memoryview]) -> None:
-        """`spare` are buffers that are kept to be read into; a few are enough for those who stay."""
+        """`spare` are buffers that are kept to be read into; those who stay soon have some again."""
         self.let_go_count = 0
         self._spare = spare
         self._least_size = own_size()
@@ -72,14 +79,20 @@ class Slack:
         is_last = is_last and not self._have_more_left
         self._have_more_left = False
         self._timer = None if is_last else loop.call_later(LAST_LOOK_AFTER_S, self._look, True)
-        del self._spare[_SPARE_KEPT:]
+        self._spare.clear()
         size, least_size = own_size(), self._least_size
         self._least_size = min(size, least_size)
         has_grown = size > least_size + least_size // _GROWTH_SHARE + _GROWTH_FREE
         if has_grown and loop.time() >= self._rests_until_s:
-            loop.run_in_executor(None, let_go).add_done_callback(lambda _: self._note(size))
+            self._let_go(size)
         elif has_grown and is_last:
             self._timer = loop.call_at(self._rests_until_s, self._look, True)
+
+    def _let_go(self, size: int) -> None:
+        thread = ThreadPoolExecutor(1, "slack")
+        letting_go = asyncio.get_running_loop().run_in_executor(thread, let_go)
+        letting_go.add_done_callback(lambda _: self._note(size))
+        thread.shutdown(wait=False)
 
     def _note(self, before_size: int) -> None:
         self.let_go_count += 1

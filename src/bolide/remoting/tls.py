@@ -7,7 +7,9 @@ mode is on. They are looked at before each handshake and read again when they ch
 renewed certificate needs no restart and no watching thread; what cannot be read then leaves the old one at work.
 
 Two differences from Java: a client certificate that is asked for is always checked, so asking needs trustCertPath; and
-neither side compares host names, which Java does not do either.
+host names are compared with a certificate only where the system's authorities are trusted, for theirs has everybody; a
+certificate of one's own authority (trustCertPath) counts under any name, for brokers are reached by whatever address
+they gave.
 """
 
 import asyncio
@@ -36,9 +38,7 @@ class Certificates:
     def __init__(self, config: ListenConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._paths = [
-            Path(path) for path in (config.tls_cert_path, config.tls_key_path, config.tls_trust_path) if path
-        ]
+        self._paths = _paths_of(config)
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp | None = None
         self._is_hopeless = False
@@ -82,7 +82,7 @@ class Certificates:
         return context
 
     def _refresh(self) -> None:
-        stamp = self._read_stamp()
+        stamp = _stamp_of(self._paths)
         if stamp is None or stamp == self._stamp:
             return
         try:
@@ -94,7 +94,7 @@ class Certificates:
 
     def _reload(self) -> None:
         config = self._config
-        stamp = self._read_stamp()
+        stamp = _stamp_of(self._paths)
         try:
             context = self._new_context()
             context.load_cert_chain(config.tls_cert_path, config.tls_key_path or None, lambda: config.tls_key_password)
@@ -107,14 +107,9 @@ class Certificates:
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = _AUTHS[self._config.tls_client_auth]
+        if self._config.alpn:
+            context.set_alpn_protocols(list(self._config.alpn))
         return context
-
-    def _read_stamp(self) -> Stamp | None:
-        try:
-            found = [path.stat() for path in self._paths]
-        except OSError:
-            return None
-        return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found)
 
     def _self_signed(self) -> ssl.SSLContext | None:
         if not self._config.tls_test_mode:
@@ -132,6 +127,19 @@ class Certificates:
             context.load_cert_chain(file.name)
         log.info("TLS with a self-signed certificate: nobody can check it, tls.server.certPath sets a real one")
         return context
+
+
+def _paths_of(config: ListenConfig | ConnectConfig) -> list[Path]:
+    return [Path(path) for path in (config.tls_cert_path, config.tls_key_path, config.tls_trust_path) if path]
+
+
+def _stamp_of(paths: list[Path]) -> Stamp | None:
+    """What tells one state of the files from another; None while one of them is not there."""
+    try:
+        found = [path.stat() for path in paths]
+    except OSError:
+        return None
+    return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found)
 
 
 def self_signed_pem(clock: Clock) -> bytes:
@@ -160,6 +168,29 @@ def self_signed_pem(clock: Clock) -> bytes:
     return secret + certificate.public_bytes(serialization.Encoding.PEM)
 
 
+class ConnectingTls:
+    """The connecting side's TLS context, kept equal to its files as the listening side's is."""
+
+    def __init__(self, config: ConnectConfig) -> None:
+        """Raises ConfigError for files that cannot be used."""
+        self._config = config
+        self._paths = _paths_of(config) if config.is_tls else []
+        self._stamp = _stamp_of(self._paths)
+        self._context = connecting_context(config)
+
+    def context(self) -> ssl.SSLContext | None:
+        """What the next connection uses; None for a plain one."""
+        stamp = _stamp_of(self._paths) if self._paths else self._stamp
+        if stamp is not None and stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = connecting_context(self._config)
+                log.info("TLS files of the connecting side read again")
+            except ConfigError as problem:
+                log.warning("TLS files not read again, the old ones stay: %s", problem)
+        return self._context
+
+
 def connecting_context(config: ConnectConfig) -> ssl.SSLContext | None:
     """The connecting side's TLS context; None for plain connections. Checks the server if it is told to."""
     if not config.is_tls:
@@ -172,8 +203,16 @@ def connecting_context(config: ConnectConfig) -> ssl.SSLContext | None:
             context.load_verify_locations(config.tls_trust_path)
         elif config.tls_verify:
             context.load_default_certs()
+            context.check_hostname = True
         if config.tls_cert_path:
             context.load_cert_chain(config.tls_cert_path, config.tls_key_path or None, lambda: config.tls_key_password)
     except OSError as problem:
-        raise ConfigError("tls.client.certPath", config.tls_cert_path, f"cannot be used: {problem}") from problem
+        raise _unusable(config, problem) from problem
     return context
+
+
+def _unusable(config: ConnectConfig, problem: OSError) -> ConfigError:
+    """Which of the files it was, as far as the system tells."""
+    is_trust = config.tls_trust_path and (not config.tls_cert_path or problem.filename == config.tls_trust_path)
+    key, path = ("trustCertPath", config.tls_trust_path) if is_trust else ("certPath", config.tls_cert_path)
+    return ConfigError(f"tls.client.{key}", path, f"cannot be used: {problem.strerror or problem}")

@@ -9,7 +9,9 @@ use, too much for somebody who wants to hold thousands of frames open. The clock
 read it. The holders are looked at every few seconds, and only while there are any.
 
 Anyone who sends without a pause has the beginning of a frame at the end of nearly every read, and its rest a moment
-later. So the last few who began one keep the buffer they read into, and only those before them shrink theirs.
+later. So the last few who began one keep the buffer they read into, and only those before them shrink theirs, and doze
+until more of it comes (`dozing.py`). Their bytes are few, but a connection takes some kilobytes whatever it says, so
+their number has a bound too.
 """
 
 import asyncio
@@ -19,13 +21,14 @@ from typing import TYPE_CHECKING
 from bolide.clock import Clock
 from bolide.remoting.budget import Budget
 from bolide.remoting.config import ListenConfig
+from bolide.remoting.endings import ENDED_A_TURN_MAX
 from bolide.remoting.sparse import Sparse
 
 if TYPE_CHECKING:
     from bolide.remoting.session import Session
 
 _LOOK_INTERVAL_S = 5.0
-_LOOSE_COUNT_MAX = 64
+LOOSE_COUNT_MAX = 64
 log = logging.getLogger(__name__)
 log.addFilter(Sparse())
 
@@ -52,10 +55,14 @@ class Unfinished:
         self._loose.pop(session, None)
         if size:
             self._loose[session] = None
-            if len(self._loose) > _LOOSE_COUNT_MAX:
+            if len(self._loose) > LOOSE_COUNT_MAX:
                 oldest = next(iter(self._loose))
                 del self._loose[oldest]
                 self._change(oldest, oldest.shrink())
+                oldest.doze()
+                surplus = oldest.shared.dozing.take_surplus(self._clock.monotonic_s())
+                if surplus is not None:
+                    self._hang_up(surplus, "were one of too many beginnings")
         if self._timer is None and self._budget.total:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_INTERVAL_S, self._look)
 
@@ -63,7 +70,7 @@ class Unfinished:
         more = size - self._budget.held_by(session)
         if more < 0:
             self._budget.give_back(session, -more)
-        elif more > 0 and not self._budget.take(session, more):
+        elif more > 0 and not self._budget.grant(session, more):
             self._hang_up(session, "took the most room of all")
 
     def left(self, session: "Session") -> None:
@@ -84,10 +91,20 @@ class Unfinished:
 
     def _look(self) -> None:
         self._timer = None
-        now_s = self._clock.monotonic_s()
-        for session in list(self._budget.holders):
-            late_s = now_s - session.frame_began_s - self._config.frame_free_s
-            if late_s > 0 and session.is_reading and session.reader.held_size < late_s * self._config.frame_rate_min:
-                self._hang_up(session, f"came in {now_s - session.frame_began_s:.0f} s, which is too slow")
+        late = [session for session in self._budget.holders if self._is_late(session)]
+        self._hang_up_some(late)
         if self._budget.total:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_INTERVAL_S, self._look)
+
+    def _is_late(self, session: "Session") -> bool:
+        late_s = self._clock.monotonic_s() - session.frame_began_s - self._config.frame_free_s
+        is_slow = session.reader.held_size < late_s * self._config.frame_rate_min
+        return late_s > 0 and is_slow and session.is_reading and session.is_open
+
+    def _hang_up_some(self, late: "list[Session]") -> None:
+        """A few in a turn, for thousands may have begun together."""
+        for session in late[:ENDED_A_TURN_MAX]:
+            if self._is_late(session):
+                self._hang_up(session, f"came in {self._clock.monotonic_s() - session.frame_began_s:.0f} s, too slowly")
+        if late := late[ENDED_A_TURN_MAX:]:
+            asyncio.get_running_loop().call_soon(self._hang_up_some, late)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
+from bolide.client.access import failure_of
 from bolide.client.blocking.connection import Answer, Connection
+from bolide.client.nameservers import advice_on
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.signing import Signing
-from bolide.errors import ClientError, ConnectError, NoAnswer
+from bolide.errors import ClientError, ConnectError, ConnectionLost, NoAnswer
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from bolide.protocol.bodies import Clusters, TopicList, TopicRoute
@@ -94,7 +96,8 @@ class Cluster:
     # The name servers
 
     def _ask_names(self, command: Callable[[], Command]) -> Answer:
-        problems = []
+        problems: list[str] = []
+        was_lost = False
         for address in list(self._name_servers):
             for _ in range(2):  # a connection that rested may have been closed by the other side
                 is_new = address not in self._connections
@@ -104,9 +107,12 @@ class Cluster:
                     self.forget(address)
                     if is_new:
                         problems.append(str(problem))
+                        was_lost |= isinstance(problem, ConnectionLost)
                         break
             self._name_servers.append(self._name_servers.pop(0))
-        raise ConnectError(f"no name server answers: {'; '.join(problems)}. Is one running there?")
+        tried = "; ".join(problems)
+        advice = advice_on(tried, self._options.connect.is_tls, was_lost)
+        raise ConnectError(f"no name server answers: {tried}. {advice}")
 
     def route(self, topic: str) -> Route | None:
         """Where a topic is; None when no broker has it."""
@@ -218,7 +224,7 @@ class Cluster:
 def demand(answer: Answer, what: str) -> Answer:
     """The answer if it is a success."""
     if answer.code != ResponseCode.SUCCESS:
-        raise ClientError(f"{what} was refused with code {answer.code}: {answer.remark}", answer.code)
+        raise failure_of(answer, f"{what} was refused with code {answer.code}")
     return answer
 
 

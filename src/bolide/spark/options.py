@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bolide.client.config import Credentials, parse_namesrv
+from bolide.client.config import Credentials, client_config
 from bolide.errors import ClientError, ConfigError
 from bolide.remoting.config import ConnectConfig
 from bolide.spark.source.offsets import Assignment, Position, parse_assignment, parse_position
@@ -35,6 +35,7 @@ _SHARED: dict[str, tuple[str, ...]] = {
     "tls.client.keyPassword": (),
     "requestTimeoutMs": ("bolide.request.timeout.ms",),
 }
+_KNOWN_ELSEWHERE = tuple(key for key in _SHARED if key not in ("bolide.bootstrap.servers", "requestTimeoutMs"))
 _SOURCE: dict[str, tuple[str, ...]] = {
     "subscribe": ("topic", "topics"),
     "subscribePattern": (),
@@ -237,29 +238,18 @@ def _unknown(key: str, value: str, names: Mapping[str, str]) -> ConfigError:
 
 
 def _cluster(given: GivenOptions) -> ClusterOptions:
+    """What was written, and what environment or profile say where nothing was."""
+    written = {key: text for key in _KNOWN_ELSEWHERE if (text := given.text(key)) is not None}
     try:
-        namesrv = parse_namesrv(given.text("bolide.bootstrap.servers"))
+        known = client_config(given.text("bolide.bootstrap.servers"), over=written)
     except ClientError:
         raise ConfigError(
             "bolide.bootstrap.servers", None, 'is needed: the name servers, as "host:9876;host:9876"'
         ) from None
-    access_key, secret_key = given.text("accessKey"), given.text("secretKey")
-    if (access_key is None) != (secret_key is None):
-        raise ConfigError("accessKey", access_key, "accessKey and secretKey go together")
-    credentials = None
-    if access_key is not None and secret_key is not None:
-        token = given.text("securityToken")
-        credentials = Credentials(access_key=access_key, secret_key=secret_key, security_token=token)
-    connect = ConnectConfig(
-        is_tls=given.switch("useTLS", False),
-        tls_verify=given.switch("tls.client.authServer", False),
-        tls_trust_path=given.text("tls.client.trustCertPath") or "",
-        tls_cert_path=given.text("tls.client.certPath") or "",
-        tls_key_path=given.text("tls.client.keyPath") or "",
-        tls_key_password=given.text("tls.client.keyPassword") or "",
-    )
     timeout_s = (given.number("requestTimeoutMs", 1) or 5_000) / 1000
-    return ClusterOptions(namesrv=namesrv, credentials=credentials, connect=connect, request_timeout_s=timeout_s)
+    return ClusterOptions(
+        namesrv=known.namesrv, credentials=known.credentials, connect=known.connect, request_timeout_s=timeout_s
+    )
 
 
 def _subscription(given: GivenOptions) -> Subscription:

@@ -76,6 +76,11 @@ class Checkpoint:
         self._saved = content
 
     @property
+    def has_confirmed(self) -> bool:
+        """Whether `confirmed` counts: a store without a controller makes queues durable and leaves it at 0."""
+        return self.confirmed > 0 or self.queue_ms == 0
+
+    @property
     def trusted_ms(self) -> int:
         """Records stored up to this time are durable, in the log and in their queues."""
         return max(0, min(self.log_ms, self.queue_ms) - MARGIN_MS)

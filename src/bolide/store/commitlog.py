@@ -19,6 +19,7 @@ from bolide import kernel
 from bolide.kernel.layout import BLANK_SIZE, ENTRY, MAGIC_BLANK, Buffer
 from bolide.store.config import StoreConfig
 from bolide.store.disk import Disk
+from bolide.store.record import store_ms_of
 from bolide.store.segment import Segment
 from bolide.store.segments import SegmentPool, Segments
 
@@ -38,7 +39,7 @@ class CommitLog:
         self.end = 0
         self._worker = worker
         self._next: Future[Segment] | None = None
-        self._is_pooled = config.pool_enabled
+        self.is_pooled = config.pool_enabled  # while the log is written by its owner
         self._gathered: deque[tuple[Segment, int, bytes]] = deque()
         self._committed: deque[tuple[Segment, int, bytes]] = deque()
         self._commits = threading.Lock()
@@ -69,10 +70,50 @@ class CommitLog:
         self._write(segment, records)
         self.end = end
 
-    def _write(self, segment: Segment, content: bytes) -> None:
+    def begin_at(self, offset: int) -> None:
+        """A log without a record begins elsewhere: its files go, and the first one will be that of the offset."""
+        self.discard_next()
+        self.segments.remove_from(0)
+        for directory in self.segments.directories:
+            self._disk.sync_directory(directory)  # a file that came back would be taken for the beginning
+        self.open_at(offset)
+        self.unsynced.clear()
+
+    def truncate(self, end: int) -> None:
+        """Nothing that counts lies behind: the rest of its file becomes zeros, durably, and later files go."""
+        self.segments.truncate(end)
+        self.reopen_at(end)
+
+    def reopen_at(self, end: int) -> None:
+        """The log was cut there."""
+        self.unsynced = [segment for segment in self.unsynced if segment.is_open]
+        self.open_at(end)
+
+    def store_ms(self, place: int) -> int | None:
+        """The store time of the record that begins at a place, None if it is not here."""
+        head = self.view(place, 88)
+        is_record = head is not None and head[28:36] == place.to_bytes(8, "big")
+        return store_ms_of(head) if head is not None and is_record else None
+
+    def copy(self, content: Buffer) -> None:
+        """Write bytes of another log at the end. They lie in one segment, which is made where there is none yet.
+
+        A failure leaves the log as it was.
+        """
+        assert not self.is_pooled, "a copy is written at once"
+        segment = self._last
+        if segment is None or self.end == segment.base + self.segment_size:
+            base = self.end - self.end % self.segment_size
+            segment = self._take_next(base)
+            self._adopt(segment)
+        assert self.end + len(content) <= segment.base + self.segment_size
+        self._write(segment, memoryview(content))
+        self.end += len(content)
+
+    def _write(self, segment: Segment, content: bytes | memoryview) -> None:
         position = self.end - segment.base
-        if self._is_pooled:
-            self._gathered.append((segment, position, content))
+        if self.is_pooled:
+            self._gathered.append((segment, position, bytes(content)))
             self.gathered_size += len(content)
             return
         try:
@@ -81,7 +122,8 @@ class CommitLog:
             # Whole records may have reached the file. Unless they go, a later recovery could take them for real.
             segment.clear(position)
             raise
-        self._to_sync(segment)
+        if not self.unsynced or self.unsynced[-1] is not segment:
+            self.unsynced.append(segment)
 
     def commit(self) -> None:
         """Write what the pool has gathered by now; may run in another thread than the writer's."""
@@ -97,13 +139,10 @@ class CommitLog:
         while self._committed:
             segment, position, content = self._committed.popleft()
             self.gathered_size -= len(content)
-            self._to_sync(segment)
+            if not self.unsynced or self.unsynced[-1] is not segment:
+                self.unsynced.append(segment)
             end = segment.base + position + len(content)
         return end
-
-    def _to_sync(self, segment: Segment) -> None:
-        if not self.unsynced or self.unsynced[-1] is not segment:
-            self.unsynced.append(segment)
 
     def roll(self) -> None:
         """Close the last segment with a blank record and go on in a new one."""
@@ -117,10 +156,13 @@ class CommitLog:
             except OSError:
                 self._abandon(fresh)
                 raise
+        self.end = base
+        self._adopt(fresh)
+
+    def _adopt(self, fresh: Segment) -> None:
         self.segments.adopt(fresh)
         self._last = fresh
-        self.end = base
-        log.info("segment rolled base=%d size=%d", base, self.segment_size)
+        log.info("segment rolled base=%d size=%d", fresh.base, self.segment_size)
         self.prepare_next()
 
     def _take_next(self, base: int) -> Segment:
@@ -186,6 +228,20 @@ class CommitLog:
         found = segment.view[position : position + size]
         if kernel.touch(found) and not segment.is_readable(position, size):
             return None
+        return found
+
+    def bytes_from(self, physical_offset: int, end: int, size_max: int) -> memoryview | None:
+        """Bytes of one file as another log may copy them, up to an end; None where nothing is.
+
+        A page that the disk does not give is zeros: a bad stretch there as here.
+        """
+        segment = self.segments.find(physical_offset)
+        if physical_offset >= end or segment is None:
+            return memoryview(b"") if physical_offset == end else None
+        position = physical_offset - segment.base
+        found = segment.view[position : min(position + min(size_max, end - physical_offset), segment.size)]
+        if kernel.touch(found) and not segment.is_readable(position, len(found)):
+            log.error("pages of the log cannot be read, and are copied as zeros file=%s at=%d", segment.path, position)
         return found
 
     def is_worth_another_look(self, entries: Buffer, unreadable: Collection[int]) -> bool:

@@ -20,6 +20,8 @@ _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TIMER_STEPS_MS = (100, 200, 500, 1000)
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
+ASYNC_MASTER = "ASYNC_MASTER"
+SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class StoreConfig:
     log_size_max: int = conf("bolideLogSizeMax", 0, Range(0, INT64_MAX))
 
     busy_timeout_ms: int = conf("osPageCacheBusyTimeOutMills", 1000, Range(10, 600_000))
-    role: str = conf("brokerRole", "ASYNC_MASTER")
+    role: str = conf("brokerRole", ASYNC_MASTER, OneOf((ASYNC_MASTER, "SYNC_MASTER", SLAVE)))
     delay_levels: str = conf("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     delay_save_interval_ms: int = conf("flushDelayOffsetInterval", 10_000, Range(1, 3_600_000))
     timer_enabled: bool = conf("timerWheelEnable", True)
@@ -118,6 +120,11 @@ class StoreConfig:
         """Where the log's files are: one directory, or several in the order in which they take turns."""
         paths = [path.strip() for path in self.commitlog_path.split(",") if path.strip()]
         return tuple(Path(path) for path in sorted(set(paths))) or (self.root / "commitlog",)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Those that are made before anything is written."""
+        return (self.root, *self.log_directories, *([self.root / "index"] if self.index_enabled else []))
 
     @property
     def log_directory(self) -> Path:

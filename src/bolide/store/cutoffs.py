@@ -55,6 +55,23 @@ class Cutoffs:
         segments.remove_from(end + 1)  # an empty last file stays, for without any the log would start at 0 again
         return end
 
+    def cut_exactly(self, segments: Segments, end: int) -> None:
+        """Cut the log off at a place it must end at, and keep what lies behind, if the disk has room for it."""
+        for base in [base for base in reversed(segments.bases) if base > end]:
+            size = segments.open(base).written_end(0)
+            if size:
+                self._move(segments, base, size)
+        segment = segments.find(end)
+        if segment is not None:
+            at = end - segment.base
+            size = segment.written_end(at) - at
+            if size:
+                try:
+                    self._copy(f"log-{end}", segment.view[at : at + size])
+                except OSError as error:
+                    log.error("what is cut off the log cannot be kept offset=%d size=%d error=%s", end, size, error)
+        segments.truncate(end)
+
     def _move(self, segments: Segments, base: int, size: int) -> None:
         self._begin()
         target = self._fresh(f"log-{base}")

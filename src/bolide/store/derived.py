@@ -99,7 +99,7 @@ class Mending:
     def _make_again(self, end: int) -> None:
         for key in self.doubted:
             self._dispatch.queues[key].forget()  # recovery may have put something there
-        order = QueueOrder(self._dispatch.queues, lambda *_: None)
+        order = QueueOrder(self._dispatch.queue_end, lambda *_: None)
         for runs in walk(self._log, self._config, self._log.start, end):
             self._put(order.settle([run for run in runs if run[:2] in self.doubted]))
         self._put(order.finish())

@@ -13,16 +13,18 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from bolide.errors import StoreError
-from bolide.kernel.layout import ENTRY_SIZE, Run
+from bolide.kernel.layout import ENTRY, ENTRY_SIZE, NOTHING_SIZE, Run
 from bolide.model.names import path_problem
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.disk import Disk
 from bolide.store.index import Index
+from bolide.store.named import first_from
 from bolide.store.roster import Extent, Key, Roster
 from bolide.store.segments import SegmentPool, open_segments_max
 
@@ -39,6 +41,9 @@ class Arrival(NamedTuple):
     store_ms: int
 
 
+_new = tuple.__new__  # of an Arrival: a third of the cost of its own
+
+
 @dataclass(slots=True)
 class _Waiting:
     end: int
@@ -53,6 +58,7 @@ class Dispatch:
     def __init__(self, disk: Disk, config: StoreConfig) -> None:
         self._disk = disk
         self._config = config
+        self._is_indexing = config.index_enabled
         self._pool = SegmentPool(disk, min(config.open_files_max, open_segments_max()), is_sparse=True)
         self._directory = config.root / "consumequeue"
         self.queues: dict[Key, ConsumeQueue] = {}
@@ -120,6 +126,11 @@ class Dispatch:
             queue.check_with(self.check)
         return queue
 
+    def queue_end(self, key: Key) -> int | None:
+        """The offset that the next entry of a queue gets, None for a queue that is not here."""
+        queue = self.queues.get(key)
+        return None if queue is None else queue.next_offset
+
     @property
     def physical_end(self) -> int:
         """The log is in the queues up to here at most."""
@@ -131,10 +142,14 @@ class Dispatch:
 
     def take(self, end: int, store_ms: int, runs: list[Run], keys: bytes, limit: int) -> bool:
         """Write what was derived from the log up to end, or keep it in order until it may be seen; true if written."""
-        batch = _Waiting(end, store_ms, runs, keys if self._config.index_enabled else b"")
-        if not self._waiting and end <= limit and self._is_written(batch):
-            return True
-        self._waiting.append(batch)
+        if not self._is_indexing:
+            keys = b""
+        if not self._waiting and end <= limit:
+            keys_left = self._write(store_ms, runs, keys)
+            if keys_left is None:
+                return True
+            keys = keys_left
+        self._waiting.append(_Waiting(end, store_ms, runs, keys))
         return False
 
     def advance(self, limit: int) -> int | None:
@@ -143,39 +158,47 @@ class Dispatch:
         A failure is kept as `problem` and what is left is tried again by the next call.
         """
         reached = None
-        while self._waiting and self._waiting[0].end <= limit and self._is_written(self._waiting[0]):
+        while self._waiting and self._waiting[0].end <= limit:
+            batch = self._waiting[0]
+            keys_left = self._write(batch.store_ms, batch.runs, batch.keys)
+            if keys_left is not None:
+                batch.keys = keys_left
+                break
             reached = self._waiting.popleft().end
         return reached
 
-    def _is_written(self, batch: _Waiting) -> bool:
+    def _write(self, store_ms: int, runs: list[Run], keys: bytes) -> bytes | None:
+        """Feed queues and index, and tell of it; None if that is done, else the keys that are left to be filed."""
         try:
-            self._write(batch)
+            for topic, queue_id, first_offset, entries in runs:
+                queue = self.queues.get((topic, queue_id)) or self._first_of_queue((topic, queue_id))
+                if queue is not None:
+                    queue.put(first_offset, entries)  # what a failed call has written already is left out
+            while keys:
+                keys = self.index.put(keys, store_ms)
         except OSError as error:
             if self.problem is None:
                 log.error("queues or index cannot be written error=%s", error)
             self.problem = error
-            return False
+            return keys
         self.problem = None
-        self.store_ms = batch.store_ms
-        if self.on_arrival is not None:
-            for run in batch.runs:
-                self.on_arrival(Arrival(*run, batch.store_ms))
-        return True
+        self.store_ms = store_ms
+        tell = self.on_arrival
+        if tell is not None:
+            for run in runs:
+                tell(_new(Arrival, (*run, store_ms)))
+        return None
 
-    def _write(self, batch: _Waiting) -> None:
-        for topic, queue_id, first_offset, entries in batch.runs:
-            queue = self.queues.get((topic, queue_id))
-            if queue is None and (problem := path_problem(topic)) is not None:
-                log.error("messages have no queue, for their topic cannot have a directory: %s", problem)
-                continue
-            if queue is None:
-                queue = self.make_queue((topic, queue_id))
-                self._new_directories.add(queue.segments.directory)
-                if (topic, queue_id) not in self.roster.queues:
-                    self.roster.add_queue((topic, queue_id))
-            queue.put(first_offset, entries)  # what a failed call has written already is left out
-        while batch.keys:
-            batch.keys = self.index.put(batch.keys, batch.store_ms)
+    def _first_of_queue(self, key: Key) -> ConsumeQueue | None:
+        """A queue for its first message, None where its topic cannot have one."""
+        if (problem := path_problem(key[0])) is not None:
+            log.error("messages have no queue, for their topic cannot have a directory: %s", problem)
+            return None
+        queue = self.make_queue(key)
+        self._new_directories.add(queue.segments.directory)
+        if key not in self.roster.queues:
+            self.roster.add_queue(key)
+        return queue
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         return {key: queue.next_offset for key, queue in self.queues.items()}
@@ -231,6 +254,38 @@ class Dispatch:
             for name in names:
                 self._disk.remove(Path(directory) / name)
             os.rmdir(directory)
+
+    def place_beyond(self, physical_limit: int) -> int | None:
+        """The place of the first record in a queue that ends behind a limit, None without one."""
+        found: list[int] = []
+        for queue in self.queues.values():
+            for base in reversed(queue.segments.bases):
+                entries = queue.segments.open(base).view[: queue.next_offset * ENTRY_SIZE - base]
+                number = max(first_from(entries, physical_limit) - 1, 0)  # the one before may reach over it
+                behind = ENTRY.iter_unpack(entries[number * ENTRY_SIZE :])
+                found += islice((at for at, size, _ in behind if NOTHING_SIZE != size > physical_limit - at), 1)
+                if number:
+                    break
+        return min(found, default=None)
+
+    def cut(self, end: int, trusted_ms: int, time_at: Callable[[int], int | None]) -> None:
+        """The log ends here now, or must not be seen from here on: queues and index forget what follows, durably.
+
+        What waits is forgotten too. `time_at` knows the store time of the record at a place.
+        """
+        self._waiting.clear()
+        with self._disk.syncing_together():
+            for key, queue in list(self.queues.items()):
+                if queue.physical_end > end or queue.physical_end == 0:  # the last entry may stand for nothing
+                    queue.cut(end)
+                    queue.dirty_from = min(queue.dirty_from or 0, queue.next_offset * ENTRY_SIZE)
+                if not queue.segments.bases:
+                    self._new_directories.discard(queue.segments.directory)
+                    del self.queues[key]
+        self.index.cut(end, trusted_ms, time_at)
+        newest = max((queue.entry(queue.next_offset - 1)[0] for queue in self.queues.values()), default=0)
+        self.store_ms = time_at(newest) or 0
+        self.renew_roster()
 
     def unnoted(self) -> list[tuple[Key, Extent]]:
         """How far queues go that are about to be made durable."""

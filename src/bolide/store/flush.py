@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
 from bolide.errors import Refusal
+from bolide.metrics.values import Histogram
 from bolide.protocol.codes import ResponseCode
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
@@ -30,6 +31,9 @@ def is_log_flush_due(dirty_size: int, since_ms: float, pages_min: int, thorough_
     return dirty_size > 0 and (dirty_size >= pages_min * PAGE_SIZE or since_ms >= thorough_interval_ms)
 
 
+SYNC_S_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
 class LogFlush:
     """Syncs the log and knows who waits for it."""
 
@@ -40,6 +44,7 @@ class LogFlush:
         self._under_way: Future[None] | None = None
         self.wanted = asyncio.Event()
         self.failure: OSError | None = None
+        self.times = Histogram(SYNC_S_BOUNDS)  # of those in the worker's thread, the wait for it included
 
     def flush(self) -> None:
         """Sync here and now, in the caller's thread."""
@@ -57,17 +62,22 @@ class LogFlush:
     async def flush_in(self, worker: Executor) -> None:
         """Sync in the worker's thread, and serve those who wait."""
         self._check()
+        cut_count = self._progress.cut_count
         end, segments = self._begin()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             noted: Future[None] = Future()
-            sync = asyncio.get_running_loop().run_in_executor(worker, self._sync_noted, noted, segments)
+            sync = loop.run_in_executor(worker, self._sync_noted, noted, segments)
             self._under_way = noted
             sync.add_done_callback(_outcome)  # nobody may be there to hear it
             await asyncio.shield(sync)
         except OSError as error:
             self._fail(error)
         else:
-            self._done(end)
+            self.times.add(loop.time() - began_s)
+            if cut_count == self._progress.cut_count:
+                self._done(end)
 
     def _sync_noted(self, noted: Future[None], segments: list[Segment]) -> None:
         try:
@@ -127,6 +137,18 @@ class LogFlush:
     def _check(self) -> None:
         if self.failure is not None:
             raise self.refusal()
+
+    def forget_beyond(self, end: int) -> None:
+        """The log is about to be cut there: a sync that is under way ends first, and who waits for more is told."""
+        if self._under_way is not None:
+            self._under_way.exception()
+        waiters, self._waiters = self._waiters, deque()
+        for reached, waiter in waiters:
+            if reached <= end:
+                self._waiters.append((reached, waiter))
+            elif not waiter.done():
+                remark = f"the log was cut at {end}, below what was to be kept"
+                waiter.set_exception(Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
 
     def _fail(self, error: OSError) -> None:
         log.error("log could not be made durable, the store is read-only from here on error=%s", error)

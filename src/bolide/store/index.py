@@ -69,7 +69,7 @@ class IndexFile:
         self.slot_count = slot_count
         self.entry_count_max = entry_count_max
         size = size_of(slot_count, entry_count_max)
-        fixed_size = INDEX_HEADER_SIZE + slot_count * 4
+        self._entries_at = fixed_size = INDEX_HEADER_SIZE + slot_count * 4
         if not is_new and path.stat().st_size != size:
             raise StoreError(
                 f"{path} has {path.stat().st_size} bytes instead of {size}; "
@@ -102,17 +102,38 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        return self.header().next_entry >= self.entry_count_max
+        return int.from_bytes(self._segment.view[36:40], "big") >= self.entry_count_max
 
     def put(self, keys: bytes) -> int:
-        """File packed keys; returns how many were taken."""
+        """File packed keys; returns how many were taken, none where it is full."""
         segment = self._segment
         next_entry = int.from_bytes(segment.view[36:40], "big")
-        entries_at = INDEX_HEADER_SIZE + self.slot_count * 4
-        end = min(entries_at + next_entry * ENTRY_SIZE + len(keys), segment.size)
-        if end > segment.reserved:
+        if next_entry >= self.entry_count_max:
+            return 0
+        end = self._entries_at + next_entry * ENTRY_SIZE + len(keys)
+        if end > segment.reserved and segment.reserved < segment.size:
             segment.reserve(segment.reserved, min(end + _RESERVE_STEP, segment.size))
         return kernel.put_keys(segment.map, keys, self.slot_count, self.entry_count_max)
+
+    def cut(self, end: int, time_at: Callable[[int], int | None]) -> int:
+        """Take out the keys of records from a place on, as if they had never been; returns how many stay."""
+        index, header = self._segment.map, self.header()
+        number, used_slots = header.next_entry, header.used_slots
+        while number > 1 and self.entry(number - 1)[1] >= end:
+            number -= 1
+            hashed, _, _, previous = self.entry(number)
+            slot = INDEX_HEADER_SIZE + hashed % self.slot_count * 4
+            index[slot : slot + 4] = previous.to_bytes(4, "big")
+            at = INDEX_HEADER_SIZE + self.slot_count * 4 + number * ENTRY_SIZE
+            index[at : at + ENTRY_SIZE] = bytes(ENTRY_SIZE)
+            used_slots -= previous == 0
+        if 1 < number < header.next_entry:
+            _, place, seconds, _ = self.entry(number - 1)
+            time_ms = time_at(place)
+            end_ms = header.begin_ms + seconds * 1000 if time_ms is None else time_ms
+            fields = header.begin_ms, end_ms, header.begin_physical, place, used_slots, number
+            index[0:INDEX_HEADER_SIZE] = INDEX_HEADER.pack(*fields)
+        return number - 1
 
     def walk(self, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
         """Physical offsets under a hash, newest first.
@@ -268,11 +289,37 @@ class Index:
         """Records below this offset have their keys here; the one at it may have only some of them."""
         return max((file.header().end_physical for file in self.files if file.header().next_entry > 1), default=-1)
 
+    def cut(self, end: int, trusted_ms: int, time_at: Callable[[int], int | None]) -> None:
+        """Take out the keys of records from a place on. Files that end after a time are not said to be durable."""
+        self.full_ms = min(self.full_ms, trusted_ms)
+        while self.files and not self.files[-1].cut(end, time_at):
+            self._drop(len(self.files) - 1)
+        self._full = [file for file in self._full if file in self.files and file.is_full]
+
+    def filed_hashes(self, place: int) -> list[int]:
+        """The keys of the last record that are here, by their hashes; they may lie in two files."""
+        hashes = []
+        for file in reversed(self.files):
+            number = file.header().next_entry - 1
+            while number > 0 and file.entry(number)[1] == place:
+                hashes.append(file.entry(number)[0])
+                number -= 1
+            if number > 0:
+                break
+        return hashes
+
     def put(self, keys: bytes, now_ms: int) -> bytes:
         """File packed keys until a file is full; returns the rest."""
-        if not self.files or self.files[-1].is_full:
-            self._add_file(now_ms)
-        return keys[self.files[-1].put(keys) * ENTRY_SIZE :]
+        taken_count = self.files[-1].put(keys) if self.files else 0
+        if not taken_count:
+            self._add_file(self._made_ms(keys, now_ms))
+            taken_count = self.files[-1].put(keys)
+        return keys[taken_count * ENTRY_SIZE :]
+
+    def _made_ms(self, keys: bytes, now_ms: int) -> int:
+        """The time that names a file: that of its first key, so that a copy of the log gets the same names."""
+        low = self.files[-1].header().end_ms if self.files else 0
+        return min(max(int.from_bytes(keys[12:20], "big", signed=True), low), now_ms)
 
     def _add_file(self, now_ms: int) -> None:
         full = self.files[-1] if self.files else None

@@ -14,24 +14,11 @@ from bolide.model.message import StoredMessage
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.config import StoreConfig
 from bolide.store.consumequeue import ConsumeQueue
-from bolide.store.disk import Disk
+from bolide.store.disk import LookingDisk
 from bolide.store.index import Index
 from bolide.store.record import decode, store_ms_of
 from bolide.store.segments import SegmentPool, Segments
 from bolide.store.verify import health
-
-
-class _LookingDisk(Disk):
-    """A disk on which nothing is changed."""
-
-    def remove(self, path: object) -> None:
-        return None
-
-    def reserve(self, fd: int, position: int, size: int) -> None:
-        return None
-
-    def sync_directory(self, path: object) -> None:
-        return None
 
 
 class StoreView:
@@ -39,7 +26,7 @@ class StoreView:
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        self._disk = _LookingDisk()
+        self._disk = LookingDisk()
         self._pool = SegmentPool(self._disk, 1024)
         first, *more = config.log_directories
         self._log = Segments(self._pool, first, config.segment_size, more_directories=more)

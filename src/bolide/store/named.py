@@ -44,6 +44,13 @@ class NamedPlaces:
         self._held: list[tuple[str, int, int, int]] = []  # files that are about to be removed, by descriptor
         self._left = _KEPT_SIZE_MAX
 
+    @classmethod
+    def nowhere(cls) -> "NamedPlaces":
+        """For a log of which no queue can know more than it says itself."""
+        nothing = cls(Path(), ENTRY_SIZE)
+        nothing._runs = []
+        return nothing
+
     def gather(self, start: int) -> None:
         """Keep what points to start or later, before it is cut."""
         self._runs = []

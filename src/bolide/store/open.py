@@ -21,10 +21,14 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_store(
-    config: StoreConfig, clock: Clock, store_host: bytes | None = None, disk: Disk | None = None
+    config: StoreConfig,
+    clock: Clock,
+    store_host: bytes | None = None,
+    disk: Disk | None = None,
+    is_controlled: bool = False,
 ) -> AsyncIterator[Store]:
     """A store that flushes, commits and cleans by itself while the block runs."""
-    with Store.open(config, clock, store_host, disk) as store:
+    with Store.open(config, clock, store_host, disk, is_controlled) as store:
         async with asyncio.TaskGroup() as background:
             loops = [
                 background.create_task(_flush_forever(store, clock), name="store.flush"),

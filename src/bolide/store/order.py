@@ -7,14 +7,15 @@ is asked which offset that place in the log had; if it does not know, the entry 
 that goes on behind it, both are right, and what lies between was lost; if it does not, the single one was wrong.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from bolide.kernel.layout import ENTRY_SIZE, Run
-from bolide.store.consumequeue import ConsumeQueue
 
 _GAP_MAX = 1 << 16  # entries that a last message may be ahead of all before it, with nobody to confirm it
 _OFFSET_MAX = 1 << 56
 
+# topic and queue id → the offset that the queue waits for, None where no such queue is known
+Ends = Callable[[tuple[str, int]], int | None]
 # topic, queue id, physical offset → the queue offset that was given to it, None if nobody knows
 Witness = Callable[[str, int, int], int | None]
 
@@ -22,12 +23,18 @@ Witness = Callable[[str, int, int], int | None]
 class QueueOrder:
     """Decides run by run, in the order of the log."""
 
-    def __init__(self, queues: Mapping[tuple[str, int], ConsumeQueue], witness: Witness) -> None:
-        self._queues = queues
+    def __init__(self, ends: Ends, witness: Witness, begins_late: Callable[[], bool] = lambda: False) -> None:
+        self._ends = ends
+        self._begins_late = begins_late  # the log is being copied from its middle on: queues begin above 0
         self._witness = witness
         self._waiting: dict[tuple[str, int], Run] = {}
         self.refused_count = 0
         self.displaced: list[Run] = []  # entries whose offset another record had taken, to be written over it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no entry waits for the next one of its queue."""
+        return not self._waiting
 
     def settle(self, runs: list[Run]) -> list[Run]:
         """The runs that may be put to their queues now."""
@@ -39,8 +46,7 @@ class QueueOrder:
                 continue
             key = run[0], run[1]
             if key not in ends:
-                queue = self._queues.get(key)
-                ends[key] = 0 if queue is None else queue.next_offset
+                ends[key] = self._ends(key) or 0
             waiting = self._waiting.pop(key, None)
             if waiting is not None:
                 if _goes_on(waiting, run[2]):
@@ -63,6 +69,8 @@ class QueueOrder:
             return True  # what is there already is left out
         if len(entries) > ENTRY_SIZE or known == first:
             return True
+        if first <= _OFFSET_MAX and self._begins_late() and self._ends((topic, queue_id)) is None:
+            return True
         if known is None:
             self._waiting[topic, queue_id] = run
         else:
@@ -73,8 +81,8 @@ class QueueOrder:
         """What nobody has confirmed or refuted: believed unless it is absurd."""
         settled = []
         for key, run in self._waiting.items():
-            queue = self._queues.get(key)
-            limit = _OFFSET_MAX if queue is None else queue.next_offset + _GAP_MAX
+            end = self._ends(key)
+            limit = _OFFSET_MAX if end is None else end + _GAP_MAX
             if run[2] <= limit:
                 settled.append(run)
             else:

@@ -17,7 +17,6 @@ rebuilt even if they look fine, and keys are never given up (`messageIndexSafe`)
 
 import bisect
 import logging
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
@@ -41,6 +40,8 @@ from bolide.kernel.layout import (
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.commitlog import CommitLog
 from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.copied import is_incomplete
+from bolide.store.cut import first_store_ms
 from bolide.store.cutoffs import Cutoffs
 from bolide.store.derived import Mending
 from bolide.store.disk import Disk
@@ -57,7 +58,7 @@ _STRETCH_MAX = 64 << 20
 _RUN_MIN = 64  # entries a queue should get from a stretch, else longer ones are walked
 _SEARCHED = 1 << 20  # of log, for the beginning of the next stretch
 _WALKERS = 2
-_AHEAD_MAX_MS = 86_400_000  # of a store time, before the clock; a later one needs a second witness
+AHEAD_MAX_MS = 86_400_000  # of a store time, before the clock; a later one needs a second witness
 _TOLD_MAX = 8  # stretches named in one line of the log
 _AHEAD = 3  # stretches under way: one for each walker, and one that waits for its turn
 
@@ -126,6 +127,7 @@ class Recovery:
         checkpoint: Checkpoint,
         is_clean: bool,
         now_ms: int,
+        is_copy: bool = False,
     ) -> None:
         self._disk = disk
         self._config = config
@@ -133,8 +135,10 @@ class Recovery:
         self._dispatch = dispatch
         self._checkpoint = checkpoint
         self._is_clean = is_clean
+        self._is_copy = is_copy
+        self._last_blank = -1
         self._delays_ms = delays_ms_of(config.delay_levels)
-        self._likely_ms = now_ms + _AHEAD_MAX_MS
+        self._likely_ms = now_ms + AHEAD_MAX_MS
         self._last_store_ms = checkpoint.log_ms if checkpoint.log_ms <= self._likely_ms else 0
         self._record_count = 0
         self._started_at = 0
@@ -144,7 +148,7 @@ class Recovery:
         self._resync = Resync(
             commitlog.segments, config.check_on_recover, checkpoint.durable, self._named, self._fits_queue
         )
-        self._order = QueueOrder(dispatch.queues, self._named.offset_of)
+        self._order = QueueOrder(dispatch.queue_end, self._named.offset_of)
         self._newest_ms = -1  # of the records walked
 
     def run(self) -> Recovered:
@@ -225,13 +229,7 @@ class Recovery:
 
     def _first_store_ms(self, base: int) -> int:
         """The store time of a segment's first record, -1 if it is not whole."""
-        segment = self._log.segments.open(base)
-        # By a call: the first touch of the map reads megabytes ahead, and the newest file is empty.
-        size = int.from_bytes(os.pread(segment.fd, 4, 0), "big", signed=True)
-        if not 0 < size <= segment.size:
-            return -1
-        *_, last_store_ms, _, _ = kernel.walk_records(segment.view, 0, size, base, self._config.check_on_recover, ())
-        return last_store_ms
+        return first_store_ms(self._log.segments.open(base), self._config.check_on_recover)
 
     def _walk(self, start: int, queues_from: int) -> int:
         """Read the log from start to its end, which is returned; records below queues_from give keys only."""
@@ -245,19 +243,35 @@ class Recovery:
                     # Queues end inside a record: they do not fit this log.
                     at, reason = self._walk_segment(base, at, base + size, has_queues=True)
                 if reason == AT_BLANK and self._resync.is_blank(base, at):
-                    at = base + size
+                    self._last_blank, at = at, base + size
                     continue
                 if reason == AT_END:
                     continue
                 self._refuse_inner_batch(base, at, reason)
                 self._refuse_unsealed(base, at)
+                if self._is_half_copied(base, at):
+                    return at
             following = self._resync.behind(at, self._newest_ms)
             if following is None and base is not None and reason == AT_BLANK:
                 following = base + size  # the blank is damaged, and the log ends with its file
             if following is None:
-                return at
+                return self._before_padding(at)
             self._pass_over(at, following, queues_from)
             at = following
+
+    def _is_half_copied(self, base: int, at: int) -> bool:
+        """Whether a log that is copied ends in a record that had not all come: what its body holds is no record."""
+        if not self._is_copy or at < self._checkpoint.durable:
+            return False
+        limit = self._resync.written_end(base, at)
+        return limit > at and is_incomplete(self._log.segments.open(base).view, at - base, limit - base, base)
+
+    def _before_padding(self, end: int) -> int:
+        """The end of the log; of one that is copied the blank record, where all behind it need not have come yet."""
+        has_just_blank = end == self._last_blank - self._last_blank % self._log.segment_size + self._log.segment_size
+        if self._is_copy and has_just_blank and self._checkpoint.durable < end:
+            return self._last_blank
+        return end
 
     def _fits_queue(self, topic: str, queue_id: int, queue_offset: int, passed_size: int) -> bool:
         queue = self._dispatch.queues.get((topic, queue_id))
@@ -346,11 +360,7 @@ class Recovery:
 
     def _hand_over(self, end: int, runs: list[Run], keys: bytes, is_ordered: bool = False) -> None:
         runs = runs if is_ordered else self._order.settle(runs)
-        indexed = self._dispatch.index.physical_end
-        if indexed >= 0:
-            # All keys of a record below the end of the index are in it, and keys lie in the order of the log.
-            known = bisect.bisect_left(range(len(keys) // ENTRY_SIZE), indexed, key=lambda number: _place(keys, number))
-            keys = keys[known * ENTRY_SIZE :]
+        keys = self._unfiled(keys)
         if not self._dispatch.take(end, self._last_store_ms, runs, keys, limit=end):
             raise StoreError(
                 f"recovery cannot write queues or index in {self._config.root}: {self._dispatch.problem}; "
@@ -359,6 +369,26 @@ class Recovery:
         while self._order.displaced:
             topic, queue_id, offset, entry = self._order.displaced.pop()
             self._losses.refused_count += self._dispatch.queues[topic, queue_id].displace(offset, entry)
+
+    def _unfiled(self, keys: bytes) -> bytes:
+        """The keys that are not in the index: those of records behind its end, and maybe some of the last one's."""
+        indexed, numbers = self._dispatch.index.physical_end, range(len(keys) // ENTRY_SIZE)
+        if indexed < 0 or not keys:
+            return keys
+        # All keys of a record below the end of the index are in it, and keys lie in the order of the log.
+        first, behind = (
+            search(numbers, indexed, key=lambda number: _place(keys, number)) * ENTRY_SIZE
+            for search in (bisect.bisect_left, bisect.bisect_right)
+        )
+        filed = self._dispatch.index.filed_hashes(indexed) if first < behind else []
+        unfiled = []
+        for at in range(first, behind, ENTRY_SIZE):
+            hashed = int.from_bytes(keys[at : at + 4], "big")
+            if hashed in filed:
+                filed.remove(hashed)
+            else:
+                unfiled.append(keys[at : at + ENTRY_SIZE])
+        return b"".join(unfiled) + keys[behind:]
 
 
 def tell_losses(losses: Losses, directory: Path) -> None:

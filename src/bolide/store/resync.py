@@ -66,12 +66,13 @@ class Resync:
         """Where the log goes on behind the bad place `at`, None if it does not."""
         for base in self._segments.bases:
             if at < base + self._segments.segment_size:
-                found = self._next_in(base, at, newest_ms)
+                found = self.next_in(base, at, newest_ms)
                 if found is not None:
                     return found
         return None
 
-    def _next_in(self, base: int, at: int, newest_ms: int) -> int | None:
+    def next_in(self, base: int, at: int, newest_ms: int, search_from: int = 0) -> int | None:
+        """The same in one file; what was searched before is left out."""
         segment = self._segments.open(base)
         begin = max(at, base)
         end = self.written_end(base, begin)
@@ -82,7 +83,7 @@ class Resync:
             if told:
                 return max(told)
         # The beginning of a file is a place for a record, whatever the file before it came to.
-        position = begin - base + (at == begin)
+        position = max(begin + (at == begin), search_from) - base
         while (position := kernel.find_record(segment.view, position, end - base, base)) >= 0:
             if self._is_believed(base, at, base + position, newest_ms):
                 return base + position

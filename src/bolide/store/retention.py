@@ -4,6 +4,7 @@ RocketMQ judges a segment by the time it was last written (the file's mtime), fr
 that is not due: a log with a hole cannot be recovered. The segment being written always stays.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from bolide.store.disk import Disk
 from bolide.store.segment import segment_name
 from bolide.store.segments import Segments
 
+log = logging.getLogger(__name__)
 HOUR_MS = 3_600_000
 
 
@@ -42,6 +44,13 @@ def used_percent(disk: Disk, config: StoreConfig) -> int:
     """How full the fuller of the two partitions is; of several for the log, the emptiest counts."""
     of_log = min(disk.used_percent(directory) for directory in config.log_directories)
     return max(of_log, disk.used_percent(config.root))
+
+
+def tell_full(config: StoreConfig, used: int) -> None:
+    log.error(
+        "disk of %s is %d %% full, no messages are taken: more than diskSpaceWarningLevelRatio=%d",
+        *(config.root, used, config.disk_percent_full),
+    )
 
 
 class DiskState(Enum):

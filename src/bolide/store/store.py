@@ -21,27 +21,29 @@ from typing import Self, TypeVar
 
 from bolide import kernel
 from bolide.clock import Clock
-from bolide.errors import Refusal
-from bolide.kernel.layout import ENTRY_SIZE, Run
+from bolide.errors import Refusal, StoreError
+from bolide.kernel.layout import ENTRY_SIZE, Buffer, Run
 from bolide.model.host import Host
 from bolide.model.names import path_problem, shown
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import ResponseCode
 from bolide.store.checkpoint import AbortFile, Checkpoint, StoreLock
 from bolide.store.commitlog import CommitLog
-from bolide.store.config import StoreConfig, delays_ms_of
+from bolide.store.config import SLAVE, StoreConfig, delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
+from bolide.store.cut import LogCut
 from bolide.store.disk import Disk
 from bolide.store.dispatch import Arrival, Dispatch
 from bolide.store.entrycheck import watch
 from bolide.store.extension import remove_expired
 from bolide.store.flush import LogFlush, begin_queue_flush
+from bolide.store.follower import Follower
 from bolide.store.mishaps import Mishaps
-from bolide.store.progress import Progress
+from bolide.store.progress import NO_CEILING, Progress
 from bolide.store.read import PULL_SIZE_MAX, Reader, Sieve, Slices
 from bolide.store.record import Appended, Draft, store_ms_of, with_room_for_seal
 from bolide.store.recovery import Recovered, Recovery
-from bolide.store.retention import DiskState, disk_state, segment_ages, to_delete, used_percent
+from bolide.store.retention import DiskState, disk_state, segment_ages, tell_full, to_delete, used_percent
 from bolide.store.segments import allow_many_files
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,9 @@ class Store:
         self.disk_percent = 0  # how full the fuller of the two partitions was when last looked at
         self.is_disk_full = False
         self.is_closed = False
+        self.is_follower = False  # it takes no messages of its own; what is appended is copied
+        self._is_controlled = False
+        self._written_listeners: list[Callable[[], None]] = []
         self._asked_cleanings = 0
         self._slow_until_s = 0.0
         self._last_store_ms = 0
@@ -99,18 +104,21 @@ class Store:
 
     @classmethod
     def open(
-        cls, config: StoreConfig, clock: Clock, store_host: bytes | None = None, disk: Disk | None = None
+        cls,
+        config: StoreConfig,
+        clock: Clock,
+        store_host: bytes | None = None,
+        disk: Disk | None = None,
+        is_controlled: bool = False,
     ) -> "Store":
-        """Lock the directory, recover what is in it, and be ready to append."""
+        """Lock the directory and recover what is in it. With a controller it follows, and shows what was confirmed."""
         allow_many_files()
         disk = disk or Disk()
-        for directory in (
-            config.root,
-            *config.log_directories,
-            *([config.root / "index"] if config.index_enabled else []),
-        ):
+        for directory in config.directories:
             disk.make_directories(directory)
         store = cls(config, clock, store_host or Host("127.0.0.1", 10911).packed(), disk)
+        store._is_controlled = is_controlled
+        store.is_follower = is_controlled or config.role == SLAVE
         store._lock.take()
         try:
             store._recover()
@@ -121,23 +129,35 @@ class Store:
 
     def _recover(self) -> None:
         self.checkpoint.load()
+        confirmed = self.checkpoint.confirmed if self._is_controlled and self.checkpoint.has_confirmed else None
+        cut = LogCut(self.disk, self.config, self.checkpoint)
+        if cut.resume(CommitLog(self.disk, self.config, self._maker)):
+            self._abort.create()
         files, is_clean = (self.commitlog, self.dispatch, self.checkpoint), not self._abort.exists()
-        recovery = Recovery(self.disk, self.config, *files, is_clean, self._clock.now_ms())
+        recovery = Recovery(self.disk, self.config, *files, is_clean, self._clock.now_ms(), self.is_follower)
         self._abort.create()  # before the first change: a crash in the middle of recovery is a crash
         self.recovered = recovery.run()
         self._last_store_ms = self.recovered.last_store_ms
         self.progress = Progress(self.recovered.end, self.config.is_sync)
         self.log_flush = LogFlush(self.commitlog, self.progress)
+        self.sync_times = self.log_flush.times
         self._next_offsets = self.dispatch.next_offsets()
+        parts = self.commitlog, self.dispatch, self.progress
+        self._follower = Follower(*parts, self._next_offsets, self._delays_ms, self._clock)
+        if confirmed is not None:
+            self._follower.hold_back(confirmed, self.checkpoint.index_ms)
         watch(self.disk, self.config, self.commitlog, self.dispatch)
         self.commitlog.open_at(self.recovered.end)
         # What was read from the page cache of a dead process need not be on the disk yet.
         self.commitlog.unsynced = [self.commitlog.segments.open(base) for base in self.commitlog.segments.bases[-2:]]
         self.log_flush.flush()
-        self.checkpoint.durable = self.progress.flushed
-        self.checkpoint.log_ms = self._last_store_ms
+        self.checkpoint.durable, self.checkpoint.log_ms = self.progress.flushed, self._last_store_ms
         self.checkpoint.save()  # now there is room for it; a disk that fills up later must not keep it from being there
-        self.commitlog.prepare_next()
+        cut.end()
+        if self.is_follower:
+            self._follower.begin(self._last_store_ms)
+        else:
+            self.commitlog.prepare_next()
         self.look_at_disk()
 
     def __enter__(self) -> Self:
@@ -194,20 +214,24 @@ class Store:
         self._last_store_ms = store_ms
         for topic, queue_id, first_offset, entries in runs:
             self._next_offsets[topic, queue_id] = first_offset + len(entries) // ENTRY_SIZE
-        end = commitlog.end
-        self.progress.append(end)
-        if not self.config.pool_enabled:
-            self.progress.commit(end)
-        if self.dispatch.take(end, store_ms, runs, keys, self.progress.visible):
-            self.progress.dispatch(end)
+        end, progress = commitlog.end, self.progress
+        advance = progress.append if commitlog.is_pooled else progress.write
+        advance(end)
+        if self.dispatch.take(end, store_ms, runs, keys, progress.visible):
+            progress.dispatch(end)
         if self.took_s * 1000 > self.config.busy_timeout_ms:
             self._slow_until_s = started_s + 2 * self.took_s
+        for tell in self._written_listeners:
+            tell()
         return more, store_ms
 
     def _check_topics(self, runs: list[Run]) -> None:
-        """Topics are checked where they come in; this is for one that was made up in between, from a record."""
-        for topic, _, _, _ in runs:
-            if (problem := path_problem(topic)) is not None:
+        """Topics are checked where they come in; this is for one that was made up in between, from a record.
+
+        A queue that has messages was checked with its first one.
+        """
+        for topic, queue_id, _, _ in runs:
+            if (topic, queue_id) not in self._next_offsets and (problem := path_problem(topic)) is not None:
                 remark = f"a topic named {shown(topic)} cannot be stored: {problem}"
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
 
@@ -249,14 +273,12 @@ class Store:
             raise self.log_flush.refusal()
         if self.is_closed:
             reason = "the store is shut down"
-        elif self.config.role == "SLAVE":
+        elif self.is_follower:
             reason = "this broker is a slave, it takes no messages of its own"
         elif self.is_disk_full:
             reason = "the disk is full beyond diskSpaceWarningLevelRatio; delete something or raise the ratio"
-        elif self.dispatch.problem is not None:
-            self._advance()  # space may have come back
-            if self.dispatch.problem is not None:
-                reason = f"consume queues or index cannot be written: {self.dispatch.problem}"
+        elif self.dispatch.problem is not None and self._queues_fail():
+            reason = f"consume queues or index cannot be written: {self.dispatch.problem}"
         if reason:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
         if self._slow_until_s and self._clock.monotonic_s() < self._slow_until_s:
@@ -265,6 +287,11 @@ class Store:
             limit = self.config.pool_buffers_max * self.config.segment_size
             if self.commitlog.gathered_size > limit:
                 raise Refusal(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]the transient store pool is used up")
+
+    def _queues_fail(self) -> bool:
+        if self.dispatch.problem is not None:
+            self._advance()  # space may have come back
+        return self.dispatch.problem is not None
 
     def _advance(self) -> None:
         reached = self.dispatch.advance(self.progress.visible)
@@ -295,6 +322,113 @@ class Store:
             # A blank record may be committed whose successor was refused: it is nobody's yet.
             self.progress.commit(min(end, self.progress.appended))
             self._advance()
+            for tell in self._written_listeners:
+                tell()
+
+    # Copying and being copied
+
+    def follow(self) -> None:
+        """From now on take no messages, but bytes of another store's log."""
+        if self.is_follower:
+            return
+        self.commit()
+        if self.commitlog.gathered_size:
+            raise StoreError("the transient pool cannot be written to the log; free some space on its disk")
+        self.is_follower = True
+        self._follower.begin(self._last_store_ms)
+
+    def lead(self) -> int:
+        """From now on take messages behind what was copied, all of which is seen now; returns where the log ends."""
+        if not self.is_follower:
+            return self.progress.appended
+        end = self.cut_incomplete()
+        self.progress.confirm(NO_CEILING)
+        if self.config.is_sync:
+            self.flush()
+        self._follower.finish()
+        self._advance()
+        self._follower.end(self.config.pool_enabled)
+        self.is_follower = False
+        return end
+
+    def append_copy(self, offset: int, content: Buffer) -> None:
+        """Write bytes of the log that is followed at the end of this one, in one file; cut anywhere.
+
+        Records that are whole go to queues and index. Raises CopyGap for bytes that do not follow, StoreError where
+        they cannot be taken; nothing was written then.
+        """
+        self._check_follows()
+        try:
+            self._follower.append(offset, content)
+        except OSError as error:
+            raise StoreError(f"the copy of the log cannot be written: {error}") from error
+        self._last_store_ms = self._follower.last_store_ms
+        for tell in self._written_listeners:
+            tell()
+
+    def _check_follows(self) -> None:
+        if not self.is_follower or self.is_closed:
+            raise StoreError("this store is closed" if self.is_closed else "this store leads, it takes no copies")
+        if self.log_flush.failure is not None:
+            raise StoreError(self.log_flush.refusal().remark)
+        if self._queues_fail():
+            raise StoreError(f"consume queues or index cannot be written: {self.dispatch.problem}")
+
+    def cut_incomplete(self) -> int:
+        """Overwrite a record that is not whole at the end of the log with zeros; returns where the log ends now."""
+        if self.progress.whole < self.progress.appended:
+            self.log_flush.forget_beyond(self.progress.whole)
+            self._follower.cut_incomplete()
+        return self.progress.appended
+
+    def cut_to(self, offset: int) -> None:
+        """Have the log end at a record's start from now on; what lies behind is kept in `cutoffs/`, and in no queue.
+
+        Readers may lose what they saw. A crash leaves the log as it was, or cut.
+        """
+        self._check_follows()
+        self._follower.check_cut(offset)
+        if offset == self.progress.appended:
+            return
+        try:
+            self._follower.finish()
+            self.flush()
+            self.log_flush.forget_beyond(offset)
+            for worker in (self.worker, self.queue_worker, self._committer):
+                worker.submit(int).result()  # what they are about would bring back what is cut
+            self.commitlog.discard_next()
+            cut = LogCut(self.disk, self.config, self.checkpoint)
+            cut.begin(offset)
+            cut.run(self.commitlog.segments, offset)
+            self._follower.cut(offset, self.checkpoint.index_ms)
+            cut.end()
+        except OSError as error:
+            raise StoreError(f"the log cannot be cut at {offset}: {error}; restart the broker") from error
+        self._last_store_ms = self._follower.last_store_ms
+        self.commitlog.prepare_next()
+
+    def confirm(self, end: int | None) -> None:
+        """Readers see nothing beyond from now on, but for what they see already; None lifts the limit."""
+        self.progress.confirm(NO_CEILING if end is None else end)
+        self._advance()
+
+    def log_view(self, offset: int, size_max: int) -> memoryview | None:
+        """Bytes of one file of the log as another store may copy them; none at the end, None where nothing is."""
+        return self.commitlog.bytes_from(offset, self.progress.committed, size_max)
+
+    def listen_written(self, tell: Callable[[], None]) -> None:
+        """Have a function told whenever `written_end` has moved, in the same turn."""
+        self._written_listeners.append(tell)
+
+    @property
+    def written_end(self) -> int:
+        """Up to where the log is in its files, and may be copied by others."""
+        return self.progress.committed
+
+    @property
+    def reported_end(self) -> int:
+        """What a follower says it has: under synchronous flush only what outlives a power cut."""
+        return self.progress.flushed if self.config.is_sync else self.progress.appended
 
     # Making durable
 
@@ -316,7 +450,8 @@ class Store:
     def _flushed(self, store_ms: int, end: int) -> None:
         """All that was appended before the flush began is durable, unless the pool could not be written."""
         if self.progress.flushed >= end:
-            self.checkpoint.durable = self.progress.flushed
+            # Half a record is no loss: the next start cuts it off.
+            self.checkpoint.durable = min(self.progress.flushed, self.progress.whole)
             self.checkpoint.log_ms = store_ms
         self._advance()
         self.log_flush.serve()
@@ -331,6 +466,8 @@ class Store:
 
     def begin_queue_flush(self, pages_min: int) -> Callable[[], None]:
         """Choose what to sync of the queues; the returned function does it, in any thread, and saves the checkpoint."""
+        if self._is_controlled:
+            self.checkpoint.confirmed = self.progress.dispatched
         return begin_queue_flush(self.disk, self.dispatch, self.checkpoint, pages_min)
 
     def flush_queues(self) -> None:
@@ -355,8 +492,13 @@ class Store:
         return self.progress.flushed
 
     @property
+    def is_failed(self) -> bool:
+        """Whether the disk failed to keep the log: it takes nothing more until it is restarted."""
+        return self.log_flush.failure is not None
+
+    @property
     def visible_end(self) -> int:
-        """Up to where readers may see the log."""
+        """Up to where readers may see the log: what is confirmed, where replicas confirm it."""
         return self.progress.visible
 
     @property
@@ -455,7 +597,8 @@ class Store:
             return None
         head = self.commitlog.view(physical_offset, 4)
         size = 0 if head is None else int.from_bytes(head, "big", signed=True)
-        record = self.commitlog.view(physical_offset, size) if size > 0 else None
+        is_seen = 0 < size <= self.progress.visible - physical_offset
+        record = self.commitlog.view(physical_offset, size) if is_seen else None
         if record is None:
             return None
         columns, _, _ = kernel.scan_records(record, 0, size, physical_offset, False)
@@ -485,17 +628,10 @@ class Store:
         """See how full the disk is; one that is too full takes no messages until there is room again."""
         used = used_percent(self.disk, self.config)
         state = disk_state(used, self.config)
-        if state is DiskState.FULL and not self.is_disk_full:
-            log.error(
-                "disk of %s is %d %% full, no messages are taken: more than diskSpaceWarningLevelRatio=%d",
-                self.config.root,
-                used,
-                self.config.disk_percent_full,
-            )
-        if state is DiskState.FULL:
-            self.is_disk_full = True
-        elif state is not DiskState.FORCE:
-            self.is_disk_full = False
+        if state is not DiskState.FORCE:  # in between it stays as it was
+            if state is DiskState.FULL and not self.is_disk_full:
+                tell_full(self.config, used)
+            self.is_disk_full = state is DiskState.FULL
         self.disk_percent = used
         return state
 

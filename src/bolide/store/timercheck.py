@@ -44,6 +44,13 @@ class TimerCheck:
         )
 
 
+def parse_check(content: bytes) -> TimerCheck:
+    """What a master tells; raises ValueError."""
+    if len(content) < _FIELDS.size:
+        raise ValueError(f"a timer check of {len(content)} bytes, it has {_FIELDS.size}")
+    return TimerCheck(*_FIELDS.unpack_from(content))
+
+
 def with_count(content: bytes, waiting_count: int) -> bytes:
     """What is written: the check, and how many messages waited then."""
     return content + _WAITING.pack(waiting_count, zlib.crc32(content + b"%d" % waiting_count))

@@ -9,43 +9,30 @@ the broker's table (config/topics.json) does not know and that has no queues, an
 the offsets of a queue begin at 0 again.
 """
 
-import json
 import struct
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.layout import AT_BLANK, AT_END, BODY_CHECKED, ENTRY, ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import AT_BLANK, AT_END, BODY_CHECKED, ENTRY_SIZE
 from bolide.store.checkpoint import Checkpoint
 from bolide.store.config import StoreConfig, delays_ms_of
-from bolide.store.disk import Disk
-from bolide.store.extension import QueueExtension
+from bolide.store.disk import LookingDisk
 from bolide.store.index import Index
 from bolide.store.named import NamedPlaces
+from bolide.store.queue_files import Finding, QueueFiles
 from bolide.store.resync import Resync
 from bolide.store.roster import FILE_NAME, Roster
 from bolide.store.segment import segment_name
 from bolide.store.segments import SegmentPool, Segments
 from bolide.store.timeragreement import timer_disagreements
+from bolide.store.walk import walk
 
-_NO_ENTRY = (0, 0, 0)
-_PRE_BLANK = ENTRY.unpack(PRE_BLANK)
-_STRETCH = 16 << 20
 _DOUBTS_MAX = 100  # of one queue: more of them say nothing more
 _NAMED_MAX = 20  # entries named with one stretch
 BROKEN = "neither a whole record nor the end of the log"
-_CHUNK = bytes(ENTRY_SIZE << 16)  # most of a young store is reserved and empty: that is passed over in one step
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that does not fit: in which file, at which byte, and what."""
-
-    file: str
-    position: int
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +49,13 @@ class Verification:
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        self._pool = SegmentPool(Disk(), 256)
+        self._disk = LookingDisk()
+        self._pool = SegmentPool(self._disk, 256)
         first, *more = config.log_directories
         self._log = Segments(self._pool, first, config.segment_size, more_directories=more)
-        self._queues: dict[tuple[str, int], Segments] = {}
+        self._queues = QueueFiles(config)
         self._ends: dict[tuple[str, int], int] = {}
         self._doubts: dict[tuple[str, int], list[Finding]] = {}
-        self._odd: list[Finding] = []  # files that cannot be read as a queue
-        self._known_topics = known_topics(config.root)
         self._keys: set[bytes] = set()
         self._delays_ms = delays_ms_of(config.delay_levels)
         self._record_count = 0
@@ -83,12 +69,13 @@ class Verification:
             yield from self._check_log()
             for doubts in self._doubts.values():
                 yield from doubts
-            for key in self._queue_keys():
-                yield from self._check_end(key)
-            yield from self._odd
+            for key in self._queues.keys():  # noqa: SIM118
+                stray = self._queues.stray(*key, self._ends.get(key, 0), self._log.start)
+                if stray is not None:
+                    yield stray
             if self._config.index_enabled:
                 yield from self._check_index()
-            yield from self._check_roster(Roster(Disk(), self._config.root))
+            yield from self._check_roster(Roster(self._disk, self._config.root))
             for path, position, what in timer_disagreements(self._config, self._has_record):
                 yield Finding(str(path), position, what)
         except StoreError as error:
@@ -96,23 +83,8 @@ class Verification:
         finally:
             self._pool.close()
 
-    def _queue_keys(self) -> list[tuple[str, int]]:
-        root = self._config.root / "consumequeue"
-        return sorted((path.parent.name, int(path.name)) for path in root.glob("*/*") if path.name.isdecimal())
-
-    def _queue(self, key: tuple[str, int]) -> Segments:
-        segments = self._queues.get(key)
-        if segments is None:
-            directory = self._config.root / "consumequeue" / key[0] / str(key[1])
-            segments = self._queues[key] = Segments(self._pool, directory, self._config.queue_file_bytes)
-            try:
-                segments.load()
-            except StoreError as error:
-                self._odd.append(Finding(str(directory), 0, str(error)))
-        return segments
-
     def _check_log(self) -> Iterator[Finding | Step]:
-        checkpoint = Checkpoint(Disk(), self._config.root / "checkpoint")
+        checkpoint = Checkpoint(self._disk, self._config.root / "checkpoint")
         checkpoint.load()
         self._named = NamedPlaces(self._config.root / "consumequeue", self._config.queue_file_bytes)
         resync = Resync(self._log, BODY_CHECKED, checkpoint.durable, self._named, lambda *_: False)
@@ -139,23 +111,22 @@ class Verification:
         self, base: int, start: int, total: int, newest_ms: int
     ) -> Generator[Finding | Step, None, tuple[int, int, int]]:
         """Walk whole records; returns where they end, why, and when the last one was stored."""
-        view, at = self._log.open(base).view, start - base
-        stretch, reason = _STRETCH, AT_END
-        while at < len(view):
-            until = min(at + stretch, len(view))
-            runs, keys, count, store_ms, at, reason = kernel.walk_records(view, at, until, base, True, self._delays_ms)
-            for run in runs:
+        view = self._log.open(base).view
+        before = self._log.bases.index(base) * self._config.segment_size
+        steps = walk(view, start - base, len(view), base, self._delays_ms)
+        while True:
+            try:
+                walked = next(steps)
+            except StopIteration as ended:
+                at, reason = ended.value
+                return base + at, reason, newest_ms
+            for run in walked.runs:
                 self._check_run(*run)
             if self._config.index_enabled:
-                self._keys.update(keys[i : i + 12] for i in range(0, len(keys), ENTRY_SIZE))
-            self._record_count += count
-            newest_ms = store_ms if count else newest_ms
-            is_cut = until < len(view) and reason not in (AT_END, AT_BLANK)
-            if not is_cut and reason != AT_END:
-                break
-            stretch = 2 * stretch if is_cut and count == 0 else _STRETCH
-            yield Step(self._log.bases.index(base) * self._config.segment_size + at, total, self._record_count)
-        return base + at, reason, newest_ms
+                self._keys.update(walked.keys[i : i + 12] for i in range(0, len(walked.keys), ENTRY_SIZE))
+            self._record_count += walked.record_count
+            newest_ms = walked.store_ms
+            yield Step(before + walked.end, total, self._record_count)
 
     def _file(self, at: int) -> str:
         base = self._log.base_of(at)
@@ -170,37 +141,17 @@ class Verification:
         return Finding(self._file(start), start - (base or 0), what)
 
     def _check_run(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
-        if self._is_removed(topic):
+        if self._queues.is_removed(topic):
             return
-        queue = self._queue((topic, queue_id))
         doubts = self._doubts.setdefault((topic, queue_id), [])
         if first == 0:
             doubts.clear()  # the topic was removed and made again
         elif 0 < (end := self._ends.get((topic, queue_id), 0)) < first:
-            base = end * ENTRY_SIZE // queue.segment_size * queue.segment_size
             what = f"entries {end} to {first - 1} of {topic}/{queue_id}: their messages are lost, the log has none"
-            doubts.append(Finding(str(queue.directory / segment_name(base)), end * ENTRY_SIZE - base, what))
+            doubts.append(self._queues.finding(topic, queue_id, end, what))
         self._ends[topic, queue_id] = first + len(entries) // ENTRY_SIZE
-        for i in range(0, len(entries), ENTRY_SIZE):
-            at = first * ENTRY_SIZE + i
-            segment = queue.find(at)
-            here = b"" if segment is None else segment.view[at - segment.base : at - segment.base + ENTRY_SIZE]
-            wanted = entries[i : i + ENTRY_SIZE]
-            if here != wanted and len(doubts) < _DOUBTS_MAX and self._resolved(queue, here) != wanted:
-                base = at - at % queue.segment_size
-                physical_offset = int.from_bytes(entries[i : i + 8], "big")
-                what = f"entry {at // ENTRY_SIZE} is not that of the record at {physical_offset}"
-                doubts.append(Finding(str(queue.directory / segment_name(base)), at - base, what))
-
-    def _is_removed(self, topic: str) -> bool:
-        if self._known_topics is None or topic in self._known_topics:
-            return False
-        return not (self._config.root / "consumequeue" / topic).is_dir()
-
-    def _resolved(self, queue: Segments, entry: memoryview | bytes) -> memoryview:
-        """The entry with its tag hash, if it holds the address of one."""
-        directory = self._config.root / "consumequeue_ext" / queue.directory.parent.name / queue.directory.name
-        return QueueExtension(directory, self._config.extension_file_size).resolve(memoryview(entry))
+        room = max(_DOUBTS_MAX - len(doubts), 0)
+        doubts += [found for _, found in islice(self._queues.differences(topic, queue_id, first, entries), room)]
 
     def _check_roster(self, roster: Roster) -> Iterator[Finding]:
         """What was written down of the queues must be there: a start after a clean stop believes it."""
@@ -219,28 +170,6 @@ class Verification:
                 )
                 yield Finding(str(path), 0, what)
 
-    def _check_end(self, key: tuple[str, int]) -> Iterator[Finding]:
-        """After the last entry that the log knows of, there must be zeros, or blanks of messages that are gone."""
-        queue = self._queue(key)
-        end = self._ends.get(key, 0) * ENTRY_SIZE
-        for base in queue.bases:
-            for start, chunk in _written_chunks(queue.open(base).view, max(end - base, 0)):
-                found = self._stray_entry(chunk)
-                if found is not None:
-                    at, physical_offset = start + found[0], found[1]
-                    what = f"entry {(base + at) // ENTRY_SIZE}: the log has nothing for it at {physical_offset}"
-                    yield Finding(str(queue.directory / segment_name(base)), at, what)
-                    return
-
-    def _stray_entry(self, entries: bytes) -> tuple[int, int] | None:
-        """The first entry that should not be there: its position, and where it points."""
-        for number, (physical_offset, size, tag_hash) in enumerate(ENTRY.iter_unpack(entries)):
-            is_gone = size > 0 and physical_offset < self._log.start
-            is_blank = (physical_offset, size, tag_hash) in (_NO_ENTRY, _PRE_BLANK)
-            if not is_blank and not is_gone:
-                return number * ENTRY_SIZE, physical_offset
-        return None
-
     def _has_record(self, physical_offset: int) -> bool:
         """Whether a record begins there; what is gone from the log is not missed."""
         if physical_offset < self._log.start:
@@ -251,7 +180,7 @@ class Verification:
 
     def _check_index(self) -> Iterator[Finding]:
         config = self._config
-        index = Index(Disk(), config.root / "index", config.index_slots, config.index_entries_max)
+        index = Index(self._disk, config.root / "index", config.index_slots, config.index_entries_max)
         index.load()
         missing = set(self._keys)
         try:
@@ -277,23 +206,6 @@ class Verification:
 def passed_over(start: int, end: int) -> str:
     """What is said of a stretch of the log, by physical offsets."""
     return f"{end - start} bytes from {start} on are no whole record and are passed over: the log goes on at {end}"
-
-
-def _written_chunks(view: memoryview, at: int) -> Iterator[tuple[int, bytes]]:
-    """The parts of a file from a place on that are not all zeros, each with its position."""
-    for start in range(at, len(view), len(_CHUNK)):
-        chunk = bytes(view[start : start + len(_CHUNK)])
-        if chunk != _CHUNK[: len(chunk)]:
-            yield start, chunk
-
-
-def known_topics(root: Path) -> set[str] | None:
-    """The topics of the broker that keeps this store, None if it left no table."""
-    try:
-        table = json.loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
-        return set(table)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def findings(config: StoreConfig) -> list[Finding]:

@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bolide.testing.clusters import AsyncCluster, Cluster, Node, PlannedCluster, cluster
+    from bolide.testing.blocking import Cluster, Node
+    from bolide.testing.clusters import AsyncCluster, PlannedCluster, cluster
     from bolide.testing.link import Link, open_link
     from bolide.testing.loop import NothingLeft, VirtualClock, VirtualLoop, run
-    from bolide.testing.nodes import AsyncNode, NotStarted
+    from bolide.testing.nodes import AsyncNode, NotFrozen, NotStarted
 
 __all__ = [
     "AsyncCluster",
@@ -20,6 +21,7 @@ __all__ = [
     "Cluster",
     "Link",
     "Node",
+    "NotFrozen",
     "NotStarted",
     "NothingLeft",
     "PlannedCluster",
@@ -30,10 +32,11 @@ __all__ = [
     "run",
 ]
 _ROOMS = {
-    "clusters": ("AsyncCluster", "Cluster", "Node", "PlannedCluster", "cluster"),
+    "blocking": ("Cluster", "Node"),
+    "clusters": ("AsyncCluster", "PlannedCluster", "cluster"),
     "link": ("Link", "open_link"),
     "loop": ("NothingLeft", "VirtualClock", "VirtualLoop", "run"),
-    "nodes": ("AsyncNode", "NotStarted"),
+    "nodes": ("AsyncNode", "NotFrozen", "NotStarted"),
 }
 
 

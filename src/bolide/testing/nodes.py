@@ -8,10 +8,8 @@ recovers in full at the next start. A process is killed with SIGKILL, which spar
 import asyncio
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -21,16 +19,17 @@ from typing import IO, Protocol
 
 from bolide.clock import Clock
 from bolide.errors import BolideError
+from bolide.remoting import ports
+from bolide.remoting.reach import REACH, Reach
 from bolide.remoting.server import Server
+from bolide.testing.cuttable import SIGNAL, Cuts, applied_reach, write_reach
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 30.0
 _POLL_INTERVAL_S = 0.005
 _SHOWN_LOG_SIZE = 2000
-_PORT_MIN, _PORT_MAX = 20_000, 32_000
 _PORTS_TRIED_MAX = 100
-_VIP_DISTANCE = 2
 
 Settings = dict[str, str]
 Serve = Callable[[Settings, Clock], AbstractAsyncContextManager[Server]]
@@ -38,6 +37,10 @@ Serve = Callable[[Settings, Clock], AbstractAsyncContextManager[Server]]
 
 class NotStarted(BolideError):
     """A node that did not come up; the sentence has its last words."""
+
+
+class NotFrozen(BolideError):
+    """A node that cannot be held, for it has no process of its own."""
 
 
 class Life(Protocol):
@@ -51,19 +54,29 @@ class Life(Protocol):
 
     async def begin(self) -> int: ...
 
+    def cut(self, cuts: Cuts) -> None: ...
+
+    def is_cut(self, cuts: Cuts) -> bool: ...
+
     async def stop(self) -> None: ...
 
     async def kill(self) -> None: ...
 
+    def freeze(self) -> None: ...
+
+    def thaw(self) -> None: ...
+
 
 class AsyncNode:
-    """A name server or a broker of the cluster."""
+    """A name server, a controller or a broker of the cluster."""
 
     def __init__(self, name: str, directory: Path, settings: Settings, live: Callable[[Settings], Life]) -> None:
         self.name = name
         self.directory = directory
         self.settings = settings
         self.port = 0
+        self.is_frozen = False
+        self._cuts = Cuts()
         self._live = live
         self._life: Life | None = None
 
@@ -80,6 +93,16 @@ class AsyncNode:
         return self._life is not None and self._life.is_running
 
     @property
+    def is_reachable(self) -> bool:
+        """Does it answer? One that is frozen or cut off does not."""
+        return self.is_running and not self.is_frozen and not self._cuts.is_cut_off
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """Every port it may listen on."""
+        return frozenset(self.port + distance for distance in (0, *ports.BROKER_NEIGHBOURS))
+
+    @property
     def pid(self) -> int:
         """Whose process it is: this one's, or its own."""
         if self._life is None:
@@ -93,11 +116,12 @@ class AsyncNode:
         for attempt in range(_PORTS_TRIED_MAX):
             port = self.port or free_port()
             life = self._live({**self.settings, "listenPort": str(port)})
+            life.cut(self._cuts)
             try:
                 self.port = await life.begin()
             except BolideError:
                 # Somebody may have been quicker; a port that is ours already is not given up.
-                if self.port or _is_free(port) or attempt == _PORTS_TRIED_MAX - 1:
+                if self.port or _is_free_for_node(port) or attempt == _PORTS_TRIED_MAX - 1:
                     raise
             else:
                 self._life = life
@@ -105,13 +129,13 @@ class AsyncNode:
 
     async def stop(self) -> None:
         """End it as SIGTERM does: what was begun is answered, everything is saved."""
-        life, self._life = self._life, None
+        life, self._life, self.is_frozen = self._life, None, False
         if life is not None:
             await life.stop()
 
     async def kill(self) -> None:
         """End it as `kill -9` does: nothing is answered and nothing more is saved."""
-        life, self._life = self._life, None
+        life, self._life, self.is_frozen = self._life, None, False
         if life is not None:
             await life.kill()
 
@@ -119,6 +143,28 @@ class AsyncNode:
         """Stop it if it runs, then start it."""
         await self.stop()
         await self.start()
+
+    async def cut(self, cuts: Cuts) -> None:
+        """Say what it does not reach, in this life and in later ones; returns when that holds."""
+        self._cuts = cuts
+        if self._life is None:
+            return
+        self._life.cut(cuts)
+        while self.is_running and not self.is_frozen and not self._life.is_cut(cuts):  # noqa: ASYNC110 (as below)
+            await asyncio.sleep(_POLL_INTERVAL_S)
+
+    async def freeze(self) -> None:
+        """Hold its process (SIGSTOP): its connections stay, and it answers nothing until `thaw`."""
+        if self._life is None:
+            raise NotStarted(f"{self.name} is not running")
+        self._life.freeze()
+        self.is_frozen = True
+
+    async def thaw(self) -> None:
+        """Let it run on where it was held."""
+        if self._life is not None and self.is_frozen:
+            self._life.thaw()
+        self.is_frozen = False
 
 
 class InsideLife:
@@ -132,6 +178,7 @@ class InsideLife:
         self._group = group
         self._started: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
         self._leaving = asyncio.Event()
+        self._reach = Reach()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -148,6 +195,7 @@ class InsideLife:
 
     async def _run(self) -> None:
         """A start that fails is the caller's to hear; a fall later takes the whole cluster with it."""
+        REACH.set(self._reach)
         try:
             async with self._serve(self._settings, self._clock) as server:
                 self._started.set_result(server)
@@ -156,6 +204,12 @@ class InsideLife:
             if self._started.done():
                 raise
             self._started.set_exception(alone(problem))
+
+    def cut(self, cuts: Cuts) -> None:
+        self._reach.set(*cuts)
+
+    def is_cut(self, cuts: Cuts) -> bool:
+        return True  # at once
 
     async def stop(self) -> None:
         self._leaving.set()
@@ -167,6 +221,12 @@ class InsideLife:
         if self._task is not None:
             self._task.cancel()
         await self._ended()
+
+    def freeze(self) -> None:
+        raise NotFrozen(f"{self._name} lives in this process, which cannot be frozen; use cluster(processes=True)")
+
+    def thaw(self) -> None:
+        """Nothing is frozen here."""
 
     async def _ended(self) -> None:
         if self._task is not None:
@@ -186,6 +246,7 @@ class ProcessLife:
     def __init__(self, name: str, command: str, settings: Settings, directory: Path, program: str) -> None:
         self._name = name
         self._ready_path = directory / "ready.json"
+        self._reach_path = directory / "reach.json"
         self._log_path = directory / f"{name}.log"
         self._directory = directory
         file = directory / f"{name}.conf"
@@ -193,7 +254,8 @@ class ProcessLife:
         self._command = [
             *_dies_with_us(),
             sys.executable,
-            *("-m", program, command, "-c", str(file), "--ready-file", str(self._ready_path)),
+            *("-m", "bolide.testing.cuttable", str(self._reach_path)),
+            *(program, command, "-c", str(file), "--ready-file", str(self._ready_path)),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -222,7 +284,7 @@ class ProcessLife:
             if not self._ready_path.exists():
                 await self.kill()
         ready = json.loads(self._ready_path.read_text("utf-8"))
-        address = ready.get("broker") or ready["namesrv"]
+        address = ready.get("broker") or ready.get("controller") or ready["namesrv"]
         return int(address.rpartition(":")[2])
 
     def _last_words(self) -> str:
@@ -230,6 +292,7 @@ class ProcessLife:
 
     async def stop(self) -> None:
         self._signal(signal.SIGTERM)
+        self.thaw()  # one that is frozen would not hear it
         try:
             async with asyncio.timeout(STOP_LIMIT_S):
                 await self._ended()
@@ -244,6 +307,19 @@ class ProcessLife:
         self._signal(signal.SIGKILL)
         await self._ended()
 
+    def cut(self, cuts: Cuts) -> None:
+        write_reach(self._reach_path, cuts)
+        self._signal(SIGNAL)
+
+    def is_cut(self, cuts: Cuts) -> bool:
+        return applied_reach(self._reach_path) == cuts
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
@@ -253,27 +329,13 @@ class ProcessLife:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
 
+def _is_free_for_node(port: int) -> bool:
+    return all(ports.is_free(port + distance) for distance in (0, *ports.BROKER_NEIGHBOURS))
+
+
 def free_port() -> int:
-    """A port nobody has, and neither the VIP port below it.
-
-    It lies below the range from which connections take theirs: otherwise a client that keeps knocking at a node that is
-    down might get its port, and even reach itself.
-    """
-    for _ in range(_PORTS_TRIED_MAX):
-        port = random.randrange(_PORT_MIN, _PORT_MAX)
-        if _is_free(port) and _is_free(port - _VIP_DISTANCE):
-            return port
-    raise NotStarted(f"no free port found between {_PORT_MIN} and {_PORT_MAX}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+    """A port for a node: neither it nor those that a broker takes beside it belong to anybody."""
+    return ports.free_port(*ports.BROKER_NEIGHBOURS)
 
 
 def _spawn(command: list[str], directory: Path, log: IO[bytes]) -> "subprocess.Popen[bytes]":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from bolide.testing.clusters import Cluster
+    from bolide.testing.blocking import Cluster
 
 _MARK = "bolide_cluster"
 

@@ -14,7 +14,7 @@ from bolide.broker.admin.status import Status
 from bolide.broker.stats import Stats
 from bolide.clock import SystemClock
 from bolide.model.queue import QueueKey
-from bolide.protocol.bodies.brokers import BrokerStats, ReplicationState
+from bolide.protocol.bodies.brokers import BrokerStats
 from bolide.protocol.bodies.routes import DataVersion, KVTable
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -92,6 +92,7 @@ def test_the_status_has_every_key_that_tools_of_both_releases_print(tmp_path: Pa
         table = KVTable.decode(answer.body).table
         directory = rig.kept.settings.now.store.log_directory
         ours = {f"commitLogDiskRatio_{directory}", "passedOverBytesAtStart", "passedOverTotal"}
+        ours |= {"brokerRole", "brokerId"}
         assert table.keys() == (JAVA_KEYS - NOT_COUNTED) | ours
         assert all(value for value in table.values())
         assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("2", "1")
@@ -247,12 +248,8 @@ def local_hour() -> int:
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).astimezone().hour
 
 
-def test_a_master_without_slaves_says_so(tmp_path: Path) -> None:
+def test_which_id_is_the_smallest_is_heard(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        rig.store.append([draft(b"1")])
-        state = ReplicationState.decode((await rig.ask(RequestCode.GET_BROKER_HA_STATUS)).body)
-        assert (state.is_master, state.ha_connection_info, state.in_sync_slave_nums) == (True, [], 0)
-        assert state.master_commit_log_max_offset == rig.store.commitlog.end
         assert (await rig.ask(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)).code == 0
 
     with_broker(tmp_path, scenario)
@@ -264,7 +261,7 @@ def test_a_master_without_slaves_says_so(tmp_path: Path) -> None:
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, "name server"),
         (RequestCode.AUTH_CREATE_USER, "access control"),
         (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, "access control"),
-        (RequestCode.EXCHANGE_BROKER_HA_INFO, "replication"),
+        (RequestCode.RESET_MASTER_FLUSH_OFFSET, "flushed"),
         (RequestCode.CONTROLLER_ELECT_MASTER, "controller"),
         (RequestCode.SUSPEND_CONSUMER, "reserves"),
     ],
@@ -281,6 +278,6 @@ def test_a_refusal_names_the_request_and_what_is_missing(tmp_path: Path, code: R
 
 
 def test_a_code_that_somebody_answers_is_not_refused() -> None:
-    answered = RequestCode.EXCHANGE_BROKER_HA_INFO
+    answered = RequestCode.RESET_MASTER_FLUSH_OFFSET
     assert answered in refusals([])
     assert refusals([answered]).keys() == REASONS.keys() - {answered}

@@ -9,6 +9,7 @@ import pytest
 
 from bolide.broker.admin.status import Status
 from bolide.errors import Refusal
+from bolide.kernel.layout import SLOT_SIZE
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import ResponseCode
@@ -16,6 +17,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.send import SendMessageAnswer
 from bolide.protocol.ids import RecallHandle, encode_recall_handle, parse_recall_handle
 from bolide.remoting.session import Request
+from bolide.store import timerwheel
 from bolide.store.record import Draft
 from bolide.testing import VirtualClock, run
 from bolide.testing.disk import FaultyDisk
@@ -197,6 +199,23 @@ def test_a_recalled_message_never_comes_and_its_neighbours_do(tmp_path: Path) ->
 
 
 @pytest.mark.feature("X03")
+def test_a_recall_by_one_who_sends_to_another_topic_takes_nothing_away(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path) as late:
+            late.sending.state.topics.ensure("Other", 1)
+            await late.delay(5, b"stays", "u1")
+            for key in ("u1", "Orders+u1"):
+                told = late.recall(
+                    encode_recall_handle(RecallHandle("Other", "broker-a", START_MS + 4001, key)), "Other"
+                )
+                assert told.code == 0
+            await pass_s(6)
+            assert late.bodies == [b"stays"]
+
+    run(scenario())
+
+
+@pytest.mark.feature("X03")
 @pytest.mark.parametrize("named", ["true", "false"])
 def test_a_recall_of_a_message_that_rolls_finds_it(tmp_path: Path, named: str) -> None:
     async def scenario() -> None:
@@ -345,16 +364,17 @@ def test_a_store_that_refuses_is_waited_for_and_a_slot_goes_on_where_it_was(tmp_
 def test_what_is_due_comes_once_while_the_disk_has_no_room_to_file_the_rest(tmp_path: Path, full_for: str) -> None:
     async def scenario() -> None:
         disk = FaultyDisk()
+        elsewhere_s = timerwheel._CHUNK_SIZE // SLOT_SIZE
         async with timing(tmp_path, disk=disk) as late:
             disk.full_for = full_for
             await late.delay(2, b"soon")
-            await late.delay(7200, b"in another part of the wheel")
+            await late.delay(elsewhere_s, b"in another part of the wheel")
             await pass_s(30)
             assert len(late.bodies) <= 1
             disk.full_for = None
             await pass_s(2)
             assert late.bodies == [b"soon"]
-            await pass_s(7200)
+            await pass_s(elsewhere_s)
             assert late.bodies == [b"soon", b"in another part of the wheel"]
 
     run(scenario())

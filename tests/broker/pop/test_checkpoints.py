@@ -6,12 +6,13 @@ The bodies below were printed by its own classes: `JSON.toJSONString` of a PopCh
 import pytest
 
 from bolide.broker.pop.checkpoints import AckBody, CheckpointBody, CheckpointKey, read_ack, read_checkpoint
-from bolide.broker.pop.lanes import Lane, mark_of, marked_topic, origin_of, retry_topic_for
+from bolide.broker.pop.lanes import Lane, origin_of, retry_topic_for
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.bodies.body import read
 from bolide.protocol.headers.poptext import TopicMark
+from bolide.protocol.popped import mark_of, marked_topic
 from bolide.testing import VirtualClock
 from tests.broker.poppers import BROKER, REVIVE_TOPIC, Popper, popping
 from tests.broker.pullers import GROUP, TOPIC

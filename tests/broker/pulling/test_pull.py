@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bolide.broker.pulling.access import subscription_filter
+from bolide.broker.role import RoleKind, RoleState
 from bolide.kernel import java_hash
 from bolide.kernel.layout import BINARY_CODEC
 from bolide.protocol.bodies import ConsumeType, GroupConfig, MessageModel, Subscription
@@ -497,20 +498,20 @@ async def test_a_slave_is_suggested_to_slow_readers_only_when_slaves_may_be_read
         assert rig.store.reader._near_size == memory_size() * 40 // 100
         rig.store.reader._near_size = 0
         assert await suggested() == 3
-        rig.settings.now = replace(rig.settings.now, broker_id=1)
+        rig.state.role.become(RoleState(RoleKind.SLAVE, 1))
         assert await suggested() == 3
         assert await suggested(1) == 0
         peer.leave()
 
 
 @virtual_time
-async def test_a_slave_corrects_no_offset_and_stores_none(tmp_path) -> None:
+async def test_a_slave_leaves_corrections_to_its_master_and_stores_what_is_committed(tmp_path) -> None:
     async with pulling(tmp_path) as rig:
-        rig.store.config = replace(rig.store.config, role="SLAVE")
+        rig.state.role.become(RoleState(RoleKind.SLAVE, 1))
         peer = await Peer.connect(rig.port)
         answer = await peer.ask(pull_of(5, sys_flag=5, commit_offset=4))
         assert (answer.code, place_of(answer).next_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 5)
-        assert rig.offsets.get(GROUP, TOPIC, 0) is None
+        assert rig.offsets.get(GROUP, TOPIC, 0) == 4
         peer.leave()
 
 

@@ -1,7 +1,6 @@
 """Messages come in one request at a time: what is stored, what is answered, what is refused."""
 
 import asyncio
-import dataclasses
 import json
 import threading
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bolide.broker.role import RoleKind, RoleState
 from bolide.model.message import Message, parse_offset_id
 from bolide.protocol.batch import encode_batch
 from bolide.protocol.bodies.topics import TopicConfig
@@ -277,7 +277,7 @@ def test_an_ordered_topic_is_closed_where_the_broker_may_not_be_written_to(tmp_p
 
 def test_a_slave_sends_producers_to_its_master(tmp_path: Path) -> None:
     def check(room: Sending) -> None:
-        room.store.config = dataclasses.replace(room.store.config, role="SLAVE")
+        room.state.role.become(RoleState(RoleKind.SLAVE, 1))
         answer = room.answer(message())
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert str(answer.remark).startswith("[REJECTREQUEST]")

@@ -1,7 +1,6 @@
 """Messages that come back: where they wait, what their records say, when they are dead, and what is refused."""
 
 import asyncio
-import dataclasses
 import json
 import threading
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bolide.broker.role import RoleKind, RoleState
 from bolide.broker.sending.backoff import level_not_below, own_delay_ms, policy_problem
 from bolide.broker.sending.dead_letters import plain_reason
 from bolide.broker.sending.send_back import asked_delay_ms, level_of, retry_limit
@@ -287,7 +287,7 @@ def test_what_cannot_be_taken_back_is_refused_with_rocketmqs_codes(tmp_path: Pat
         assert refused(room, back(origin)).code == ResponseCode.NO_PERMISSION
         room.tables.set(brokerPermission="4")
         assert "brokerPermission" in refused(room, back(origin)).remark
-        room.store.config = dataclasses.replace(room.store.config, role="SLAVE")
+        room.state.role.become(RoleState(RoleKind.SLAVE, 1))
         assert refused(room, back(origin)).code == ResponseCode.SYSTEM_BUSY
         assert room.store.commitlog.end == end
 

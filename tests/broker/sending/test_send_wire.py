@@ -51,6 +51,8 @@ class SendingOwner:
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         return self.handlers.serve(request)
 
+    def on_answer(self, request: Request, answer: Command) -> None: ...
+
     def closed(self, session: Session, why: str) -> None: ...
 
 

@@ -124,14 +124,14 @@ async def test_a_heartbeat_with_a_long_expression_is_heard_when_that_has_been_co
     compiled_in: set[str] = set()
 
     def compile_noted(text: str, *more: Any) -> Predicate:
-        compiled_in.add(threading.current_thread().name.partition("_")[0])
+        compiled_in.add(threading.current_thread().name.rpartition("_")[0])
         return compile_sql(text, *more)
 
     monkeypatch.setattr(expressions_module, "compile_sql", compile_noted)
     async with whole(tmp_path, **ON) as served:
         heartbeat = heartbeat_of(expression=SLOW, expression_type=SQL92, version=1)
         assert (await served.ask(heartbeat.code, heartbeat.body)).code == 0
-        assert compiled_in == {"turns"}
+        assert compiled_in == {"slow_work"}
         kept = served.broker.filters.get(TOPIC, GROUP)
         assert kept is not None
         assert kept.expression == SLOW

@@ -11,12 +11,13 @@ from bolide.broker.transactions.checks import CheckRules, Step, judge
 from bolide.broker.transactions.ended import Ended
 from bolide.broker.transactions.halves import HALVES
 from bolide.broker.transactions.operations import read_offsets
+from bolide.errors import Refusal
 from bolide.model.queue import QueueKey
 from bolide.protocol.properties import encode_properties
 from bolide.store.read import Slices
 from bolide.store.record import Draft
 from bolide.testing import run
-from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Transacting, transacting
+from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Sent, Transacting, transacting
 
 
 def scenario(root: Path, check: Callable[[Transacting], Awaitable[None]], **settings: str) -> None:
@@ -115,6 +116,54 @@ def test_who_is_asked_decides_and_is_not_asked_again(tmp_path: Path, how: int) -
         assert len(rig.messages()) == (how == COMMIT)
         assert rig.operations == [b"1,"]
         assert progress(rig) == (2, 1)
+
+    scenario(tmp_path, check)
+
+
+class LateReplica:
+    """A replica that is behind by some seconds; until it has a message, nobody sees that."""
+
+    needs_replicas = True
+    awaited: frozenset[int] = frozenset()
+
+    def __init__(self, rig: Transacting, late_s: float) -> None:
+        self._store = rig.room.state.store
+        self._late_s = late_s
+        self._store.confirm(self._store.log_end)
+
+    def refusal(self) -> Refusal | None:
+        return None
+
+    def wait(self, end: int) -> "asyncio.Future[None]":
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+
+        def acknowledge() -> None:
+            self._store.confirm(end)
+            waiter.set_result(None)
+
+        loop.call_later(self._late_s, acknowledge)
+        return waiter
+
+
+def test_nobody_is_asked_about_a_copy_that_replicas_do_not_have_yet(tmp_path: Path) -> None:
+    """An answer that does not find its copy counts for nothing, and after fifteen of them the message is given up."""
+
+    async def check(rig: Transacting) -> None:
+        producer = rig.join(Producer())
+        await rig.prepare()
+        await rig.pass_time(7)
+        rig.room.state.safety.plug(LateReplica(rig, late_s=5.0))
+        task = asyncio.get_running_loop().create_task(rig.transactions.checks.check())
+        await rig.pass_time(4)
+        assert producer.asked == []
+        await task
+        ((question, _),) = producer.questions()
+        copy = Sent(question.half_queue_offset, question.physical_offset, question.message_id or "")
+        rig.end(copy, ROLLBACK, oneway=True, is_from_check=True)
+        await rig.pass_time(30)
+        await rig.transactions.checks.check()
+        assert producer.asked == []
 
     scenario(tmp_path, check)
 
@@ -354,7 +403,7 @@ def test_op_records_a_crash_has_lost_cost_a_question_and_nothing_else(tmp_path: 
         async with transacting(tmp_path) as rig:
             rig.end(await rig.prepare(b"done"), COMMIT)
             await rig.prepare(b"open")
-            rig.transactions.operations._gathered.clear()
+            rig.is_killed = True
 
     async def second() -> None:
         async with transacting(tmp_path) as rig:

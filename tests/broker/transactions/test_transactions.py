@@ -1,6 +1,5 @@
 """Half messages and how their transactions end: what is stored, what is visible, what is refused."""
 
-import dataclasses
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
@@ -11,6 +10,7 @@ import pytest
 
 from bolide import kernel
 from bolide.broker.hotpath import HotPath
+from bolide.broker.role import RoleKind, RoleState
 from bolide.errors import Refusal
 from bolide.kernel import plain_left
 from bolide.model.queue import QueueKey
@@ -84,7 +84,7 @@ def test_a_rollback_stores_nothing_but_that_the_half_is_done(tmp_path: Path) -> 
     async def check(rig: Transacting) -> None:
         sent = await rig.prepare()
         assert rig.end(sent, ROLLBACK).code == 0
-        rig.transactions.save()
+        await rig.transactions.save()
         assert rig.messages() == []
         assert rig.operations == [b"0,"]
 
@@ -110,14 +110,17 @@ def test_decided_halves_are_noted_together_each_with_a_comma(tmp_path: Path) -> 
     scenario(tmp_path, check)
 
 
-def test_a_long_list_is_written_at_once_and_cut_as_java_cuts_it(tmp_path: Path) -> None:
+def test_a_long_list_is_written_when_it_is_durable_and_cut_as_java_cuts_it(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
-        halves = [await rig.prepare() for _ in range(12)]
+        *halves, last = [await rig.prepare() for _ in range(13)]
         for half in halves:
             rig.end(half, ROLLBACK)
+        assert rig.operations == []
+        await rig.room.store.durable()
+        rig.end(last, ROLLBACK)
         assert rig.operations == [b"0,1,2,3,4,5,", b"6,7,8,9,10,"]
-        rig.transactions.save()
-        assert rig.operations[2:] == [b"11,"]
+        await rig.transactions.save()
+        assert rig.operations[2:] == [b"11,12,"]
 
     scenario(tmp_path, check, transactionOpMsgMaxSize="11")
 
@@ -215,7 +218,7 @@ def test_an_unknown_state_changes_nothing(tmp_path: Path, how: int) -> None:
         sent = await rig.prepare()
         before = rig.room.store.commitlog.end
         assert rig.end(sent, how).code == 0
-        rig.transactions.save()
+        await rig.transactions.save()
         assert rig.room.store.commitlog.end == before
         assert rig.end(sent, COMMIT).code == 0
         assert len(rig.messages()) == 1
@@ -243,12 +246,12 @@ def test_an_end_after_the_time_the_message_asked_for_is_left_to_the_asking(tmp_p
 def test_a_slave_ends_no_transactions(tmp_path: Path) -> None:
     async def check(rig: Transacting) -> None:
         sent = await rig.prepare()
-        store = rig.room.store
-        before, store.config = store.config, dataclasses.replace(store.config, role="SLAVE")
+        role = rig.room.state.role
+        role.become(RoleState(RoleKind.SLAVE, 1))
         with pytest.raises(Refusal) as refused:
             rig.end(sent, COMMIT)
         assert refused.value.code == 11
-        store.config = before
+        role.become(RoleState())
 
     scenario(tmp_path, check)
 
@@ -266,7 +269,7 @@ def test_an_end_that_comes_twice_is_carried_out_once(tmp_path: Path) -> None:
         rig.end(other, ROLLBACK)
         with pytest.raises(Refusal, match="was rolled back before"):
             rig.end(other, COMMIT)
-        rig.transactions.save()
+        await rig.transactions.save()
         assert rig.operations == [b"0,1,"]
 
     scenario(tmp_path, check)

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
@@ -16,6 +17,7 @@ from bolide.protocol.command import Command
 from bolide.remoting.config import ConnectConfig
 from bolide.testing import Cluster, VirtualClock, cluster
 
+WAIT_S = 60.0  # of a machine with much else to do
 ITEM = (b"body", b"", 0)
 FIELDS = {"msgId": "0A01020300002A9F0000000000000000", "queueId": "3", "queueOffset": "12"}
 HEAD = b'{"code":310,"extFields":{"b":"T","e":"'
@@ -133,7 +135,8 @@ def rocket() -> Iterator[Cluster]:
 
 
 def test_a_send_over_tls_does_not_go_through_the_loop_either(rocket: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bolide.Producer("tls", rocket.namesrv, connect=ConnectConfig(is_tls=True)) as producer:
+    connect = ConnectConfig(is_tls=True, connect_timeout_ms=60_000)
+    with bolide.Producer("tls", rocket.namesrv, connect=connect, timeout_s=WAIT_S) as producer:
         producer.send("Secret", b"first")
         with monkeypatch.context() as patch:
             patch.setattr(BackgroundLoop, "run", None)
@@ -142,7 +145,7 @@ def test_a_send_over_tls_does_not_go_through_the_loop_either(rocket: Cluster, mo
 
 
 def test_a_peer_that_is_silent_over_tls_is_given_up_after_the_limit(rocket: Cluster) -> None:
-    connection = ConnectionPool(ConnectConfig(is_tls=True), HeldClock()).take(rocket.brokers[0].address, 5.0)
+    connection = ConnectionPool(ConnectConfig(is_tls=True), HeldClock()).take(rocket.brokers[0].address, WAIT_S)
     with pytest.raises(RequestTimeout, match=r"did not answer within 0\.05 s"):
         connection.receive(0.05)
     connection.close()
@@ -189,11 +192,12 @@ def test_threads_share_a_producer_and_each_gets_his_own_receipts(rocket: Cluster
 
 
 def test_what_threads_submit_arrives_once_each_and_in_the_order_of_each_shard(rocket: Cluster) -> None:
-    with bolide.Producer("submit", rocket.namesrv, linger_ms=2) as producer:
+    receipts: list[Future[bolide.Receipt]] = []
+    with bolide.Producer("submit", rocket.namesrv, linger_ms=2, timeout_s=WAIT_S) as producer:
 
         def work(shard: str) -> None:
-            for number in range(200):
-                producer.submit("Submit", b"%d" % number, tags=shard, shard=shard)
+            bodies = [b"%d" % number for number in range(200)]
+            receipts.extend(producer.submit("Submit", body, tags=shard, shard=shard) for body in bodies)
 
         threads = [threading.Thread(target=work, args=(f"s{number}",)) for number in range(4)]
         for thread in threads:
@@ -201,6 +205,7 @@ def test_what_threads_submit_arrives_once_each_and_in_the_order_of_each_shard(ro
         for thread in threads:
             thread.join()
         producer.flush()
+    assert all(receipt.result(0).is_ok for receipt in receipts)
     seen: dict[str | None, list[int]] = {}
     with bolide.Consumer("submit", "Submit", rocket.namesrv, start_from=bolide.StartFrom.oldest()) as consumer:
         for count, message in enumerate(consumer, 1):

@@ -19,7 +19,7 @@ from bolide.testing import AsyncCluster, cluster
 from bolide.testing.nodes import free_port
 from tests.cli.processes import wait_for
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def scenario(play: Callable[[AsyncCluster, aio.Producer], Coroutine[Any, Any, None]]) -> None:

@@ -13,7 +13,7 @@ from bolide.testing import Cluster, cluster
 from tests.client.scenes import OLDEST, client_clock, committed, numbers, send_all, stage
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 QUICK_RETRIES = {"messageDelayLevel": " ".join(["1s"] * 18)}
 
 
@@ -204,7 +204,7 @@ def test_receive_and_commit_bring_everything_once(rocket: Cluster, count: int) -
             producer.send_batch([bolide.Message("Many", body) for body in numbers(start, start + 500)])
     bodies: list[bytes] = []
     with consumer_of(rocket, "Many") as consumer:
-        while len(bodies) < count and (messages := consumer.receive(100, timeout_s=5)):
+        while len(bodies) < count and (messages := consumer.receive(100, timeout_s=WAIT_S)):
             bodies += [message.body for message in messages]
             consumer.commit()
     assert sorted(bodies) == sorted(numbers(0, count))

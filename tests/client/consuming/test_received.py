@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bolide.client.consuming.pulling import decode_pulled
 from bolide.client.consuming.received import Decide, Received
 from bolide.client.consuming.subscriptions import subscription_of, tag_test
+from bolide.client.serializers import JSON
 from bolide.model.host import Host
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, PhysicalOffset, QueueOffset
@@ -37,6 +38,7 @@ class Nowhere:
     is_dropped = False
     is_paused = False
     replier = None
+    serializer = JSON
 
     @property
     def decide(self) -> Decide:

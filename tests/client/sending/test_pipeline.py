@@ -12,19 +12,9 @@ from bolide.errors import ClientError, ConnectionLost, RequestTimeout
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.remoting.pending import PendingRequests
-from bolide.testing import AsyncCluster, open_link
-from tests.client.scenes import client_clock, collecting, numbers, reach_through, stage
+from bolide.testing import open_link
+from tests.client.scenes import client_clock, collecting, numbers, reach_through, stage, stored
 from tests.remoting.loops import both_loops, eventually, virtual_time
-
-
-async def stored(rocket: AsyncCluster, topic: str, count: int) -> dict[int, list[aio.Received]]:
-    """All messages of a topic, by queue, in order."""
-    async with collecting("reader", topic, rocket.namesrv) as member:
-        await eventually(lambda: len(member.taken) >= count)
-    queues: dict[int, list[aio.Received]] = {}
-    for message in member.taken:
-        queues.setdefault(message.queue.queue_id, []).append(message)
-    return queues
 
 
 @pytest.mark.feature("F096")

@@ -44,7 +44,7 @@ async def test_many_requests_are_out_at_once_and_each_gets_its_own_reply() -> No
         collecting("answerers", "T", rocket.namesrv, act=answer_in_capitals),
     ):
         bodies = [f"question-{number}".encode() for number in range(200)]
-        replies = await asyncio.gather(*(producer.request("T", body, timeout_s=20) for body in bodies))
+        replies = await asyncio.gather(*(producer.request("T", body, timeout_s=50) for body in bodies))
         assert [reply.body for reply in replies] == [body.upper() for body in bodies]
         assert not producer.instance.replies, "nothing is kept of what is over"
 
@@ -173,7 +173,7 @@ def test_threads_ask_and_answer_without_a_loop() -> None:
 
         def serve() -> None:
             for message in consumer:
-                message.reply(message.body.upper()).result(10)
+                message.reply(message.body.upper()).result(30)
 
         with bolide.Producer("askers", rocket.namesrv) as producer, consumer:
             server = threading.Thread(target=serve)

@@ -35,6 +35,7 @@ TOPIC = (
     " attributes:s force:b"
 )
 RESET = "topic:s* group:s* timestamp:l* isForce:b* queueId:i offset:l"
+MASTER = "masterBrokerId:l masterAddress:s masterEpoch:i syncStateSetEpoch:i"
 HA = "masterHaAddress:s masterFlushOffset:l masterAddress:s"
 
 TABLE = f"""
@@ -111,6 +112,17 @@ storeTimestamp:l* |
 906 EXCHANGE_BROKER_HA_INFO | {HA} | {HA}
 908 RESET_MASTER_FLUSH_OFFSET | masterFlushOffset:l* |
 1005 CONTROLLER_GET_METADATA_INFO | none | group:s controllerLeaderId:s controllerLeaderAddress:s isLeader:b peers:s
+1012 CONTROLLER_GET_NEXT_BROKER_ID | clusterName:s brokerName:s* | clusterName:s brokerName:s nextBrokerId:l
+1013 CONTROLLER_APPLY_BROKER_ID | clusterName:s brokerName:s* appliedBrokerId:l* registerCheckCode:s* \
+| clusterName:s brokerName:s
+1003 CONTROLLER_REGISTER_BROKER | clusterName:s brokerName:s* brokerId:l* brokerAddress:s* invokeTime:l \
+| clusterName:s brokerName:s {MASTER}
+1002 CONTROLLER_ELECT_MASTER | clusterName:s brokerName:s* brokerId:l designateElect:b invokeTime:l | {MASTER}
+1004 CONTROLLER_GET_REPLICA_INFO | brokerName:s* | masterBrokerId:l masterAddress:s masterEpoch:i
+1001 CONTROLLER_ALTER_SYNC_STATE_SET | brokerName:s* masterBrokerId:l* masterEpoch:i* invokeTime:l \
+| newSyncStateSetEpoch:i
+1008 NOTIFY_BROKER_ROLE_CHANGED | {MASTER} |
+1011 CLEAN_BROKER_DATA | clusterName:s brokerName:s* brokerControllerIdsToClean:s isCleanLivingBroker:b invokeTime:l |
 
 17 UPDATE_AND_CREATE_TOPIC | {TOPIC} |
 513 UPDATE_AND_CREATE_STATIC_TOPIC | {TOPIC} |
@@ -148,7 +160,7 @@ storeTimestamp:l* |
 defaultGroupPerm:s topicPerms:s groupPerms:s |
 51 DELETE_ACL_CONFIG | accessKey:s* |
 52 GET_BROKER_CLUSTER_ACL_INFO | none | version:s* allAclFileVersion:s brokerName:s* brokerAddr:s* clusterName:s*
-53 UPDATE_GLOBAL_WHITE_ADDRS_CONFIG | globalWhiteAddrs:s* aclFileFullPath:s* |
+53 UPDATE_GLOBAL_WHITE_ADDRS_CONFIG | globalWhiteAddrs:s* aclFileFullPath:s |
 3001 AUTH_CREATE_USER | username:s |
 3002 AUTH_UPDATE_USER | username:s |
 3003 AUTH_DELETE_USER | username:s |
@@ -167,6 +179,7 @@ LETTERS = (
 )
 # The requests of the protocol whose matter is all in the body, or all in the code.
 WITHOUT_HEADER = [200, 18, 225, 25, 28, 328, 305, 306, 316, 329, 41, 42, 46, 400, 401, 402, 43, 45, 60, 61, 907]
+WITHOUT_HEADER += [1006, 1007, 1009, 1010]
 WITHOUT_HEADER += [106, 206, 304, 311, 312, 313, 318, 319, 200151, 200056, 2001, 2002, 2003]
 
 KIND_LETTERS: dict[Any, str] = {

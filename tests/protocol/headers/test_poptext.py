@@ -124,10 +124,15 @@ def test_a_malformed_message_among_order_counts_is_refused(token):
         parse_order_counts(f"0 {token} 1")
 
 
-@pytest.mark.parametrize("count", [1, 7, 9])
+@pytest.mark.parametrize("more", [" 4711", " 0 4711"])
+def test_what_apaches_proxy_adds_to_a_handle_is_read_over(more):
+    assert parse_handle(HANDLE_TEXT + more) == parse_handle(HANDLE_TEXT)
+
+
+@pytest.mark.parametrize("count", [1, 7, 11])
 def test_a_handle_of_another_count_of_tokens_is_refused(count):
     with pytest.raises(Refusal, match=f"{count} tokens, not 8"):
-        parse_handle(" ".join([*HANDLE_TEXT.split(" "), "0"][:count]))
+        parse_handle(" ".join([*HANDLE_TEXT.split(" "), "0", "0", "0"][:count]))
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 6, 7])

@@ -5,7 +5,7 @@ import shutil
 import struct
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli.lake import app
 from bolide.spark.jobs.audit import audit

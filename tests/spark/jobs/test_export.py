@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pyarrow.dataset as ds
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import bolide
 from bolide.cli.lake import app

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bolide.cli.lake import app
 from bolide.errors import StoreError

@@ -5,7 +5,7 @@ from collections import Counter
 from uuid import uuid4
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import bolide
 from bolide.cli.lake import app

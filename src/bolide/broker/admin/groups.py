@@ -1,6 +1,6 @@
 """Requests of administrators about subscription groups: create, change, delete, show, forbid.
 
-A change is answered when it is on disk.
+A change is answered when it is on disk, and the replicas that may lead next have it.
 """
 
 import logging
@@ -8,12 +8,12 @@ import logging
 import msgspec
 
 from bolide.broker.admin.topics import INT32_MAX, kept
+from bolide.broker.replication.catalog import Catalog
 from bolide.broker.sending.backoff import policy_problem
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.attributes import GROUP_ATTRIBUTES, altered
 from bolide.broker.tables.groups import BUILT_IN_GROUPS, READ_BIT
 from bolide.broker.tables.places import known_group, known_topic, unknown_group
-from bolide.broker.tables.table_files import TableWriter
 from bolide.errors import Refusal
 from bolide.model.names import group_problem
 from bolide.model.topics import QUEUE_COUNT_MAX
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 class GroupCalls:
     """Who administers groups."""
 
-    def __init__(self, state: BrokerState, table_writer: TableWriter) -> None:
+    def __init__(self, state: BrokerState, catalog: Catalog) -> None:
         self._groups = state.groups
         self._topics = state.topics
         self._offsets = state.offsets
         self._stats = state.stats
-        self._table_writer = table_writer
+        self._catalog = catalog
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -62,12 +62,13 @@ class GroupCalls:
         return await self._update_all(request, GroupConfigList.decode(request.command.body).group_config_list)
 
     async def _update_all(self, request: Request, wanted: list[GroupConfig]) -> Command:
+        self._catalog.check()
         configs = [self._checked(config) for config in wanted]
         changed = [config for config in configs if self._groups.get(config.group_name) != config]
         self._groups.update_all(configs)
         for config in changed:
             log.info("group set group=%s config=%.500s by=%s", config.group_name, config, request.session.peer)
-        await kept(self._table_writer)
+        await kept(self._catalog)
         return request.command.answer(ResponseCode.SUCCESS)
 
     def _checked(self, wanted: GroupConfig) -> GroupConfig:
@@ -87,12 +88,13 @@ class GroupCalls:
         if group in BUILT_IN_GROUPS:
             remark = f"group {group!r} belongs to RocketMQ itself and cannot be deleted"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        self._catalog.check()
         self._groups.remove(group)
         if header.is_offset_removed:
             self._offsets.remove_group(group)
         self._stats.forget_group(group)
         log.info("group deleted group=%s offsets=%s by=%s", group, header.is_offset_removed, request.session.peer)
-        await kept(self._table_writer)
+        await kept(self._catalog)
         return request.command.answer(ResponseCode.SUCCESS)
 
     def config(self, request: Request) -> Command:
@@ -115,9 +117,10 @@ class GroupCalls:
             # RocketMQ notes anything here; a name that is misspelt would forbid nothing and stay for ever.
             known_group(self._groups, group)
             known_topic(self._topics, topic)
+            self._catalog.check()
             self._groups.forbid(group, topic, READ_BIT, not header.is_readable)
             log.info("group readable=%s group=%s topic=%s", header.is_readable, group, topic)
-            await kept(self._table_writer)
+            await kept(self._catalog)
         is_readable = not self._groups.is_forbidden(group, topic, READ_BIT)
         body = GroupForbidden(group=group, readable=is_readable, topic=topic).encode()
         return request.command.answer(ResponseCode.SUCCESS, body=body)

@@ -1,7 +1,7 @@
 """Requests about how far groups lie behind, in messages and in time.
 
 Looking up when a message was stored costs a few microseconds, and a group can have thousands of queues: anyone who asks
-takes turns with others who ask for as much (`turns.py`).
+takes turns with others who ask for as much (`slow_work.py`).
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from bolide.protocol.headers.groups import GetBrokerConsumeStatsRequest, GetCons
 from bolide.protocol.headers.topics import QueryConsumeTimeSpanRequest
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
-from bolide.remoting.turns import Place, place_of
+from bolide.remoting.slow_work import Place, place_of
 
 _QUEUES_A_TURN = 64
 

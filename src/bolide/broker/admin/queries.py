@@ -1,7 +1,7 @@
 """Questions about messages that name them by other things than a group's progress: by key, by id, by time, by queue.
 
 Offsets and ids are looked up at once. A search by key follows a chain through the index, which is as long as the
-messages that share its hash are many: it waits for its turn between a few records (`turns.py`), and ends after some
+messages that share its hash are many: it waits for its turn between a few records (`slow_work.py`), and ends after some
 seconds with what it has found. An answer is kept below what a frame may hold, the newest messages first.
 """
 
@@ -32,7 +32,7 @@ from bolide.protocol.headers import (
 )
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Request
-from bolide.remoting.turns import Place, check_room, place_of
+from bolide.remoting.slow_work import Place, check_room, place_of
 from bolide.store.record import decode, store_ms_of
 
 UNIQUE_KEY_COUNT_MAX = 32

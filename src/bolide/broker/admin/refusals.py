@@ -15,8 +15,11 @@ from bolide.remoting.session import Request
 
 _NAME_SERVER = "this is a broker; a name server answers this (its port is usually 9876)"
 _CLIENT = "brokers ask this of clients; a broker does not answer it"
-_NO_REPLICATION = "replication is not here yet, so there is no slave to serve"
-_NO_ACCESS_CONTROL = "access control is not here yet: everybody who can connect may do everything"
+_NO_FLUSH_OFFSET = "a slave does not keep how far its master has flushed: it copies what its master has"
+_NO_ACCESS_CONTROL = (
+    "this access control is off here: set authenticationEnabled=true for users and policies (3001 to 3010), "
+    "or aclEnable=true for accounts (50 to 54)"
+)
 _NO_CONTROLLER = "there is no controller here, and no master is elected"
 _NO_LITE = "lite topics are not kept here"
 _NO_ROCKSDB = "nothing is kept in RocksDB here"
@@ -57,11 +60,7 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
         RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
     ),
-    _NO_REPLICATION: (
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-        RequestCode.EXCHANGE_BROKER_HA_INFO,
-        RequestCode.RESET_MASTER_FLUSH_OFFSET,
-    ),
+    _NO_FLUSH_OFFSET: (RequestCode.RESET_MASTER_FLUSH_OFFSET,),
     _NO_ACCESS_CONTROL: (
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
         RequestCode.DELETE_ACL_CONFIG,

@@ -18,12 +18,11 @@ from bolide.broker.later.timers import Timers
 from bolide.broker.state import BrokerState
 from bolide.errors import Refusal, StoreError
 from bolide.model.topics import is_system_topic
-from bolide.protocol.bodies.brokers import ReplicationState
 from bolide.protocol.bodies.routes import DataVersion, KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers.operating import GetBrokerConfigAnswer, ViewBrokerStatsRequest
-from bolide.remoting.changes import read_changes
+from bolide.remoting.changes import LOG_LEVEL, read_changes, set_log_level
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
 from bolide.settings import write_properties
@@ -38,6 +37,7 @@ class Status:
     """The broker about itself. `file_thread` owns the small files; a broker may be without timers."""
 
     def __init__(self, state: BrokerState, file_thread: Executor, timers: Timers | None) -> None:
+        self._state = state
         self._settings = state.settings
         self._topics = state.topics
         self._stats = state.stats
@@ -56,7 +56,6 @@ class Status:
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_log,
-            RequestCode.GET_BROKER_HA_STATUS: self.replication,
             RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.hear_min_id,
         }
 
@@ -76,7 +75,15 @@ class Status:
             "bootTimestamp": str(self._stats.booted_ms),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]",
             "startAcceptSendRequestTimeStamp": str(self._settings.now.accepts_sends_from_ms),
+            **self._role(),
         }
+
+    def _role(self) -> dict[str, str]:
+        """Keys of our own."""
+        role = self._state.role.now
+        table = {"brokerRole": role.kind.value, "brokerId": str(role.broker_id)}
+        table |= {"masterAddr": role.master_address} if role.master_address else {}
+        return table | ({"brokerFenced": "true"} if role.is_fenced else {})
 
     def _traffic(self) -> dict[str, str]:
         stats = self._stats
@@ -175,6 +182,8 @@ class Status:
             config = updated(self._settings.now, changes)
             self._store.config = config.store
             self._settings.replace(config)
+            if LOG_LEVEL in changes:
+                set_log_level(config.log_level)
             if _TOLD_TO_NAME_SERVERS & changes.keys():
                 self._topics.touch()
             self._version = DataVersion(counter=self._version.counter + 1, timestamp=self._clock.now_ms())
@@ -209,11 +218,6 @@ class Status:
         """329: delete expired segments in the next runs of retention, whatever the hour."""
         self._store.ask_for_cleaning()
         return request.command.answer(ResponseCode.SUCCESS)
-
-    def replication(self, request: Request) -> Command:
-        """907: a master without slaves."""
-        state = ReplicationState(is_master=True, master_commit_log_max_offset=self._store.log_end)
-        return request.command.answer(ResponseCode.SUCCESS, body=state.encode())
 
     def hear_min_id(self, request: Request) -> Command:
         """905: which broker of the name has the smallest id matters to slaves only."""

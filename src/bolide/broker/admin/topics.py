@@ -1,7 +1,8 @@
 """Requests of administrators about topics: create, change, delete, show.
 
-A change is answered when it is on disk and the name servers that answer know it, so that the one who was told of
-success finds the topic at once, and after a crash. Name servers that are silent are waited for no longer than a moment.
+A change is answered when it is on disk, the replicas that may lead next have it, and the name servers that answer know
+it: the one who was told of success finds the topic at once, after a crash, and after another broker took over. Name
+servers that are silent are waited for no longer than a moment.
 """
 
 import logging
@@ -9,11 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bolide.broker.pop.lanes import retry_topic_v1, retry_topic_v2
+from bolide.broker.replication.catalog import Catalog
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.attributes import TOPIC_ATTRIBUTES, altered, parse_change
 from bolide.broker.tables.places import known_topic
-from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_ALL
 from bolide.errors import Refusal, StoreError
 from bolide.model.names import path_problem, topic_problem
@@ -30,9 +30,10 @@ from bolide.protocol.headers.topics import (
     GetTopicStatsRequest,
     UpdateTopicRequest,
 )
+from bolide.protocol.popped import retry_topic_v1, retry_topic_v2
 from bolide.remoting.handlers import Handler
 from bolide.remoting.session import Request
-from bolide.remoting.turns import place_of
+from bolide.remoting.slow_work import place_of
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 INT32_MAX = 0x7FFF_FFFF
@@ -43,15 +44,14 @@ log = logging.getLogger(__name__)
 class TopicCalls:
     """Who administers topics; `announced` waits a moment until name servers know of a change."""
 
-    def __init__(
-        self, state: BrokerState, table_writer: TableWriter, announced: Callable[[], Awaitable[object]]
-    ) -> None:
+    def __init__(self, state: BrokerState, catalog: Catalog, announced: Callable[[], Awaitable[object]]) -> None:
         self._topics = state.topics
         self._offsets = state.offsets
         self._store = state.store
         self._settings = state.settings
         self._stats = state.stats
-        self._table_writer = table_writer
+        self._meter = state.meter
+        self._catalog = catalog
         self._announced = announced
 
     def handlers(self) -> dict[int, Handler]:
@@ -85,6 +85,7 @@ class TopicCalls:
         return await self._update_all(request, TopicConfigList.decode(request.command.body).topic_config_list)
 
     async def _update_all(self, request: Request, wanted: list[TopicConfig]) -> Command:
+        self._catalog.check()
         configs = [self._checked(config) for config in wanted]
         changed = [config for config in configs if self._topics.find(config.topic_name) != config]
         self._topics.update_all(configs)
@@ -99,7 +100,7 @@ class TopicCalls:
                 config.attributes,
                 request.session.peer,
             )
-        await kept(self._table_writer)
+        await kept(self._catalog)
         await self._announced()
         return request.command.answer(ResponseCode.SUCCESS)
 
@@ -113,6 +114,9 @@ class TopicCalls:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         known = self._topics.find(topic)
         attributes = altered(known.attributes if known is not None else {}, wanted.attributes, TOPIC_ATTRIBUTES)
+        if attributes.get("message.type") == "MIXED" and not self._settings.now.mixes_types:
+            remark = f"topic {topic!r} takes no MIXED messages: set enableMixedMessageType=true on the broker first"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         return msgspec.structs.replace(wanted, attributes=attributes, mapping_detail=None)
 
     async def delete(self, request: Request) -> Command:
@@ -128,6 +132,7 @@ class TopicCalls:
         problem = path_problem(topic) if self._topics.find(topic) is not None else topic_problem(topic)
         if problem is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
+        self._catalog.check()
         groups = self._offsets.groups_of(topic)
         retries = [name for group in groups for name in (retry_topic_v1(group, topic), retry_topic_v2(group, topic))]
         for name in [topic, *(name for name in retries if self._topics.find(name) is not None)]:
@@ -135,8 +140,10 @@ class TopicCalls:
             self._offsets.remove_topic(name)
             self._store.remove_topic(name)
             self._stats.forget_topic(name)
+            if self._meter is not None:
+                self._meter.forget_topic(name)
             log.info("topic deleted topic=%s by=%s", name, request.session.peer)
-        await kept(self._table_writer)
+        await kept(self._catalog)
         return request.command.answer(ResponseCode.SUCCESS)
 
     def config(self, request: Request) -> Command:
@@ -178,10 +185,10 @@ class TopicCalls:
         return request.command.answer(ResponseCode.SUCCESS, body=topics.encode())
 
 
-async def kept(table_writer: TableWriter) -> None:
-    """Wait until a change is on disk; raises Refusal where that failed: it holds now, but a crash would undo it."""
+async def kept(catalog: Catalog) -> None:
+    """Wait until a change is kept; raises Refusal where that failed: it holds now, but a crash would undo it."""
     try:
-        await table_writer.flush()
+        await catalog.flush()
     except StoreError as problem:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the change holds, but not on disk: {problem}") from None
 

@@ -9,8 +9,10 @@ Store times never go back, so after the clock was set back they stand still, and
 late. For those we note how long they have to wait, by the steady clock (`_Note`); a start forgets that, and delivers
 them at once, as RocketMQ delivers what it finds from before.
 
-The number moves when a batch is in the log, and is written soon after, once the batch is durable: after a crash
-messages of the last moment may come twice, and none is missing. A lost file delivers again whatever the log still has.
+The number moves when a batch is in the log, and is written soon after, once the batch is durable and where replicas
+count with them: after a crash messages of the last moment may come twice, and none is missing. A lost file delivers
+again whatever the log still has. A master that is replaced goes back to what is written (`forget`): the end of its log,
+with what it delivered last, may be cut off.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ from bolide.broker.tables.offsets import quote_keys
 from bolide.broker.tables.table_files import Pace, TableWriter
 from bolide.errors import Refusal
 from bolide.files import read_whole
-from bolide.kernel.layout import ENTRY_SIZE
+from bolide.kernel.layout import DELAYED_MESSAGE, ENTRY_SIZE
 from bolide.model.queue import QueueKey
 from bolide.model.topics import SCHEDULE_TOPIC
 from bolide.protocol.bodies import DataVersion, DelayOffsets
@@ -73,19 +75,37 @@ class Delays:
         self._delays_ms = delays_ms_of(state.store.config.delay_levels)
         self._arrived = asyncio.Event()
         self._is_changed = False
-        self._is_stopped = state.is_slave  # its master delivers
+        self._state = state
+        self._is_stopped = False
         self._is_refused = False
         self._notes: dict[int, deque[_Note]] = {}
-        self._end = 0  # the log must be durable up to here before the table is written
+        self._end = 0  # the log must be kept up to here before the table is written
         content = read_whole(self._path, parse, DelayOffsets())
         self.table = dict(content.offset_table)
+        self._kept = dict(self.table)  # what a change of masters cannot take back
         self.version = content.data_version or DataVersion(timestamp=state.clock.now_ms())
+        self.resume()
+
+    def resume(self) -> None:
+        """Go on where the table says, as far as the queues have it; before the first delivery of a master."""
+        self._notes.clear()
         for level in self._levels:
             queue = self._queue(level)
             if queue is None:
                 self.table.pop(level, None)  # its first message will have offset 0
             elif level in self.table:
                 self._correct(level, queue)
+
+    def adopt(self, offsets: DelayOffsets) -> None:
+        """A slave goes by its master's table."""
+        self._kept = dict(offsets.offset_table)
+        if self.table != offsets.offset_table:
+            self.table = dict(offsets.offset_table)
+            self._end, self._is_changed = self._store.log_end, True
+
+    def forget(self) -> None:
+        """Another broker is the master now: what was delivered here last may be cut off."""
+        self.table, self._is_changed = dict(self._kept), False
 
     @property
     def _levels(self) -> range:
@@ -96,8 +116,6 @@ class Delays:
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Something has to wait: if it is the first of its level, it may be the next one due."""
-        if arrival.topic != SCHEDULE_TOPIC:
-            return
         level, notes = arrival.queue_id + 1, self._notes.get(arrival.queue_id + 1)
         if arrival.store_ms > self._clock.now_ms() and level in self._levels:
             self._note(level, arrival.queue_offset)
@@ -130,9 +148,14 @@ class Delays:
             del self._notes[level]
         return limit, None
 
+    @property
+    def _is_delivering(self) -> bool:
+        """A slave leaves it to its master."""
+        return not (self._is_stopped or self._state.is_slave)
+
     async def deliver_forever(self) -> None:
         """Deliver what is due, until cancelled."""
-        while not self._is_stopped:
+        while self._is_delivering:
             self._arrived.clear()
             wait_ms = await self.deliver_due()
             with suppress(TimeoutError):
@@ -141,7 +164,7 @@ class Delays:
 
     async def deliver_due(self) -> int | None:
         """Deliver all that is due now; returns in how many milliseconds more is, None where nothing waits."""
-        while not self._is_stopped:
+        while self._is_delivering:
             waits_ms = []
             for level in self._levels:
                 wait_ms: int | None = _RETRY_MS  # where a level fails, the others go on
@@ -158,7 +181,7 @@ class Delays:
     def _deliver_some(self, level: int) -> int | None:
         """Deliver a batch of a level; returns how long its next message has to wait, None without one."""
         queue = self._queue(level)
-        if queue is None or self._is_stopped:
+        if queue is None or not self._is_delivering:
             return None
         offset = self._correct(level, queue)
         if offset >= queue.next_offset:
@@ -185,6 +208,10 @@ class Delays:
             self._is_refused = True
             return _RETRY_MS
         self._is_refused = False
+        if self._state.meter is not None:
+            for topic, count, size, _ in redelivered.tallies:
+                if count:
+                    self._state.meter.delivered(topic, DELAYED_MESSAGE, count, size)
         self._end = redelivered.end
         self._move(level, offset + redelivered.seen)
         return 0
@@ -219,18 +246,19 @@ class Delays:
         await self.save()
 
     async def save(self) -> None:
-        """Have the file written, once what was delivered is durable; until then nothing is."""
+        """Have the file written, once what was delivered is kept; until then nothing is."""
         if not self._is_changed:
             return
         table = dict(self.table)
         self._is_changed = False
         try:
-            is_durable = await self._store.durable(self._end)
+            is_kept = await self._state.safety.kept(self._store, self._end)
         except Refusal:
-            is_durable = False
-        if not is_durable:
+            is_kept = False
+        if not is_kept:
             self._is_changed = True
             return
+        self._kept = table
         self.version = msgspec.structs.replace(
             self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
         )

@@ -12,6 +12,8 @@ is left out then; a message that had rolled comes once for each time it is in th
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -33,6 +35,7 @@ from bolide.store.timerwheel import SLOTS_AHEAD, Slot, TimerWheel
 
 _BLANK_STEPS = 60  # at the far end of the wheel, which are never used
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
+Kept = Callable[[int], Awaitable[bool]]
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +46,9 @@ class TopicCount(msgspec.Struct, frozen=True, gc=False):
     timeStamp: int = 0  # noqa: N815 (as it is written)
 
 
-class _Metrics(msgspec.Struct, frozen=True):
+class Metrics(msgspec.Struct, frozen=True):
+    """The file, without its version."""
+
     timingCount: dict[str, TopicCount] = {}  # noqa: N815 (as it is written)
 
 
@@ -56,7 +61,7 @@ class TimerCounts:
         self._clock = clock
         self._is_changed = False
         self.version = DataVersion(timestamp=clock.now_ms())
-        self.table = dict(read_whole(self._path, _parse_metrics, _Metrics()).timingCount)
+        self.table = dict(read_whole(self._path, parse_counts, Metrics()).timingCount)
 
     def add(self, topic: str, change: int) -> None:
         """This many more of a topic wait."""
@@ -64,6 +69,13 @@ class TimerCounts:
             before = self.table.get(topic, TopicCount())
             self.table[topic] = TopicCount(before.count + change, self._clock.now_ms())
             self._is_changed = True
+
+    def adopt(self, told: "Metrics") -> None:
+        """A slave has its master's counts."""
+        if self.table != told.timingCount:
+            self.table = dict(told.timingCount)
+            self._is_changed = True
+            self.save()
 
     def save(self) -> None:
         """Have the file follow."""
@@ -81,8 +93,9 @@ class TimerCounts:
         return f'{{"dataVersion":{version},"timingCount":{counts}}}'.encode()
 
 
-def _parse_metrics(text: str) -> _Metrics:
-    return msgspec.json.decode(text.encode(), type=_Metrics)
+def parse_counts(text: str) -> Metrics:
+    """What a file or a master says; raises ValueError."""
+    return msgspec.json.decode(text.encode(), type=Metrics)
 
 
 class TimerFiles:
@@ -92,8 +105,12 @@ class TimerFiles:
     by topic may be off by a second's messages after a kill.
     """
 
-    def __init__(self, config: StoreConfig, store: Store, table_writer: TableWriter, clock: Clock) -> None:
+    def __init__(
+        self, config: StoreConfig, store: Store, table_writer: TableWriter, clock: Clock, kept: Kept | None = None
+    ) -> None:
+        """`kept` waits until nothing can take the log back up to an offset; without it, until that is durable."""
         self._store = store
+        self._kept = kept or store.durable
         self._clock = clock
         self._disk = store.disk
         self._step_ms = config.timer_step_ms
@@ -105,7 +122,7 @@ class TimerFiles:
         self.log = TimerLog(self._disk, config.root / "timerlog", config.timer_file_size)
         self.wheel = TimerWheel(self._disk, config.root / "timerwheel", self._step_ms)
         self.is_changed = False
-        self.delivered_end = 0  # the commit log must be durable up to here before the check is written
+        self.delivered_end = 0  # the commit log must be kept up to here before the check is written
         self.latest_ms = 0
         self.waiting_count = 0
         self._saving = asyncio.Lock()
@@ -124,6 +141,7 @@ class TimerFiles:
                 self.check.queue_offset = filed_to
                 self.file_again(odd, read_ms)
         self.wheel.believe()
+        self._first_check = replace(self.check)
 
     def load_at(self, due_ms: int) -> int:
         """How many messages wait in the slot of a time."""
@@ -176,15 +194,40 @@ class TimerFiles:
             return f"{self.waiting_count} messages wait in the wheel, and {waiting_count} did"
         return ""
 
-    def file_again(self, odd: str, read_ms: int) -> None:
-        """Empty wheel and log, and have everything filed again that was not due before read_ms."""
-        log.warning("the timer's files are damaged, what waits is filed again from its topic: %s", odd)
+    def forget(self) -> None:
+        """Another broker is the master now. What is filed, and what was delivered since the check, may be cut off."""
+        self.check = timercheck.load(self._check_path) or replace(self._first_check)
+        self.filed_before = self.delivered_ms = 0
+        self.empty()
+
+    def empty(self) -> None:
+        """Nothing is filed here: a slave leaves that to its master, and goes by its check."""
         self.log.clear()
         self.wheel.clear()
         self.counts.table.clear()
         self.latest_ms = self.waiting_count = 0
+
+    def adopt(self, check: TimerCheck) -> None:
+        """A slave's check is its master's, on disk too. What that filed is not in our log: a promotion files it again.
+
+        Raises OSError where it cannot be written.
+        """
+        self.check, self.is_changed = check, False
+        self.filed_before = self.delivered_ms = 0
+        timercheck.save(self._disk, self._check_path, timercheck.with_count(check.encoded(), 0))
+
+    def resume(self) -> None:
+        """This broker files and delivers from now on: what its log lacks is filed first, from the topic."""
+        if self.log.end < self.check.log_end:
+            self.file_again("this broker was a slave, and its master filed them", self.check.read_ms)
+
+    def file_again(self, odd: str, read_ms: int) -> None:
+        """Empty wheel and log, and have everything filed again that was not due before read_ms."""
+        log.warning("what waits for its time is filed again from the timer's topic: %s", odd)
+        self.empty()
         self.filed_before, self.delivered_ms = max(self.filed_before, self.check.queue_offset), read_ms
         self.check.queue_offset = self._store.min_offset(_QUEUE)
+        self.check.log_end = 0
         self.is_changed = True
 
     def are_slots_in_use(self, read_ms: int, now_ms: int) -> bool:
@@ -239,8 +282,8 @@ class TimerFiles:
 
     async def delivered_is_durable(self) -> None:
         """Wait until the commit log has for good what was delivered."""
-        if not await self._store.durable(self.delivered_end):
-            raise OSError("the commit log is not durable in time")
+        if not await self._kept(self.delivered_end):
+            raise OSError("the commit log is not durable in time, here or at the replicas")
 
     async def save(self, read_ms: int) -> None:
         """Make everything durable in its order, and note how far it is; raises Refusal or OSError."""

@@ -17,17 +17,18 @@ A clock that is set back delivers nothing early: slots that are passed are empti
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from bolide import kernel
 from bolide.broker.intake import Intake
 from bolide.broker.later.timer_files import TimerFiles
+from bolide.broker.metrics.meter import Meter
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import Pace
 from bolide.errors import CorruptRecord, Refusal
-from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT_SIZE
+from bolide.kernel.layout import ENTRY_SIZE, KIND_MARK, KIND_PLAIN, KIND_ROLL, UNIT, UNIT_SIZE
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
 from bolide.model.topics import TIMER_TOPIC
@@ -61,20 +62,25 @@ class Timers:
         self._step_ms = state.settings.now.store.timer_step_ms
         self._is_woken = asyncio.Event()
         self._delivering = asyncio.Lock()
-        self._is_stopped = state.is_slave
+        self._state = state
+        self._was_stopped = False
         self._is_refused = False
         self._late: set[bytes] = set()  # entries of the batch that is being filed, which are delivered already
         self.read_ms = self.files.check.read_ms
         self.write_ms = max(self._steps(state.clock.now_ms()), self.read_ms)
         state.settings.listen(self.wake)
 
+    @property
+    def _is_stopped(self) -> bool:
+        """A slave files and delivers nothing: its master does."""
+        return self._was_stopped or self._state.is_slave
+
     def _steps(self, time_ms: int) -> int:
         return time_ms - time_ms % self._step_ms
 
     def on_arrival(self, arrival: Arrival) -> None:
         """A timed message is there to be filed."""
-        if arrival.topic == TIMER_TOPIC:
-            self._is_woken.set()
+        self._is_woken.set()
 
     def wake(self) -> None:
         """Look again: a setting has changed."""
@@ -202,6 +208,8 @@ class Timers:
             self._store.mishaps.note(_TASK, f"a timed message physical_offset={place}", problem)
         for topic, change in counts:
             files.counts.add(topic, change)
+        if self._state.meter is not None:
+            _count_units(self._state.meter, units, counts)
         self._filed(seen)
         return True
 
@@ -312,6 +320,8 @@ class Timers:
             self._stats.timed_count += 0 if rolls else count
             if is_counted and not rolls:
                 self.files.counts.add(topic, -count - recalled_count)
+            if not rolls and self._state.meter is not None:
+                self._state.meter.deliver(topic, count)
         self.files.is_changed = True
         return redelivered.seen
 
@@ -337,8 +347,10 @@ class Timers:
             with self._store.mishaps.passing_over(_TASK, partial("a recall in unit {}".format, number)):
                 properties = decode(record).properties if record is not None else {}
             if names.TIMER_DELETE_UNIQUE_KEY in properties:
-                keys.add(properties[names.TIMER_DELETE_UNIQUE_KEY].encode())
-                self.files.counts.add(properties.get(names.REAL_TOPIC, ""), 1)
+                topic, key = properties.get(names.REAL_TOPIC, ""), properties[names.TIMER_DELETE_UNIQUE_KEY]
+                # Anyone who may send to one topic can name any key: a mark is for messages of its own topic.
+                keys.add((key if key.startswith(f"{topic}+") else f"{topic}+{key}").encode())
+                self.files.counts.add(topic, 1)
         return keys
 
     # Keeping
@@ -357,15 +369,28 @@ class Timers:
 
     async def save(self) -> None:
         """Write how far it has come, once that is durable; a failure is tried again with the next."""
+        if self._state.is_slave:
+            return  # its check is its master's
         try:
             await self.files.save(self.read_ms)
         except (Refusal, OSError) as problem:
             self.files.is_changed = True
             log.error("the timer's progress is not written problem=%s", problem)
 
+    def forget(self) -> None:
+        """Another broker is the master now: what is filed here may be cut off, and only the timer's topic knows."""
+        self.files.forget()
+        self._late.clear()
+
+    def resume(self) -> None:
+        """Go on where the check says; before the first message is filed or delivered by a master."""
+        self.files.resume()
+        self.read_ms = self.files.check.read_ms
+        self.write_ms = max(self._steps(self._clock.now_ms()), self.read_ms)
+
     async def stop(self) -> None:
         """File and deliver nothing more, and have written how far it went."""
-        self._is_stopped = True
+        self._was_stopped = True
         self._is_woken.set()
         async with self._delivering:  # a slot that is begun is done with first, or it would come twice
             await self.save()
@@ -373,6 +398,16 @@ class Timers:
     def close(self) -> None:
         """Let go of the files."""
         self.files.close()
+
+
+def _count_units(meter: Meter, units: bytes, counts: Sequence[tuple[str, int]]) -> None:
+    """Count what was filed: a unit knows its topic by its hash, and how long it waits."""
+    topics = {kernel.java_hash(topic): topic for topic, _ in counts}
+    for _, _, kind, _, delay_ms, _, _, topic_hash, _ in UNIT.iter_unpack(units):
+        topic = topics.get(topic_hash)
+        if topic is not None and not kind & (KIND_MARK | KIND_ROLL):
+            meter.file(topic, 1)
+            meter.wait(topic, delay_ms)
 
 
 def _cut(entries: bytes) -> Iterator[bytes]:

@@ -113,6 +113,7 @@ class Members:
         self.producer_groups: dict[str, dict[Session, Member]] = {}
         self._joined: dict[Session, _Joined] = {}
         self._producing: dict[str, Session] = {}  # client id → the connection it last produced on
+        self.may_send: Callable[[Session, str], bool] | None = None  # where access is checked: to a topic
         self._turn = 0
         self._on_subscribed: list[Callable[[str, list[Subscription]], None]] = []
         self._on_empty: list[Callable[[str], None]] = []
@@ -138,9 +139,14 @@ class Members:
         """Whether anybody of the group is connected."""
         return any(session.is_open for session in self.producer_groups.get(group, ()))
 
-    def producer(self, group: str) -> Session | None:
-        """One producer of the group, another each time; one that reads what it is sent, if there is such a one."""
+    def producer(self, group: str, topic: str) -> Session | None:
+        """One producer of the group who may send to the topic, another each time.
+
+        One that reads what it is sent, if there is such a one. Anybody can say that he is of a group.
+        """
         live = [session for session in self.producer_groups.get(group, ()) if session.is_open]
+        if self.may_send is not None:
+            live = [session for session in live if self.may_send(session, topic)]
         if not live:
             return None
         self._turn += 1

@@ -1,7 +1,7 @@
 """Requests of and about connected clients: heartbeats, members of groups, queue locks.
 
-Bodies are bounded, and a large one is read in a thread and in turns (`turns.py`): the C++ client's spelling needs the
-mild reader, which takes a tenth of a second for a few hundred kilobytes.
+Bodies are bounded, and a large one is read in a thread and in turns (`slow_work.py`): the C++ client's spelling needs
+the mild reader, which takes a tenth of a second for a few hundred kilobytes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ from bolide.protocol.headers.groups import (
 )
 from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.session import Request, Session
-from bolide.remoting.turns import alone, place_of
+from bolide.remoting.slow_work import alone, place_of
 
 BODY_SIZE_MAX = 1 << 20
 _AT_ONCE_SIZE_MAX = 32 * 1024

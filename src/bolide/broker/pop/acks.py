@@ -8,7 +8,7 @@ come back twice.
 from bolide.broker.intake import Intake
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.checkpoints import CheckpointKey
-from bolide.broker.pop.lanes import Lane, marked_topic
+from bolide.broker.pop.lanes import Lane
 from bolide.broker.pop.state import PopState
 from bolide.broker.state import BrokerState
 from bolide.errors import Refusal
@@ -16,6 +16,7 @@ from bolide.protocol.bodies.pop import BatchAck, BatchAcks
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.headers.pop import AckMessageRequest, ChangeInvisibleTimeAnswer, ChangeInvisibleTimeRequest
 from bolide.protocol.headers.poptext import ORDERLY_REVIVE_QUEUE, PopHandle, TopicMark, parse_handle
+from bolide.protocol.popped import marked_topic
 from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.owner import Reply, Request
 

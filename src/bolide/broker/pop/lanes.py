@@ -1,16 +1,12 @@
 """A queue as one group pops it, and the topics its failures go to.
 
-A message nobody acknowledged is stored again in a topic of the group and the topic it came from. RocketMQ has spelt
-that topic's name in two ways; which of them a message came from is part of its handle (`TopicMark`).
-
-    v1   %RETRY%group_topic     the default, and ambiguous where names hold underscores
-    v2   %RETRY%group+topic     with enableRetryTopicV2; `+` stands in no name
+A message nobody acknowledged is stored again in a topic of the group and the topic it came from (`protocol/popped.py`).
 """
 
 from typing import NamedTuple
 
 from bolide.model.topics import RETRY_PREFIX
-from bolide.protocol.headers.poptext import TopicMark
+from bolide.protocol.popped import retry_topic_v1, retry_topic_v2
 
 
 class Lane(NamedTuple):
@@ -24,33 +20,11 @@ class Lane(NamedTuple):
 ANY_QUEUE = -1
 
 
-def retry_topic_v1(group: str, topic: str) -> str:
-    return f"{RETRY_PREFIX}{group}_{topic}"
-
-
-def retry_topic_v2(group: str, topic: str) -> str:
-    return f"{RETRY_PREFIX}{group}+{topic}"
-
-
 def retry_topic_for(group: str, topic: str, is_v2: bool) -> str:
     """Where a message of `topic` goes that `group` did not acknowledge; one that failed again stays where it is."""
     if topic.startswith(RETRY_PREFIX):
         return topic
     return retry_topic_v2(group, topic) if is_v2 else retry_topic_v1(group, topic)
-
-
-def mark_of(topic: str) -> TopicMark:
-    """Which kind of topic this is, as Java tells it from the name alone."""
-    if not topic.startswith(RETRY_PREFIX):
-        return TopicMark.NORMAL
-    return TopicMark.RETRY_V2 if "+" in topic else TopicMark.RETRY_V1
-
-
-def marked_topic(group: str, topic: str, mark: TopicMark) -> str:
-    """The topic a mark stands for."""
-    if mark is TopicMark.NORMAL:
-        return topic
-    return retry_topic_v2(group, topic) if mark is TopicMark.RETRY_V2 else retry_topic_v1(group, topic)
 
 
 def origin_of(group: str, topic: str) -> str:

@@ -53,6 +53,12 @@ class RequestModes:
         self.table[mode.topic] = {**self.table.get(mode.topic, {}), mode.consumer_group: mode}
         self._save()
 
+    def adopt(self, told: RequestModeTable) -> None:
+        """A slave has its master's table."""
+        if self.table != told.message_request_mode_map:
+            self.table = told.message_request_mode_map
+            self._save()
+
     def snapshot(self) -> RequestModeTable:
         return RequestModeTable(message_request_mode_map=self.table.copy())
 

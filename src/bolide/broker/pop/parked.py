@@ -17,8 +17,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from bolide.broker.config import LiveConfig
-from bolide.broker.pop.lanes import ANY_QUEUE, Lane, retry_topic_v1, retry_topic_v2
+from bolide.broker.pop.lanes import ANY_QUEUE, Lane
 from bolide.clock import Clock
+from bolide.protocol.popped import retry_topic_v1, retry_topic_v2
 from bolide.remoting.budget import Budget, above_share
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import Session
@@ -37,6 +38,7 @@ class ParkedPop:
 
     def __init__(self, request: Request, lane: Lane, deadline_ms: int, resume: Callable[[], Reply]) -> None:
         self.request = request
+        request.is_held = True
         self.lane = lane
         self.deadline_ms = deadline_ms
         self.resume = resume
@@ -54,11 +56,11 @@ class ParkedPops:
         self._woken: list[Lane] = []
         self._by_session: dict[Session, dict[ParkedPop, None]] = {}
         total_max = settings.now.pop_waiting_total_max
-        self._places: Budget[Session] = Budget(max(total_max, 1), max(total_max, 1), self._give_way)
+        self.places: Budget[Session] = Budget(max(total_max, 1), max(total_max, 1), self._give_way)
 
     @property
     def count(self) -> int:
-        return self._places.total
+        return self.places.total
 
     def is_over(self, deadline_ms: int) -> bool:
         return self._clock.now_ms() >= deadline_ms - _AHEAD_MS
@@ -69,10 +71,10 @@ class ParkedPops:
     def park(self, parked: ParkedPop) -> bool:
         """Keep a request until something comes or its time is over; false if its connection has its share already."""
         config, session = self._settings.now, parked.request.session
-        self._places.total_max = self._places.holder_max = config.pop_waiting_total_max
+        self.places.total_max = self.places.holder_max = config.pop_waiting_total_max
         if self.count_at(parked.lane) >= config.pop_waiting_max and not self._make_room(parked.lane, session):
             return False
-        if not self._places.take(session):
+        if not self.places.grant(session):
             return False
         self._by_session.setdefault(session, {})[parked] = None
         left_s = (parked.deadline_ms - _AHEAD_MS - self._clock.now_ms()) / 1000
@@ -112,6 +114,12 @@ class ParkedPops:
         """A connection is gone, and what waited for it."""
         for parked in list(self._by_session.get(session, ())):
             self._leave(parked)
+
+    def give_up(self, request: Request) -> None:
+        """One request is not wanted any more, and its connection goes on."""
+        for parked in list(self._by_session.get(request.session, ())):
+            if parked.request is request:
+                self._leave(parked)
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Messages came into a queue."""
@@ -164,7 +172,7 @@ class ParkedPops:
         at_lane = self._by_lane[parked.lane]
         del at_lane[parked]
         session = parked.request.session
-        self._places.give_back(session)
+        self.places.give_back(session)
         del self._by_session[session][parked]
         if not self._by_session[session]:
             del self._by_session[session]

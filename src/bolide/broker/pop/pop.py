@@ -3,6 +3,8 @@
 `load` runs before anything is served, for what is out must be known before it can be acknowledged.
 """
 
+from collections.abc import Awaitable
+
 from bolide.broker.intake import Intake
 from bolide.broker.members.assignments import Assignments
 from bolide.broker.pop.access import Access
@@ -18,7 +20,10 @@ from bolide.broker.pop.revivals import Revivals
 from bolide.broker.pop.state import PopState
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
+from bolide.errors import Refusal
+from bolide.protocol.codes import ResponseCode
 from bolide.remoting.handlers import Handler
+from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import Session
 from bolide.store.dispatch import Arrival
 
@@ -41,19 +46,36 @@ class Pop:
         self._assignments = Assignments(state, self.modes, queues, table_writer)
 
     def handlers(self) -> dict[int, Handler]:
-        return {**self._pops.handlers(), **self._acks.handlers(), **self._assignments.handlers()}
+        changing = {**self._pops.handlers(), **self._acks.handlers()}
+        return {**{code: self._by_master(each) for code, each in changing.items()}, **self._assignments.handlers()}
+
+    def _by_master(self, handler: Handler) -> Handler:
+        """A pop is an entry in the log, which a slave cannot write."""
+
+        def serve(request: Request) -> Reply | Awaitable[Reply]:
+            if self._state.is_slave:
+                remark = "[REJECTREQUEST]this broker is a slave and gives no messages by POP; ask its master"
+                raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+            return handler(request)
+
+        return serve
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Messages came into a queue."""
-        if self.parked.count:
+        if self.parked.places.total:
             self.parked.on_arrival(arrival)
-        if self.noticed.count:
+        if self.noticed.places.total:
             self.noticed.on_arrival(arrival)
 
     def left(self, session: Session) -> None:
         """A connection is gone."""
         self.parked.left(session)
         self.noticed.left(session)
+
+    def give_up(self, request: Request) -> None:
+        """Nobody waits for the answer any more: messages that come are for others."""
+        self.parked.give_up(request)
+        self.noticed.give_up(request)
 
     def on_reset(self, group: str, topic: str, queue_id: int) -> None:
         """A group was put elsewhere in a queue: there may be something for who waits."""
@@ -63,19 +85,22 @@ class Pop:
         """Find out what is out."""
         await self.revivals.load()
 
+    def forget(self) -> None:
+        """Another broker is the master now, and knows what is out."""
+        self.revivals.forget()
+
     async def revive_forever(self) -> None:
         """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
-        if not self._state.is_slave:
-            await self.revivals.run_forever()
+        await self.revivals.run_forever()
 
     async def release_forever(self) -> None:
         """Let go of ordered lanes whose time is over, until cancelled."""
-        if not self._state.is_slave:
-            await self.orders.run_forever(self._released)
+        await self.orders.run_forever(self._released)
 
     def save(self) -> None:
         """Have the tables written, for the stop; offsets are saved after it."""
-        self.revivals.note_settled()
+        if not self._state.is_slave:
+            self.revivals.note_settled()
         self.orders.save()
 
     def _released(self, lane: Lane) -> None:

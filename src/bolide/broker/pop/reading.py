@@ -11,7 +11,7 @@ starves.
 import random
 from typing import NamedTuple
 
-from bolide.broker.pop.lanes import Lane, retry_topic_v1, retry_topic_v2
+from bolide.broker.pop.lanes import Lane
 from bolide.broker.pulling.filter_budget import FilterBudget, MessageFilter
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.filters import Filters
@@ -22,6 +22,7 @@ from bolide.model.queue import QueueKey
 from bolide.model.topics import RETRY_PREFIX
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import ResponseCode
+from bolide.protocol.popped import retry_topic_v1, retry_topic_v2
 from bolide.remoting.handlers import Handler
 from bolide.store.consumequeue import ConsumeQueue
 from bolide.store.read import PullStatus, Slices, memory_size

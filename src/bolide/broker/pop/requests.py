@@ -13,7 +13,7 @@ from bolide.broker.intake import Intake
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.answers import joined, under_origin
 from bolide.broker.pop.checkpoints import Checkpoint, CheckpointKey
-from bolide.broker.pop.lanes import Lane, mark_of
+from bolide.broker.pop.lanes import Lane
 from bolide.broker.pop.parked import ParkedPop
 from bolide.broker.pop.reading import LaneReader, Taken, queues_of
 from bolide.broker.pop.state import PopState
@@ -43,6 +43,7 @@ from bolide.protocol.headers.poptext import (
     build_order_counts,
     build_start_offsets,
 )
+from bolide.protocol.popped import mark_of
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.store.read import PullStatus

@@ -51,6 +51,7 @@ _SLICE_COUNT = 64  # records read or messages revived before others have a turn
 _READ_COUNT = 32
 _FAILURE_PAUSE_FIRST_MS = 10_000
 _FAILURE_PAUSE_MAX_MS = 3_600_000
+_STORE_PAUSE_MS = 1_000  # of a store that takes nothing from anybody: a full disk is cleared, replicas come back
 _STALE_MIN = 1_000
 # Records a start reads in each revive queue at the least before anything is written again, and how many times as many
 # as there are checkpoints: writing them must not be what pushes them back.
@@ -81,16 +82,21 @@ class Revivals:
         self._groups = state.groups
         self._offsets = state.offsets
         self._clock = state.clock
+        self._meter = state.meter
         config = state.settings.now
         self._log = ReviveLog(revive_topic(config.cluster), config.name, state.store)
         self._queue_count = state.topics.ensure(self._log.topic, config.revive_queue_count).read_queue_nums
+        self._number = 0
+        self._next_queue_id = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is known to be out."""
         # By revive queue, each in the order of its records: the first one not settled is the first in its dict.
         self._out: dict[int, dict[CheckpointKey, Checkpoint]] = {}
         self._due: list[tuple[int, int, Checkpoint]] = []
-        self._number = 0
         self._groups_out: dict[str, _GroupOut] = {}
         self._shares = Shares()
-        self._next_queue_id = 0
 
     # What the processors call. Each returns up to where the log must be safe: where nothing is left to settle, what
     # settled it may lie anywhere before its end.
@@ -123,7 +129,14 @@ class Revivals:
         for checkpoint, revive_offset in zip(checkpoints, appended.queue_offsets, strict=True):
             checkpoint.revive_offset = revive_offset
             self._add(checkpoint)
+            self._count(checkpoint, "CK")
         return appended.end
+
+    def _count(self, checkpoint: Checkpoint, kind: str) -> None:
+        """A record for the revive topic, as RocketMQ's metrics tell it."""
+        if self._meter is not None:
+            lane = checkpoint.key.lane
+            self._meter.put_revive(lane.group, origin_of(lane.group, lane.topic), kind)
 
     def ack(self, revive_queue_id: int, key: CheckpointKey, offset: int) -> int:
         """A message is done. One that is not out any more came back already, or was acknowledged before."""
@@ -132,6 +145,7 @@ class Revivals:
             return self._store.log_end
         end = self._intake.append_own([self._log.ack(checkpoint, offset, self._clock.now_ms())]).end
         self._settle(checkpoint, [offset])
+        self._count(checkpoint, "ACK")
         return end
 
     def ack_many(self, revive_queue_id: int, key: CheckpointKey, offsets: Iterable[int]) -> int:
@@ -142,6 +156,7 @@ class Revivals:
             return self._store.log_end
         end = self._intake.append_own([self._log.batch_ack(checkpoint, known, self._clock.now_ms())]).end
         self._settle(checkpoint, known)
+        self._count(checkpoint, "ACK")
         return end
 
     def change(
@@ -258,7 +273,9 @@ class Revivals:
         return refused.code == ResponseCode.MESSAGE_ILLEGAL
 
     def _put_off(self, checkpoint: Checkpoint, refusal: Refusal) -> None:
-        pause_ms = min(_FAILURE_PAUSE_FIRST_MS << checkpoint.failure_count, _FAILURE_PAUSE_MAX_MS)
+        pause_ms = _STORE_PAUSE_MS
+        if refusal.code == ResponseCode.MESSAGE_ILLEGAL:
+            pause_ms = min(_FAILURE_PAUSE_FIRST_MS << checkpoint.failure_count, _FAILURE_PAUSE_MAX_MS)
         level = logging.DEBUG if checkpoint.failure_count else logging.ERROR
         lane, problem = checkpoint.key.lane, refusal.remark
         log.log(level, "not revived, again in %d s lane=%s problem=%s", pause_ms // 1000, lane, problem)
@@ -289,6 +306,8 @@ class Revivals:
         successor = retry_draft(message, checkpoint, topic, self._store.store_host)
         ack = self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms(), successor)
         self._intake.append_own([successor, ack])
+        if self._meter is not None:
+            self._meter.revive(group, origin_of(group, checkpoint.key.lane.topic))
 
     def _is_given_up(self, checkpoint: Checkpoint, message: StoredMessage) -> bool:
         """It failed once more than the group retries. RocketMQ's proxy sorts such messages out when it pops them."""
@@ -346,6 +365,7 @@ class Revivals:
 
     async def load(self) -> None:
         """Read back what is out. Offsets of groups follow what was popped since their file was written."""
+        self.forget()
         saved_ms = self._offsets.written_ms
         for key in [key for key in self._store.queue_keys if key.topic == self._log.topic]:
             self._queue_count = max(self._queue_count, key.queue_id + 1)

@@ -101,7 +101,7 @@ class ParkedPulls:
         """Keep a pull until a message comes or its time is over; a peer with more than its share is refused."""
         session = parked.request.session
         at_queue = self._by_session.get(session, {}).get(parked.key, ())
-        if len(at_queue) >= PARKED_AT_QUEUE_MAX or not self._places.take(session, parked.weight):
+        if len(at_queue) >= PARKED_AT_QUEUE_MAX or not self._places.grant(session, parked.weight):
             ours = self._places.held_by(session)
             remark = f"{self.count} pulls wait for messages already, {ours} of them on this connection"
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"{remark}, {len(at_queue)} for this queue")

@@ -14,6 +14,7 @@ the group filters by SQL92: then its properties are, a stretch of the queue at a
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bolide import kernel
@@ -37,6 +38,9 @@ from bolide.remoting.session import LARGE_SIZE, Session
 from bolide.store.read import PullStatus, Slices
 
 _ANSWERED_SIZE_MAX = 1 << 20  # answered at once to what one read brought
+# At the end of a slave's queue a consumer waits a moment only, and is sent back to the master. Not at once: one whose
+# route has no master yet would ask again and again.
+_SLAVE_SUSPEND_MAX_MS = 1_000
 _EMPTY_AT_ONCE_MAX = 32  # of one read that wait or are refused; more take their turns
 
 # A pull in bulk: what it may ask for at most, and how much of it from the disk, for the loop waits meanwhile.
@@ -57,6 +61,8 @@ _CODES = {
     PullStatus.NO_MESSAGE_IN_QUEUE: None,
 }
 _RESET = "OFFSET_RESET"
+_SUCCESS = int(ResponseCode.SUCCESS)
+_new = tuple.__new__  # of a Pull: a third of the cost of its own
 
 
 class _Found(NamedTuple):
@@ -74,8 +80,15 @@ class Pulls:
     """Answers pulls; the first run of each and, for those parked, the second."""
 
     def __init__(
-        self, state: BrokerState, access: PullAccess, parked: ParkedPulls, filter_budget: FilterBudget
+        self,
+        state: BrokerState,
+        access: PullAccess,
+        parked: ParkedPulls,
+        filter_budget: FilterBudget,
+        is_master_here: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_master_here` tells a slave whether consumers can go back to its master."""
+        self._is_master_here = is_master_here
         self._access = access
         self._offsets = state.offsets
         self._store = state.store
@@ -84,6 +97,7 @@ class Pulls:
         self._settings = state.settings
         self._stats = state.stats
         self._clock = state.clock
+        self._meter = state.meter
         self._filter_budget = filter_budget
 
     def handlers(self) -> dict[int, Handler]:
@@ -98,6 +112,9 @@ class Pulls:
         """
         session, stream, bounds = read
         requests = kernel.read_pulls(stream, bounds)
+        if len(requests) == 1:  # a consumer has one on the way
+            frame = None if requests[0] is None else self._frame(session, *requests[0])
+            return (b"", bounds) if frame is None else (frame, [])
         if not any(requests):
             return b"", bounds
         frames: list[bytes] = []
@@ -115,12 +132,14 @@ class Pulls:
         return b"".join(frames), left
 
     def _frame(self, session: Session, codec: int, code: int, opaque: int, fields: PullFields) -> bytes | None:
-        pull = Pull._make(fields)
+        pull = _new(Pull, fields)
         try:
             allowed = self._access.check(pull)
             frame = self._gather(codec, opaque, pull, allowed)
             if frame is not None:
                 self._commit(pull)
+                if self._meter is not None:
+                    self._meter.told.append((code, _SUCCESS))
                 return frame
             request = Request(Command(code, opaque=opaque, codec=codec), session, self._clock.monotonic_s())
             reply = self._first_in_turn(request, pull, allowed)
@@ -128,6 +147,8 @@ class Pulls:
             return None
         if reply is None:
             return b""
+        if self._meter is not None:
+            self._meter.told.append((code, reply.code))
         answer = reply.encode()
         return answer if len(answer) <= self._settings.now.listen.frame_size_max else None
 
@@ -140,7 +161,7 @@ class Pulls:
         if bulk_size_max and not command.is_oneway:
             frame = self._gather(command.codec, command.opaque, pull, allowed, bulk_size_max)
             if frame is not None:
-                request.session.push(frame)
+                self._push(request, frame)
                 return None
         return self._first_in_turn(request, pull, allowed)
 
@@ -177,24 +198,38 @@ class Pulls:
     def _park(self, request: Request, pull: Pull, allowed: Allowed) -> None:
         # The fields were read: a pull that waits need not keep their texts.
         request.command.fields = {}
+        request.is_held = True
         place = pull.topic, pull.queue_id
         resume = functools.partial(self._resume, request, pull)
         wanted = allowed.wanted
         parked = ParkedPull(
             request, place, pull.offset, wanted.tags, resume, pull.group, wanted.passes, pull.expression
         )
-        self._parked.park(parked, pull.suspend_ms)
+        suspend_ms = pull.suspend_ms
+        if self._state.is_slave and self._is_master_here():
+            suspend_ms = min(suspend_ms, _SLAVE_SUSPEND_MAX_MS)
+        self._parked.park(parked, suspend_ms)
 
     def _resume(self, request: Request, pull: Pull) -> Reply:
         """The second run of a parked pull: it is answered, whatever is found."""
         allowed = self._access.check(pull)
         frame = self._gather(request.command.codec, request.command.opaque, pull, allowed)
         if frame is not None:
-            request.session.push(frame)
+            self._push(request, frame)
             return None
         found = self._find(pull, allowed)
+        if found.code is ResponseCode.PULL_NOT_FOUND and self._state.is_slave and self._is_master_here():
+            # The consumer has caught up with a slave: its next pull goes to the master, and need not wait.
+            found = found._replace(code=ResponseCode.PULL_RETRY_IMMEDIATELY)
         self._note(pull, found)
         return self._reply(request, allowed, found)
+
+    def _push(self, request: Request, *frames: bytes | memoryview) -> None:
+        """Write an answer that is ready, in one piece or two."""
+        for frame in frames:
+            request.session.push(frame)
+        if self._meter is not None:
+            self._meter.answered(request, ResponseCode.SUCCESS)
 
     # What is there?
 
@@ -211,9 +246,21 @@ class Pulls:
             code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
         next_offset = slices.next_offset
         if code is ResponseCode.PULL_OFFSET_MOVED and self._state.is_slave:
-            # A slave may lag behind: the master knows better which offsets there are.
-            code, next_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
+            code, next_offset = self._of_slave(pull, slices)
         return _Found(code, slices.status.value, slices.views, next_offset, slices.min_offset, slices.max_offset)
+
+    def _of_slave(self, pull: Pull, slices: Slices) -> tuple[ResponseCode, int]:
+        """An offset that is not in our queue: we may lag behind, and the master knows better which there are.
+
+        While it is away nobody knows better. What lies beyond our end may come with the next master: it is waited for.
+        """
+        if self._settings.now.replication.corrects_offsets:
+            return ResponseCode.PULL_OFFSET_MOVED, slices.next_offset
+        if self._is_master_here():
+            return ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
+        if slices.status is PullStatus.OFFSET_TOO_SMALL:
+            return ResponseCode.PULL_OFFSET_MOVED, slices.next_offset
+        return ResponseCode.PULL_NOT_FOUND, pull.offset
 
     def _read(self, pull: Pull, count_max: int, size_max: int, wanted: MessageFilter) -> Slices:
         key = QueueKey(pull.topic, pull.queue_id)
@@ -230,18 +277,24 @@ class Pulls:
 
         In bulk, for who reads whole topics, it has as many as fit the size; the rest is the same.
         """
-        queue = self._store.find_queue((pull.topic, pull.queue_id))
-        if queue is None or not queue.min_offset <= pull.offset < queue.next_offset:
+        group, topic, queue_id, offset = pull[:4]
+        queue = self._store.find_queue((topic, queue_id))
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return None
-        if allowed.is_special or self._offsets.has_reset(pull.group, pull.topic, pull.queue_id):
+        wanted, _, _, is_special = allowed
+        if is_special or self._offsets.has_reset(group, topic, queue_id):
             return None
+        tags = wanted.tags
         count_max, size_max = pull.limits
         if bulk_size_max is not None:
             count_max = min(pull.count_max, _BULK_COUNT_MAX)
-        stretch = self._store.stretch(queue, pull.offset, count_max, allowed.wanted.tags is not None)
+        stretch = self._store.stretch(queue, offset, count_max, tags is not None)
         if stretch is not None and bulk_size_max is not None:
             stretch = stretch.in_bulk(count_max, bulk_size_max, min(bulk_size_max, _BULK_FAR_SIZE_MAX))
-        if stretch is None or stretch.first_size >= LARGE_SIZE:
+        if stretch is None:
+            return None
+        entries, log_min, near_from, near_limits, far_limits, log, log_base, first_size, fault_count = stretch
+        if first_size >= LARGE_SIZE:
             return None
         answer = kernel.answer_pull(
             codec,
@@ -249,30 +302,30 @@ class Pulls:
             VERSION,
             0,
             queue.name,
-            pull.queue_id,
-            pull.offset,
+            queue_id,
+            offset,
             queue.min_offset,
             queue.next_offset,
-            stretch.entries,
-            allowed.wanted.tags,
-            stretch.log_min,
-            stretch.near_from,
+            entries,
+            tags,
+            log_min,
+            near_from,
             count_max,
             size_max,
-            stretch.near_limits,
-            stretch.far_limits,
-            stretch.log,
-            stretch.log_base,
+            near_limits,
+            far_limits,
+            log,
+            log_base,
         )
-        if answer is None or len(answer[0]) > self._settings.now.listen.frame_size_max:
+        if answer is None:
             return None
-        if kernel.fault_count() != stretch.fault_count:
-            return None  # a page could not be read, and zeros stand for it
         frame, count, size, scanned = answer
-        if scanned > count and allowed.wanted.tags is None:
-            self._store.note_passed(queue, pull.offset, stretch.entries[: scanned * ENTRY_SIZE])
-        self._stats.got(pull.group, pull.topic, count, size)
-        self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, pull.offset + scanned)
+        if len(frame) > self._settings.now.listen.frame_size_max or kernel.fault_count() != fault_count:
+            return None  # a page could not be read, and zeros stand for it
+        if scanned > count and tags is None:
+            self._store.note_passed(queue, offset, entries[: scanned * ENTRY_SIZE])
+        self._stats.got(group, topic, count, size)
+        self._offsets.put_pulled(group, topic, queue_id, offset + scanned)
         return frame
 
     def _note(self, pull: Pull, found: _Found) -> None:
@@ -283,7 +336,7 @@ class Pulls:
         self._offsets.put_pulled(pull.group, pull.topic, pull.queue_id, found.next_offset)
 
     def _commit(self, pull: Pull) -> None:
-        if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0 and not self._state.is_slave:
+        if pull.sys_flag & COMMIT_FLAG and pull.commit_offset >= 0:
             self._offsets.put(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
 
     def _reply(self, request: Request, allowed: Allowed, found: _Found) -> Reply:
@@ -295,8 +348,7 @@ class Pulls:
         if size > self._settings.now.listen.frame_size_max:
             return self._answer(request.command, allowed, found, bytes(found.views[0]))  # to be refused by the session
         head[:4] = (size - 4).to_bytes(4, "big")
-        request.session.push(bytes(head))
-        request.session.push(found.views[0])
+        self._push(request, bytes(head), found.views[0])
         return None
 
     def _answer(self, command: Command, allowed: Allowed, found: _Found, body: bytes) -> Command:
@@ -316,7 +368,7 @@ class Pulls:
         if not config.reads_from_slave:
             return 0
         is_slow = bool(found.views) and self._store.is_far(physical_offset_of(found.views[-1]))
-        if config.broker_id and not is_slow:
+        if self._state.role.now.broker_id and not is_slow:
             return 0
         return group.which_broker_when_consume_slowly if is_slow else group.broker_id
 

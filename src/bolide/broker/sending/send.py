@@ -24,6 +24,7 @@ from bolide.broker.tables.open_topics import OpenTopics, queue_count
 from bolide.broker.tables.topics import PERM_WRITE
 from bolide.broker.transactions.halves import is_half, prepared
 from bolide.errors import ConfigError, ProtocolError, Refusal, StoreError
+from bolide.kernel.layout import DELAYED_MESSAGE, HALF_MESSAGE, ORDERED_MESSAGE, PLAIN_MESSAGE
 from bolide.model import properties as names
 from bolide.model.host import Host
 from bolide.model.names import topic_problem
@@ -81,9 +82,13 @@ class Sends:
             config, queue_id, properties = self._or_dead_letter(command, header, config, queue_id, properties)
             self._check_kind(header, properties)
             drafts, unique_id, handle = self._drafts(request, header, config.topic_name, queue_id, properties)
-            appended = self._intake.append(drafts)
+            waits = self._intake.is_sync and properties.get(names.WAIT, "true").lower() == "true"
+            appended = self._intake.append(drafts, waits=waits)
         except Refusal as refusal:
             return self._intake.refused(command, refusal)
+        if self._state.meter is not None:
+            size = appended.end - appended.places[0]
+            self._state.meter.sent_one(drafts[0].topic, kind_of(properties), len(drafts), size)
         if config.topic_name != header.topic:
             origin = properties.get(names.RETRY_TOPIC, header.topic)
             self._stats.died(header.topic.removeprefix(RETRY_PREFIX), origin)
@@ -101,7 +106,6 @@ class Sends:
                 recall_handle=handle,
             ).encode(),
         )
-        waits = self._intake.is_sync and properties.get(names.WAIT, "true").lower() == "true"
         end, count = appended.end if waits else 0, len(drafts)
         if not self._open_topics.is_kept(config.topic_name):
             return self._when_kept(request, config.topic_name, end, answer, count)
@@ -293,6 +297,15 @@ def check_ready(request: Request, state: BrokerState) -> None:
     if config.fails_fast and waited_ms > config.send_wait_max_ms:
         remark = f"[TIMEOUT_CLEAN_QUEUE]broker busy, the message waited {waited_ms:.0f} ms; send it again later"
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+
+
+def kind_of(properties: Mapping[str, str]) -> int:
+    """What a message is, as RocketMQ's metrics tell it."""
+    if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
+        return HALF_MESSAGE
+    if names.DELAY in properties or not properties.keys().isdisjoint(names.TIMED_NAMES):
+        return DELAYED_MESSAGE
+    return ORDERED_MESSAGE if names.SHARDING_KEY in properties else PLAIN_MESSAGE
 
 
 def broker_properties(config: BrokerConfig) -> dict[str, str]:

@@ -281,16 +281,25 @@ class StagedBatches:
 
     # After a start
 
+    def forget(self) -> None:
+        """Another broker is the master now: what was published here may be cut off, and only the mark topic knows."""
+        self._fresh.clear()
+        self._begun.clear()
+        self._marks = {}
+        if self._table.marks or self._table.offset:
+            self._table = Table()
+            self._table_writer.save(self._path, lambda: msgspec.json.encode(self._table).decode())
+
     async def load(self) -> None:
         """Learn what was published, and carry out what was begun; nothing is served before that."""
+        self._fresh.clear()
+        self._begun.clear()
         self._table = read_whole(self._path, lambda text: msgspec.json.decode(text, type=Table), Table())
         self._marks = {query: batch for query, (batch, _) in self._table.marks.items()}
         for slices in self._store.walk(_MARKS, self._table.offset, count_max=_READ_COUNT):
             for view in slices.views:
                 self._take_in(view)
             await asyncio.sleep(0)
-        if self._state.is_slave:
-            return
         for begun in list(self._begun.values()):
             begun.known = frozenset(self._appended_names(begun))
             try:

@@ -10,5 +10,3 @@ from bolide.settings import read_properties
 
 _TEXT = files(__package__).joinpath("ignored.properties").read_text("utf-8")
 WITHOUT_EFFECT: dict[str, str] = remoting.WITHOUT_EFFECT | read_properties(_TEXT)
-# Without effect, and never shown all the same.
-SECRETS = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials", "metricsGrpcExporterHeader"})

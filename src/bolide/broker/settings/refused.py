@@ -9,20 +9,12 @@ from collections.abc import Mapping
 from bolide.errors import ConfigError
 
 _OFF = frozenset({"false"})
-_ALONE = frozenset({"0", "1"})
 _NOTHING = frozenset({""})
 
 # Key, the values that ask for nothing, and why the others cannot be had.
 _BEYOND: tuple[tuple[str, frozenset[str], str], ...] = (
-    ("brokerRole", frozenset({"async_master"}), "replication is not here yet: this broker can only be ASYNC_MASTER"),
-    ("inSyncReplicas", _ALONE, "replication is not here yet: no replica would confirm a message"),
-    ("minInSyncReplicas", _ALONE, "replication is not here yet: no replica would confirm a message"),
-    ("allAckInSyncStateSet", _OFF, "replication is not here yet: no replica would confirm a message"),
     ("duplicationEnable", _OFF, "the log is not fed from another broker here"),
-    ("enableControllerMode", _OFF, "the controller, and masters that are elected, are not here"),
-    ("aclEnable", _OFF, "access is not checked here yet: anyone who can connect would be let in"),
-    ("authenticationEnabled", _OFF, "access is not checked here yet: anyone who can connect would be let in"),
-    ("authorizationEnabled", _OFF, "access is not checked here yet: anyone who can connect would be let in"),
+    ("enableSlaveActingMaster", _OFF, "a slave does not stand in for its master here; use enableControllerMode"),
     ("messageStorePlugIn", _NOTHING, "plug-ins of the store are Java classes, which are not loaded here"),
     ("readOnlyCommitLogStorePaths", _NOTHING, "the log has one directory here: messages elsewhere would be missing"),
     ("enableMultiDispatch", _OFF, "light message queues (LMQ) are not kept here"),

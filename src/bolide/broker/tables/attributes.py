@@ -12,7 +12,7 @@ from bolide.protocol.codes import ResponseCode
 Known = Mapping[str, frozenset[str] | None]  # key → the values that can be honoured; None for a whole number
 
 TOPIC_ATTRIBUTES: Known = {
-    "message.type": frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION")),
+    "message.type": frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")),
     "queue.type": frozenset(("SimpleCQ",)),
     "cleanup.policy": frozenset(("DELETE",)),
     "reserve.time": None,

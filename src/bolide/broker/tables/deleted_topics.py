@@ -1,4 +1,4 @@
-"""Queues that a recovery makes again though their topic was deleted.
+"""Queues without a topic: those that a recovery makes again though their topic was deleted, and a slave's.
 
 The records of a deleted topic stay in the log until they expire, and a start after a crash reads the log again from
 well before its end and makes queues for all it finds. The topic, made again, would begin with messages that went with
@@ -9,7 +9,8 @@ know, for a send is confirmed when its topic is in the table on disk. Topics tha
 alone, and a store without a table (a log that was copied alone) keeps all that was found.
 
 The other way round, dead letters whose topic is not in the table get it back: popped messages die in the background,
-and a crash may come between the message and the table.
+and a crash may come between the message and the table. And a slave has messages before it is told of their topic: if
+it is to lead, they were acknowledged, and their topic comes back with the queues that are there.
 """
 
 import logging
@@ -44,3 +45,18 @@ def remove_deleted_topics(store: Store, topics: Topics, before: frozenset[str] |
         if topic.startswith(DEAD_LETTER_PREFIX):
             topics.ensure(topic, 1)
             log.info("dead letters were found whose topic was not in the table topic=%s", topic)
+
+
+def restore_topics(store: Store, topics: Topics, queue_count_min: int) -> None:
+    """Put the topics of a log that was copied into the table, as far as nobody told of them.
+
+    How many queues they had is not known: they get as many as a topic usually has, and all that have messages.
+    """
+    counts: dict[str, int] = {}
+    for key in store.queue_keys:
+        if key.topic not in topics.table and store.next_offset(key):
+            counts[key.topic] = max(counts.get(key.topic, queue_count_min), key.queue_id + 1)
+    for topic, queue_count in sorted(counts.items()):
+        if not topics.is_system(topic):
+            topics.ensure(topic, queue_count)
+            log.warning("a topic that this broker was not told of came back topic=%s queues=%d", topic, queue_count)

@@ -1,8 +1,9 @@
 """SQL92 expressions that requests bring, each compiled once and in turns.
 
 A thousand characters take some 4 ms to compile, and everybody on the loop waits meanwhile. So a text that nobody has
-seen is compiled in a thread and in its turns (`remoting/turns.py`), unless it is short, and its request is served again
-when that is done (`serving`). Who sends new ones without end has his share of the turns and takes nothing from others.
+seen is compiled in a thread and in its turns (`remoting/slow_work.py`), unless it is short, and its request is served
+again when that is done (`serving`). Who sends new ones without end has his share of the turns and takes nothing from
+others.
 
 The compiled take a hundred times the length of their text, so only some are remembered. Anyone who waits with one, a
 pull that is parked or a filter that a group has, keeps it alive, and as long as it lives it is known.
@@ -21,7 +22,7 @@ from bolide.protocol.codes import ResponseCode
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import Session
-from bolide.remoting.turns import alone, place_of
+from bolide.remoting.slow_work import alone, place_of
 
 REMEMBERED_COUNT_MAX = 256
 REMEMBERED_LENGTH_MAX = 48 * 1024  # five megabytes as compiled

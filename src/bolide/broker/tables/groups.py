@@ -45,6 +45,7 @@ class Groups:
         self._clock = clock
         self._path = settings.now.directory / "subscriptionGroup.json"
         self._on_change: list[Callable[[list[str]], None]] = []
+        self.is_copy = False  # of a master's table: nothing is made here
         born = GroupTable(data_version=DataVersion(timestamp=clock.now_ms()))
         kept = read_whole(self._path, parse_groups, born)
         self.version: DataVersion = kept.data_version
@@ -67,7 +68,8 @@ class Groups:
         config = self.table.get(group)
         if config is None and self._may_create(group) and not group_problem(group):
             config = GroupConfig(group_name=group)
-            self.update(config)
+            if not self.is_copy:
+                self.update(config)
         return config
 
     def _may_create(self, group: str) -> bool:
@@ -107,6 +109,25 @@ class Groups:
         else:
             self._forbidden.pop(group, None)
         self._changed([group])
+
+    def adopt(self, told: GroupTable) -> None:
+        """A slave has its master's table, and its version; those that are not in it are gone."""
+        if told.data_version == self.version:
+            return
+        table = told.subscription_group_table
+        changed = [name for name, config in table.items() if self.table.get(name) != config]
+        changed += [name for name in self.table if name not in table]
+        self.table = dict(table)
+        self._forbidden = dict(told.forbidden_table)
+        self.version = told.data_version
+        self._save()
+        for listener in self._on_change:
+            listener(changed)
+
+    def count_state(self, epoch: int) -> None:
+        """Another master, or the same in another epoch: what it changes counts from here."""
+        self.version = msgspec.structs.replace(self.version, state_version=epoch)
+        self._changed([])
 
     def snapshot(self) -> GroupTable:
         """The whole table as it is now; taken in no time, to be written elsewhere."""

@@ -5,7 +5,8 @@ seconds as in RocketMQ, and at the stop. After a crash a group sees again what i
 
 The file is never ahead of the log. A pop moves its group on because a checkpoint in the log will bring the messages
 back; if a power cut took the checkpoint and left the offset, nobody would. So the text waits until the log is durable
-as it was then. Where that cannot be, the older file stays, and a group sees something twice.
+as it was then, and where replicas count, until they have it. Where that cannot be, the older file stays, and a group
+sees something twice. A master that is replaced may have the end of its log cut off: it goes back to its file.
 
 The file is consumerOffset.json as Java writes it, `topic@group` → queue → offset with the queue ids bare, and may come
 from a Java broker of either version. What 5.x derives from it (`groupTopicMap`) is not written: nobody reads it. Its
@@ -59,7 +60,7 @@ async def _at_once() -> bool:
 class Offsets:
     """The offsets of all groups, under `topic@group`.
 
-    `is_log_durable` waits until the disk has what is in the log now, and says whether it does.
+    `is_log_kept` waits until nothing can take back what is in the log now, and says whether that is so.
     """
 
     def __init__(
@@ -67,13 +68,14 @@ class Offsets:
         directory: Path,
         table_writer: TableWriter,
         clock: Clock,
-        is_log_durable: Callable[[], Awaitable[bool]] = _at_once,
+        is_log_kept: Callable[[], Awaitable[bool]] = _at_once,
     ) -> None:
-        self._is_log_durable = is_log_durable
+        self._is_log_kept = is_log_kept
         self._path = directory / FILE_NAME
         self._table_writer = table_writer
         self._clock = clock
         self._is_changed = False
+        self._is_adopted = False
         self._is_slicing = False
         self._slicing = asyncio.Lock()
         self._resets: OffsetTable = {}
@@ -106,6 +108,7 @@ class Offsets:
             queues = self.table[key] = {}
         queues[queue_id] = offset
         self._is_changed = True
+        self._is_adopted = False
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Put the group elsewhere; its next pull is to be told (`take_reset`)."""
@@ -184,6 +187,47 @@ class Offsets:
                 del table[key]
                 self._is_changed = True
 
+    # Of another broker
+
+    def forget(self) -> None:
+        """Another broker leads, and the end of our log may be cut off: what the file says lies before that."""
+        self._is_slicing = self._is_changed = False
+        self._resets.clear()
+        self._pulled.clear()
+        content = read_whole(self._path, parse, ConsumerOffsets())
+        self.table.clear()
+        self.table.update(sound(content.offset_table, self._path))
+
+    def adopt(self, told: ConsumerOffsets) -> None:
+        """A slave has its master's offsets; of groups that the master does not know, it keeps its own."""
+        if told.data_version is not None and told.data_version == self.version:
+            return
+        for key, queues in sound(told.offset_table, self._path).items():
+            self.table[key] = dict(queues)
+        if told.data_version is not None:
+            self.version, self.written_ms = told.data_version, told.data_version.timestamp
+        self._is_adopted = self._is_changed = True
+
+    def bring_home(self, told: ConsumerOffsets, end_of: Callable[[str, int], int]) -> int:
+        """A master that was away takes what groups committed to its slave; returns how many offsets moved.
+
+        The larger offset of each queue counts, but none beyond the end of our queue. A slave that took no commit of its
+        own since it last copied our table knows nothing new: its older offsets would undo what was reset here.
+        """
+        version, own_version = told.data_version, self.version
+        if version is not None and (version.timestamp, version.counter) <= (own_version.timestamp, own_version.counter):
+            return 0
+        moved = 0
+        for key, queues in sound(told.offset_table, self._path).items():
+            topic, own = key.partition("@")[0], self.table.setdefault(key, {})
+            for queue_id, offset in queues.items():
+                offset = min(offset, end_of(topic, queue_id))
+                if offset > own.get(queue_id, -1):
+                    own[queue_id] = offset
+                    moved += 1
+        self._is_changed = self._is_changed or moved > 0
+        return moved
+
     # The file
 
     async def save_forever(self, interval_s: Callable[[], float]) -> None:
@@ -233,13 +277,13 @@ class Offsets:
     async def _write(self, version: DataVersion, lines: list[str]) -> None:
         """Have the file written once the log is durable as far as these lines speak of it; if it is not, later."""
         try:
-            is_durable = await self._is_log_durable()
+            is_kept = await self._is_log_kept()
         except Refusal as problem:
             self._is_changed = True
             raise StoreError(f"the log is not durable: {problem.remark}") from None
-        if not is_durable:
+        if not is_kept:
             self._is_changed = True
-            raise StoreError("the log is not durable in time")
+            raise StoreError("the log is not durable in time, here or at the replicas")
         self._table_writer.save(self._path, lambda: _text(version, lines))
 
     def _lines(self, table: OffsetTable) -> list[str]:
@@ -251,7 +295,11 @@ class Offsets:
         return lines
 
     def _step(self) -> None:
+        """A new version for what changed here; what was copied keeps the version it came with."""
         self._is_changed = False
+        if self._is_adopted:
+            self._is_adopted = False
+            return
         self.version = msgspec.structs.replace(
             self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
         )

@@ -9,10 +9,11 @@ The first dead letter of a group waits for the name servers too: who gives a mes
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from bolide.broker.config import LiveConfig
-from bolide.broker.tables.table_files import TableWriter
 from bolide.broker.tables.topics import PERM_WRITE, Topics
+from bolide.errors import Refusal
 from bolide.model.names import topic_problem
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_closed_topic
 from bolide.protocol.bodies.topics import TopicConfig
@@ -20,16 +21,24 @@ from bolide.protocol.bodies.topics import TopicConfig
 Announced = Callable[[], Awaitable[object]]
 
 
+class Flushing(Protocol):
+    """Knows when tables are where a crash leaves them."""
+
+    async def flush(self) -> None:
+        """Raises StoreError where they cannot be, and Refusal where a replica is late."""
+        ...
+
+
 class OpenTopics:
     """Follows the table of topics. `table` is name → name and the number of its queues."""
 
     def __init__(
-        self, topics: Topics, settings: LiveConfig, table_writer: TableWriter, announced: Announced | None = None
+        self, topics: Topics, settings: LiveConfig, tables: Flushing, announced: Announced | None = None
     ) -> None:
         """`announced` waits until name servers know the topics; nobody does where there are none."""
         self._topics = topics
         self._settings = settings
-        self._table_writer = table_writer
+        self._tables = tables
         self._kept = set(topics.table)
         self._announced = announced
         self.table: dict[bytes, tuple[str, int]] = {}
@@ -68,7 +77,10 @@ class OpenTopics:
     async def keep(self, name: str) -> None:
         """Wait until the topic would be there after a crash; raises StoreError when its table cannot be written."""
         config = self._topics.find(name)
-        await self._table_writer.flush()
+        try:
+            await self._tables.flush()
+        except Refusal:  # a replica is late: the message waits for it too, and it finds the topic by that
+            return
         if self._announced is not None and name.startswith(DEAD_LETTER_PREFIX):
             await self._announced()
         if config is not None and self._topics.find(name) is config:

@@ -45,6 +45,7 @@ class Topics:
         self._clock = clock
         self._path = settings.now.directory / TABLE_NAME
         self._on_change: list[Callable[[list[str]], None]] = []
+        self.is_copy = False  # of a master's table: nothing is made here
         built_in = {config.topic_name: config for config in built_in_topics(settings.now)}
         self.system_names = frozenset(built_in) | names.SYSTEM_TOPICS
         born = TopicTable(data_version=DataVersion(timestamp=clock.now_ms()))
@@ -72,7 +73,7 @@ class Topics:
         It gets as many queues as the sender asks for, but no more than the example has for writing.
         """
         config = self.table.get(topic)
-        if config is not None or topic_problem(topic):
+        if config is not None or topic_problem(topic) or self.is_copy:
             return config
         example = self.table.get(default_topic)
         if example is not None and example.perm & PERM_INHERIT and self._is_example(default_topic):
@@ -102,7 +103,8 @@ class Topics:
         config = self.table.get(topic)
         if config is None:
             config = _topic(topic, queue_count, perm, sys_flag)
-            self._put(config)
+            if not self.is_copy:
+                self._put(config)
         return config
 
     def update(self, config: TopicConfig) -> None:
@@ -120,6 +122,24 @@ class Topics:
     def remove(self, topic: str) -> None:
         if self.table.pop(topic, None) is not None:
             self._changed([topic])
+
+    def adopt(self, told: TopicTable) -> None:
+        """A slave has its master's table, and its version; those that are not in it are gone."""
+        if told.data_version == self.version:
+            return
+        table = told.topic_config_table
+        changed = [name for name, config in table.items() if self.table.get(name) != config]
+        changed += [name for name in self.table if name not in table]
+        self.table = dict(table)
+        self.version = told.data_version
+        self._save()
+        for listener in self._on_change:
+            listener(changed)
+
+    def count_state(self, epoch: int) -> None:
+        """Another master, or the same in another epoch: its table wins over those of earlier ones at name servers."""
+        self.version = msgspec.structs.replace(self.version, state_version=epoch)
+        self._changed([])
 
     def touch(self) -> None:
         """The settings changed: a new version, for what name servers are told of any topic may be another now."""

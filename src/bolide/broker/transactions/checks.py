@@ -105,12 +105,18 @@ class Checks:
         self._topics = state.topics
         self._offsets = state.offsets
         self._members = state.members
+        self._safety = state.safety
         self._ended = ended
         self._operations = operations
         self._clock = state.clock
         self._absent = Absent()
         self._questions: list[tuple[Session, Command]] = []
         self._moves_below = 0
+
+    def forget(self) -> None:
+        """Nobody is waited for, and nothing is about to be asked."""
+        self._absent = Absent()
+        self._questions.clear()
 
     async def run_forever(self) -> None:
         """A round every half minute, until cancelled."""
@@ -213,7 +219,8 @@ class Checks:
         """There cannot be a copy, for its properties have no room: ask about it where it lies, and be done with it."""
         log.error("a half message cannot be asked about again: %s", refusal.remark)
         self._discard(half)
-        session = self._members.producer(half.properties.get(names.PRODUCER_GROUP, ""))
+        group, topic = (half.properties.get(name, "") for name in (names.PRODUCER_GROUP, names.REAL_TOPIC))
+        session = self._members.producer(group, topic)
         place = real_place(half.properties)
         if session is not None and place is not None:
             self._questions.append((session, question(half, place, self._settings.now.name)))
@@ -236,7 +243,7 @@ class Checks:
     def _ask(self, half: StoredMessage) -> None:
         """Ask one producer of the group, any, how the transaction ended; its answer is an END_TRANSACTION."""
         group = half.properties.get(names.PRODUCER_GROUP, "")
-        session = self._members.producer(group)
+        session = self._members.producer(group, half.properties.get(names.REAL_TOPIC, ""))
         if session is None and group:
             self._leave(half, group)
             return
@@ -258,11 +265,14 @@ class Checks:
         self._questions.append((session, question(copy, place, self._settings.now.name)))
 
     async def _put_questions(self) -> None:
-        """Send what is to be asked once an answer finds its copy, which a synchronous flush hides until it is done."""
+        """Send what is to be asked once an answer finds its copy: until disk and replicas have it, nobody sees it."""
         questions, self._questions = self._questions, []
         end = self._store.log_end
         if questions and self._store.visible_end < end:
             await self._store.durable(end, _SLOW_DISK_LIMIT_S)
+            replicated = self._safety.wait(end) if self._safety.policy.needs_replicas else None
+            if replicated is not None:
+                await asyncio.wait([replicated], timeout=_SLOW_DISK_LIMIT_S)
         for session, command in questions:
             session.send(command)
             await _taken(session)

@@ -57,18 +57,13 @@ class Outcomes:
         self._ended = ended
         self._operations = operations
         self._clock = state.clock
-        self._due: list[Outcome] = []
+        self.due: list[Outcome] = []  # ends that were taken and are not carried out yet
 
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
         }
-
-    @property
-    def is_due(self) -> bool:
-        """Ends were taken and are not carried out yet."""
-        return bool(self._due)
 
     def collect(self, stream: memoryview, bounds: list[int]) -> list[int]:
         """Take the one-way ends out of a read; returns the bounds of what is left."""
@@ -80,9 +75,9 @@ class Outcomes:
         return left
 
     def _add(self, ends: list[Outcome]) -> None:
-        if not self._due:
+        if not self.due:
             asyncio.get_running_loop().call_soon(self.finish)
-        self._due += ends
+        self.due += ends
 
     def end(self, request: Request) -> Reply:
         """37: commit, roll back, or nothing while the producer does not know."""
@@ -117,7 +112,7 @@ class Outcomes:
 
     def finish(self) -> None:
         """Carry out the ends nobody waits for."""
-        due, self._due = self._due, []
+        due, self.due = self.due, []
         problems: list[tuple[Outcome, BolideError]] = []
         while due:
             seen, left = self._finish_plain(due)
@@ -142,9 +137,26 @@ class Outcomes:
             seen, decided, tallies, left = self._intake.append_encoded(lambda *at: self._targets_checked(encode(*at)))
         except Refusal:
             return len(due), due  # whichever of them it was: one by one it is found
-        self._intake.count(tallies)
+        self._state.stats.put_all(tallies)
         self._note(decided)
+        if self._state.meter is not None:
+            self._count(due[:seen], decided)
         return seen, left
+
+    def _count(self, due: Sequence[Outcome], decided: Mapping[int, int]) -> None:
+        """Count ends that the kernel carried out; where each belongs is in its half message."""
+        for physical_offset, offset, decision, _, _ in due:
+            if offset in decided:
+                record = self._store.record_at(physical_offset)
+                half = None if record is None else read_half(record)
+                place = None if half is None else real_place(half.properties)
+                if half is not None and place is not None:
+                    self._count_one(place[0], decision, half.born_ms)
+
+    def _count_one(self, topic: str, decision: int, born_ms: int) -> None:
+        if self._state.meter is not None:
+            age_ms = self._clock.now_ms() - born_ms
+            self._state.meter.ended(topic, is_commit=decision == sysflags.COMMITTED, age_ms=age_ms)
 
     def _targets_checked(self, encoded: EncodedOutcomes) -> EncodedOutcomes:
         for topic, queue_id, *_ in encoded[1]:
@@ -200,6 +212,9 @@ class Outcomes:
         if stored:
             self._intake.append(stored)
         self._note(decided)
+        for end, draft in zip(ends, drafts, strict=True):
+            if end[1] in decided:
+                self._count_one(draft.topic, end[2], draft.born_ms)
 
     def _note(self, decided: Mapping[int, int]) -> None:
         if decided:

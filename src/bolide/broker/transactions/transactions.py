@@ -30,7 +30,6 @@ class Transactions:
     """What the broker holds of it."""
 
     def __init__(self, state: BrokerState, intake: Intake) -> None:
-        self._state = state
         self._store = state.store
         self._topics = state.topics
         self._offsets = state.offsets
@@ -42,10 +41,17 @@ class Transactions:
     def handlers(self) -> dict[int, Handler]:
         return self.outcomes.handlers()
 
+    def forget(self) -> None:
+        """Another broker is the master now, and decides."""
+        self.ended.begin(0)
+        self.operations.forget()
+        self.checks.forget()
+
     async def load(self) -> None:
         """Learn what is decided, and which half messages are the same."""
         if self._store.queue(QueueKey(CHECK_EXHAUSTED_TOPIC, 0)) is not None:
             self._topics.ensure(CHECK_EXHAUSTED_TOPIC, 1)  # a crash may come between its first message and the table
+        self.forget()
         self.ended.begin(self._settled(HALVES))
         end = self._store.max_offset(HALVES)
         async for views in self._slices(OPERATIONS, self._settled(OPERATIONS), self._store.max_offset(OPERATIONS)):
@@ -85,10 +91,9 @@ class Transactions:
 
     async def run_forever(self) -> None:
         """Ask about what is undecided, until cancelled; a slave asks nobody, its master does this."""
-        if not self._state.is_slave:
-            await self.checks.run_forever()
+        await self.checks.run_forever()
 
-    def save(self) -> None:
+    async def save(self) -> None:
         """Write what is decided to the op queue, for the stop; offsets are saved after it."""
         self.outcomes.finish()
-        self.operations.flush()
+        await self.operations.finish()

@@ -21,7 +21,7 @@ from bolide.errors import ConnectError, ConnectionLost, ProtocolError, RequestTi
 from bolide.protocol.command import FRAME_SIZE_MAX, RESPONSE_FLAG, Command, encode_commands, read_commands
 from bolide.remoting.address import reason_of, split_address
 from bolide.remoting.config import ConnectConfig
-from bolide.remoting.tls import connecting_context
+from bolide.remoting.tls import ConnectingTls
 
 REST_MAX_S = 60.0
 _READ_SIZE = 4096
@@ -60,10 +60,11 @@ class Connection:
         self._received, self._at = b"", 0  # what was read, and from where on it was not taken yet
         self._early: dict[int, Answer] = {}
         try:
-            plain = socket.create_connection(split_address(address), connect_timeout_s or timeout_s)
+            host, port = split_address(address)
+            plain = socket.create_connection((host, port), connect_timeout_s or timeout_s)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_SIZE)
-            self._socket = plain if context is None else context.wrap_socket(plain)
+            self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=host)
             self._socket.settimeout(None)
         except OSError as problem:
             raise ConnectError(f"{address}: {reason_of(problem)}") from problem
@@ -140,27 +141,36 @@ class Connection:
         """The next frame, without its length."""
         if timeout_s != self._limit_s:
             self._limit(timeout_s)
-        received, at = self._received, self._at
         try:
-            while len(received) - at < 4:
-                more = self._socket.recv(_READ_SIZE)
-                if not more:
-                    raise self._closed()
-                received, at = received[at:] + more if at < len(received) else more, 0
-            size = int.from_bytes(received[at : at + 4], "big")
-            if not 4 <= size <= FRAME_SIZE_MAX:
-                _, _, wrong = kernel.cut_frames(received[at:], len(received) - at, FRAME_SIZE_MAX)
-                raise ProtocolError(f"{self.address} sent {wrong}")
-            end = at + 4 + size
-            if end <= len(received):
-                self._received, self._at = received, end
-                return received[at + 4 : end]
-            self._received, self._at = b"", 0
-            return self._filled(size, received[at + 4 :])
+            if self._at < len(self._received):
+                return self._next_frame(self._received, self._at)
+            received = self._socket.recv(_READ_SIZE)
+            size = len(received) - 4
+            if size >= 4 and int.from_bytes(received[:4], "big") == size:  # the usual case: one answer, and no more
+                return received[4:]
+            return self._next_frame(received, 0)
         except (BlockingIOError, TimeoutError):
             raise RequestTimeout(f"{self.address} did not answer within {timeout_s:g} s") from None
         except OSError as problem:
             raise ConnectionLost(f"the connection to {self.address} is gone: {problem}") from problem
+
+    def _next_frame(self, received: bytes, at: int) -> bytes | bytearray:
+        """The one that begins there in what was read; what follows it is kept."""
+        while len(received) - at < 4:
+            more = self._socket.recv(_READ_SIZE) if received else b""
+            if not more:
+                raise self._closed()
+            received, at = received[at:] + more, 0
+        size = int.from_bytes(received[at : at + 4], "big")
+        if not 4 <= size <= FRAME_SIZE_MAX:
+            _, _, wrong = kernel.cut_frames(received[at:], len(received) - at, FRAME_SIZE_MAX)
+            raise ProtocolError(f"{self.address} sent {wrong}")
+        end = at + 4 + size
+        if end <= len(received):
+            self._received, self._at = received, end
+            return received[at + 4 : end]
+        self._received, self._at = b"", 0
+        return self._filled(size, received[at + 4 :])
 
     def _filled(self, size: int, begun: bytes) -> bytearray:
         """A frame that is longer than what was read of it: the rest is received where it stays."""
@@ -211,7 +221,7 @@ class ConnectionPool:
     def __init__(self, config: ConnectConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._context: ssl.SSLContext | None = None
+        self._tls: ConnectingTls | None = None
         self._resting: dict[str, deque[tuple[Connection, float]]] = {}
         self.is_closed = False
 
@@ -220,9 +230,9 @@ class ConnectionPool:
         resting = self.take_resting(address)
         if resting is not None:
             return resting
-        if self._config.is_tls and self._context is None:
-            self._context = connecting_context(self._config)
-        return Connection(address, timeout_s, context=self._context)
+        if self._tls is None:
+            self._tls = ConnectingTls(self._config)
+        return Connection(address, timeout_s, context=self._tls.context())
 
     def take_resting(self, address: str) -> Connection | None:
         """The same if there is one, the one that was used last."""
@@ -242,7 +252,10 @@ class ConnectionPool:
         if self.is_closed:
             connection.close()
         else:
-            self._resting.setdefault(connection.address, deque()).append((connection, self._clock.monotonic_s()))
+            resting = self._resting.get(connection.address)
+            if resting is None:
+                resting = self._resting.setdefault(connection.address, deque())
+            resting.append((connection, self._clock.monotonic_s()))
 
     def close(self) -> None:
         self.is_closed = True

@@ -5,7 +5,7 @@ What cannot be sent so, and what has another attempt after this one, goes throug
 
 from bolide import kernel
 from bolide.client.blocking.connection import Answer, Connection, ConnectionPool, answer_in
-from bolide.client.blocking.loop import BackgroundLoop
+from bolide.client.blocking.loop import LoopOfFirstUse
 from bolide.client.routes import MASTER_ID
 from bolide.client.sending.message import SEND_TAIL, message_of, send_command, send_head, to_queue
 from bolide.client.sending.parts import Given, Parts
@@ -25,7 +25,7 @@ from bolide.model.queue import MessageQueue
 class DirectSends:
     """The sends of a blocking producer."""
 
-    def __init__(self, core: Producer, background: BackgroundLoop, clock: Clock) -> None:
+    def __init__(self, core: Producer, background: LoopOfFirstUse, clock: Clock) -> None:
         self._core = core
         self._background = background
         self._clock = clock
@@ -45,7 +45,7 @@ class DirectSends:
         timeout_s: float | None = None,
     ) -> Receipt:
         """The stages of `pipeline`, with the first attempt here and all others in the loop."""
-        self._background.check()
+        self._background.bound.check()
         limit_s = timeout_s or pipeline.rules.timeout_s
         begun_s = self._clock.monotonic_s()
         topic = parts[0].topic if isinstance(parts[0], Message) else parts[0]

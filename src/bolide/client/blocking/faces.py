@@ -8,15 +8,17 @@ verdicts cross the threads many at a time, so iterating costs a switch for hundr
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Unpack
+from typing import Any, Unpack
 
 from bolide.client.blocking.direct import DirectSends
-from bolide.client.blocking.loop import Blocking, forward, forward_plain
+from bolide.client.blocking.loop import Blocking, forward, forward_plain, keep_of_parent
 from bolide.client.blocking.submissions import Submissions
+from bolide.client.careless import WRONG, explained
 from bolide.client.consuming import consumer as asynchronous_consumer
 from bolide.client.consuming.hand import Hand
 from bolide.client.consuming.loops import Loop
@@ -28,12 +30,14 @@ from bolide.client.sending import producer as asynchronous_producer
 from bolide.client.sending.delays import timed
 from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.receipt import Receipt
+from bolide.client.serializers import NOTHING, body_of
 from bolide.clock import Clock, SystemClock
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 
 _HAND_COUNT = 256
 _VERDICTS_MAX = 64
+_fork_lock = threading.RLock()
 
 
 class Producer(Blocking[asynchronous_producer.Producer]):
@@ -46,25 +50,53 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         long for each other and leave as one batch. `trace` tells of every message in RocketMQ's trace topic, or in the
         one that is named. `help(bolide.aio.Producer)` shows the defaults.
         """
-        self._stand_before(asynchronous_producer.Producer(group, namesrv, **options), options.get("clock"))
+        self._make: Callable[[], asynchronous_producer.Producer]
+        self._make = partial(asynchronous_producer.Producer, group, namesrv, **options)
+        self._stand_before(self._make(), options.get("clock"))
 
     def _stand_before(self, core: asynchronous_producer.Producer, clock: Clock | None) -> None:
         super().__init__(core)
         self.group = core.group
-        self._direct = DirectSends(core, self._background, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self._is_open = False
+        self._direct = DirectSends(core, self._background, self._clock)
         self._submissions = Submissions(self._background, core)
 
+    def start(self) -> None:
+        """Open it; `with` does it."""
+        self._follow_fork()
+        super().start()
+        self._is_open = True
+
     def close(self) -> None:
-        """Leave the group. Messages under way get their answer first, within the time limit of a send."""
-        self._submissions.close()
-        self._direct.close()
-        super().close()
+        """Leave the group. Messages under way get their answer first, within the time limit of a send.
+
+        In a fork of the process that opened it: nothing, unless it was used there.
+        """
+        if not self._background.is_of_parent:
+            self._submissions.close()
+            self._direct.close()
+            super().close()
+        self._is_open = False
+
+    def _follow_fork(self) -> None:
+        """A worker that was forked has a producer of its own: other connections, other ids, nothing under way."""
+        if self._background.is_of_parent:
+            with _fork_lock:
+                if self._background.is_of_parent:
+                    keep_of_parent(self._core, self._direct, self._submissions)
+                    was_open = self._is_open
+                    self._stand_before(self._make(), self._clock)
+                    if was_open:
+                        self.start()
 
     def send(
         self,
         topic: str | Message,
         body: bytes = b"",
         *,
+        json: Any = NOTHING,
+        value: Any = NOTHING,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -78,12 +110,19 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         """Send one message and wait until a broker has stored it.
 
         Messages of one `shard` go to one queue, where they keep their order if one thread sends them. With `delay`,
-        `deliver_at` or `delay_level` it is stored now and delivered then.
+        `deliver_at` or `delay_level` it is stored now and delivered then. In place of a body of bytes `json` takes
+        anything that JSON can say, and `value` what the producer's serializer can.
         """
+        if json is not NOTHING or value is not NOTHING:
+            body = body_of(body, json, value, self._core.serializer)
         parts: Given = (topic, body, tags, keys, properties, flag, waits_for_store)
-        if when:
-            parts = timed(when, Parts(*parts))
-        return self._direct.send(self._core.pipeline, parts, shard, queue, timeout_s)
+        self._follow_fork()
+        try:
+            if when:
+                parts = timed(when, Parts(*parts))
+            return self._direct.send(self._core.pipeline, parts, shard, queue, timeout_s)
+        except WRONG as problem:
+            raise explained(problem, parts, shard, queue, timeout_s) from None
 
     def submit(self, topic: str | Message, body: bytes = b"", **options: Unpack[SubmitOptions]) -> Future[Receipt]:
         """Hand a message over and go on; waits only while too many are under way. Takes what `SubmitOptions` names.
@@ -91,10 +130,12 @@ class Producer(Blocking[asynchronous_producer.Producer]):
         The future has the receipt or the problem, and its callbacks run in another thread. Messages of one `shard` that
         one thread submits keep their order. `flush` waits for all of them.
         """
+        self._follow_fork()
         return self._submissions.add(self._core.submit(topic, body, **options))
 
     def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
+        self._follow_fork()
         self._background.run(self._submissions.flush())
 
     send_oneway = forward(asynchronous_producer.Producer.send_oneway)
@@ -226,7 +267,7 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
         # What others wait for goes at once: a retry, or the next message of an ordered queue.
         is_urgent = verdict is not Verdict.ACK or self._subscriber.rules.is_ordered
         if is_urgent or len(self._verdicts) >= _VERDICTS_MAX:
-            self._background.loop.call_soon_threadsafe(self._collect)
+            self._background.bound.loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
         while self._verdicts:
@@ -273,7 +314,7 @@ class _Messages(Loop):
             if message.home.is_paused or message.home.is_dropped:
                 self._ahead.appendleft(message)
                 message = self._consumer.next_message()
-            elif self._subscriber.tracing is not None:
+            elif self._subscriber.is_watched:
                 self._subscriber.begun(message)
         self.current = message
         return message

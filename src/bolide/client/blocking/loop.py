@@ -1,7 +1,8 @@
 """The loop behind callers that have none: one thread for each process, started by the first who needs it.
 
 A child of a fork has the memory of its parent and none of its threads: what was opened before would wait for ever. So
-anyone who uses it says in which process he began, and hears a clear sentence instead.
+what was only made before a fork opens in the child, a producer that was open opens again there (`faces.py`), and anyone
+else hears a clear sentence. What the parent opened is never closed in a child, nor freed: it is still in use elsewhere.
 """
 
 import asyncio
@@ -22,6 +23,16 @@ P = ParamSpec("P")
 _PAGE_COUNT = 64
 _lock = threading.Lock()
 _loops: dict[int, "BackgroundLoop"] = {}
+_of_parents: list[object] = []  # kept as they are
+
+
+def _begin_child() -> None:
+    """A thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 class BackgroundLoop:
@@ -30,8 +41,9 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self.process_id = os.getpid()
         self.loop = _new_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="bolide.loop", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self.loop.run_forever, name="bolide.loop", daemon=True)
+        thread.start()
+        self._thread_id = thread.ident
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run it there; the future is for any thread."""
@@ -58,8 +70,40 @@ class BackgroundLoop:
                 f"this was opened in process {self.process_id} and does not work in {os.getpid()}, a fork of it; "
                 "open it after the fork"
             )
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._thread_id:
             raise ClientError("a blocking call inside Bolide's own loop would wait for itself; use bolide.aio there")
+
+
+def keep_of_parent(*opened: object) -> None:
+    """What a parent opened, and uses: freed here it would be closed."""
+    _of_parents.extend(opened)
+
+
+class LoopOfFirstUse:
+    """The loop of the process in which it is first needed; in a fork of that one it refuses."""
+
+    def __init__(self) -> None:
+        self._found: BackgroundLoop | None = None
+
+    @property
+    def bound(self) -> BackgroundLoop:
+        found = self._found
+        if found is None:
+            found = self._found = background_loop()
+        return found
+
+    @property
+    def is_of_parent(self) -> bool:
+        return self._found is not None and self._found.process_id != this_process.process_id
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return self.bound.submit(coroutine)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.bound.run(coroutine)
+
+    def check(self) -> None:
+        self.bound.check()
 
 
 class Core(Protocol):
@@ -78,15 +122,22 @@ class Blocking(Generic[C]):
 
     def __init__(self, core: C) -> None:
         self._core = core
-        self._background = background_loop()
+        self._background = LoopOfFirstUse()
+
+    def __repr__(self) -> str:
+        return repr(self._core)
 
     def start(self) -> None:
         """Open it; `with` does it."""
         self._background.run(self._core.start())
 
     def close(self) -> None:
-        """Leave, and end what it holds; the end of `with` does it."""
-        self._background.run(self._core.close())
+        """Leave, and end what it holds; the end of `with` does it. In a fork of the process that opened it: nothing."""
+        if not self._background.is_of_parent:
+            self._background.run(self._core.close())
+
+    def _follow_fork(self) -> None:
+        """Before each call; what can go on in a fork of the process that opened it takes its steps here."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -105,6 +156,7 @@ def forward(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Ca
     """One that waits for what the core's coroutine returns."""
 
     def call(self: Blocking[Any], /, *given: P.args, **options: P.kwargs) -> T:
+        self._follow_fork()
         return self._background.run(method(self._core, *given, **options))
 
     return update_wrapper(call, method)
@@ -162,7 +214,8 @@ def background_loop() -> BackgroundLoop:
     with _lock:
         found = _loops.get(os.getpid())
         if found is None:
-            _loops.clear()  # a parent's loop is of no use here
+            _of_parents.extend(_loops.values())
+            _loops.clear()
             found = _loops[os.getpid()] = BackgroundLoop()
         return found
 

@@ -13,8 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from bolide.client import this_process
-from bolide.client.blocking.loop import BackgroundLoop
+from bolide.client.blocking.loop import LoopOfFirstUse
 from bolide.client.sending import unanswered
 from bolide.client.sending.pipeline import HELD_COUNT_MAX
 from bolide.client.sending.producer import Producer
@@ -28,7 +27,7 @@ Submitting = Coroutine[Any, Any, asyncio.Future[Receipt]]
 class Submissions:
     """Those of one blocking producer."""
 
-    def __init__(self, background: BackgroundLoop, core: Producer) -> None:
+    def __init__(self, background: LoopOfFirstUse, core: Producer) -> None:
         self._background = background
         self._core = core
         self._count = self._answered_count = self._failed_count = 0  # the first of threads, the others of the loop
@@ -71,7 +70,7 @@ class Submissions:
         """The program ends, and nobody closed the producer."""
         self._core.unwatch()
         open_count, failed_count = self._count - self._answered_count, self._failed_count
-        if open_count and self._background.process_id == this_process.process_id:
+        if open_count and not self._background.is_of_parent:
             self._flush_in_time()
             lost_count = self._count - self._answered_count + self._failed_count - failed_count
             unanswered.say(self._core.group, lost_count, open_count)

@@ -43,7 +43,8 @@ class Transaction(Deciding[Receipt]):
 
     def __enter__(self) -> Self:
         self._check_new()
-        self._begin(self._send())
+        receipt = self._send()
+        self._begin(receipt if receipt.is_ok else self._send_again(receipt))
         return self
 
     def __exit__(
@@ -69,8 +70,13 @@ class TransactionProducer(Producer):
         A member is asked by the brokers it knows: those that create topics by themselves, those of the topics it has
         sent to, and those of `topics`. The other options are those of `TransactionProducerOptions`.
         """
-        self._transactions = asynchronous.TransactionProducer(group, namesrv, checker=checker, **options)
-        self._stand_before(self._transactions, options.get("clock"))
+        self._make = partial(asynchronous.TransactionProducer, group, namesrv, checker=checker, **options)
+        self._stand_before(self._make(), options.get("clock"))
+
+    @property
+    def _transactions(self) -> asynchronous.TransactionProducer:
+        assert isinstance(self._core, asynchronous.TransactionProducer)
+        return self._core
 
     def transaction(
         self,
@@ -90,12 +96,20 @@ class TransactionProducer(Producer):
         `immunity_s` keeps brokers from asking for so long; a broker takes no end of ours that comes later than that.
         """
         parts = asynchronous.half_parts(Parts(topic, body, tags, keys, properties, flag), immunity_s)
-        return Transaction(partial(self._send_half, parts, shard, queue), self._tell_end)
+        send_again = partial(self._send_half_again, parts, shard, queue, self._transactions.until_s())
+        return Transaction(partial(self._send_half, parts, shard, queue), send_again, self._tell_end)
 
     def _send_half(self, parts: Parts, shard: str | None, queue: MessageQueue | None) -> Receipt:
+        self._follow_fork()
         return self._direct.send(self._transactions.half_pipeline, parts, shard, queue)
+
+    def _send_half_again(
+        self, parts: Parts, shard: str | None, queue: MessageQueue | None, until_s: float, receipt: Receipt
+    ) -> Receipt:
+        return self._background.run(self._transactions.send_half_again(parts, shard, queue, until_s, receipt))
 
     def _tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
         self._background.check()
         if not (self._transactions.ends_may_pass_loop and self._direct.tell_end(receipt, outcome)):
-            self._background.loop.call_soon_threadsafe(self._transactions.tell_end, receipt, outcome)
+            # Waited for: else what this thread does next, on a connection of its own, might arrive before.
+            self._background.run(self._transactions.tell_end_now(receipt, outcome))

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import TracebackType
 
+from bolide.client.careless import naming_the_nearest
 from bolide.client.config import Credentials, client_config
 from bolide.client.consuming.hand import Hand
 from bolide.client.consuming.loops import Loop
@@ -23,6 +24,7 @@ from bolide.client.consuming.start_from import StartFrom
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.consuming.subscriptions import Topics, parse_topics
 from bolide.client.life import Opened
+from bolide.client.serializers import JSON, Serializer
 from bolide.clock import Clock, SystemClock
 from bolide.model.allocation import Strategy, averagely
 from bolide.model.queue import MessageQueue
@@ -34,6 +36,7 @@ _HAND_COUNT = 64
 class Consumer(Opened):
     """A member of a consumer group."""
 
+    @naming_the_nearest
     def __init__(
         self,
         group: str,
@@ -48,6 +51,7 @@ class Consumer(Opened):
         retry_count_max: int | None = None,
         offsets_directory: Path | None = None,
         trace: bool | str = False,
+        serializer: Serializer = JSON,
         instance_name: str = "",
         credentials: Credentials | None = None,
         connect: ConnectConfig | None = None,
@@ -56,7 +60,8 @@ class Consumer(Opened):
         """`topics` is a topic, several, or topic → tags or `Sql`. Without `namesrv` NAMESRV_ADDR is used.
 
         A broadcasting member keeps its progress under `offsets_directory`, RocketMQ's ~/.rocketmq_offsets by default.
-        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named.
+        `trace` tells of every message in RocketMQ's trace topic, or in the one that is named. `serializer` reads what
+        `message.value()` is asked for.
         """
         rules = SubscriberRules(
             is_broadcasting=broadcasting,
@@ -67,14 +72,19 @@ class Consumer(Opened):
             retry_count_max=retry_count_max,
             local_directory=offsets_directory or LOCAL_DIRECTORY,
             trace=trace,
+            serializer=serializer,
         )
         # The local file of a broadcasting member is found again under its name, so the name must not change.
         name = instance_name or ("DEFAULT" if broadcasting else "")
         config = client_config(namesrv, instance_name=name, credentials=credentials, connect=connect)
         self.group = group
         self.subscriber = Subscriber(group, parse_topics(topics), config, clock or SystemClock(), rules)
+        self._where = f"{', '.join(parse_topics(topics))} at {', '.join(config.namesrv)}"
         self._hand = Hand()
         self.subscriber.let_go = self._hand.let_go
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.group} of {self._where}{'' if self.subscriber.is_started else ', not open'}>"
 
     async def start(self) -> None:
         """Join the group."""
@@ -217,7 +227,7 @@ class _Messages(Loop):
         ahead = self._ahead
         if ahead and not ahead[0].home.is_paused and not ahead[0].home.is_dropped:
             message = self.current = ahead.popleft()  # nearly every message comes here: no further call than is needed
-            if self._subscriber.tracing is not None:
+            if self._subscriber.is_watched:
                 self._subscriber.begun(message)
         else:
             message = self.current = await self._consumer.next_message()

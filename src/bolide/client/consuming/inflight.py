@@ -16,6 +16,7 @@ from operator import attrgetter
 
 from bolide.client.consuming.received import Decide, Received
 from bolide.client.consuming.replies import Replies
+from bolide.client.serializers import JSON, Serializer
 from bolide.model.queue import MessageQueue
 
 
@@ -39,6 +40,7 @@ class InFlight:
         self.pulled_s = 0.0
         self.taken_s = 0.0
         self.replier: Replies | None = None  # sends replies to requests of this queue
+        self.serializer: Serializer = JSON
         self.returning_count = 0  # out with a verdict: on their way back to the broker, or resting here
         self.resting_count = 0  # of these: failed, and to be handed out here again
         self.on_drop: Callable[[], object] | None = None

@@ -18,6 +18,8 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -26,6 +28,7 @@ from bolide.client.consuming.received import Received, Verdict
 from bolide.client.consuming.replies import Replies
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.sending.hooks import tell
+from bolide.client.serializers import JSON, Serializer
 from bolide.client.tracing import EXCEPTION, TIMEOUT
 from bolide.errors import Refusal
 from bolide.model.message import Message
@@ -60,6 +63,7 @@ class _ByHand:
     is_paused: bool = False
     verdict: Verdict | None = None
     replier: Replies | None = None
+    serializer: Serializer = JSON
 
     def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         self.verdict = verdict
@@ -83,6 +87,7 @@ class Listener:
         self._batch_max = batch_max
         self._timeout_s = timeout_s
         self._hooks = list(hooks)
+        self._telemetry = subscriber.telemetry
         self._threads: ThreadPoolExecutor | None = None
         if inspect.iscoroutinefunction(function):
             self._call: Callable[[Any], Awaitable[Any]] = function
@@ -128,7 +133,8 @@ class Listener:
         limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
-                told = await self._call(self._argument(page))
+                with nullcontext() if self._telemetry is None else self._telemetry.current(page):
+                    told = await self._call(self._argument(page))
                 if self._batch_max is None:
                     _answer(page[0], told)
             return None, self._ack_index(told, len(page) - 1)
@@ -147,9 +153,8 @@ class Listener:
         return min(told, last)
 
     def _note_failure(self, page: list[Received], *, is_late: bool) -> None:
-        if self._subscriber.tracing is not None:
-            for message in page:
-                self._subscriber.tracing.ended(message, TIMEOUT if is_late else EXCEPTION)
+        for message in page:
+            self._subscriber.ended(message, TIMEOUT if is_late else EXCEPTION)
         what = repr(page[0]) if len(page) == 1 else f"{page[0]!r} and {len(page) - 1} more"
         if is_late:
             log.error("consuming took more than %g s, it comes again: %s", self._timeout_s, what)
@@ -177,7 +182,11 @@ class Listener:
         ).encode()
 
     async def _call_in_thread(self, function: Callable[[Any], Any], argument: Received | list[Received]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, argument)
+        loop = asyncio.get_running_loop()
+        if self._telemetry is None:
+            return await loop.run_in_executor(self._threads, function, argument)
+        # The thread has the message's span, too.
+        return await loop.run_in_executor(self._threads, copy_context().run, function, argument)
 
 
 def _said(problem: Exception) -> str:

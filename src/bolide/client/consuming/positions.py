@@ -9,8 +9,9 @@ import json
 import logging
 from pathlib import Path
 
+from bolide.client.access import failure_of
 from bolide.client.instance import Instance
-from bolide.errors import BolideError, ClientError, NoAnswer, StoreError
+from bolide.errors import BolideError, NoAnswer, StoreError
 from bolide.files import read_whole, write_whole
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol import fastjson
@@ -43,7 +44,7 @@ class BrokerPositions:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise ClientError(f"the offset of {queue} is not known: {answer.remark}", answer.code)
+            raise failure_of(answer, f"the offset of {queue} is not known")
         return OffsetAnswer.decode(answer.fields).offset
 
     async def write(self, offsets: dict[MessageQueue, int]) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from bolide import kernel
+from bolide.client.access import failure_of
 from bolide.client.consuming.class_filters import ClassFilters
 from bolide.client.consuming.inflight import InFlight
 from bolide.client.consuming.received import Home, Received
 from bolide.client.consuming.rules import PullRules, SubscriberRules
 from bolide.client.consuming.subscriptions import Labelled, tag_test
 from bolide.client.instance import Instance
-from bolide.errors import BolideError, ClientError, NoAnswer, ProtocolError
+from bolide.errors import BolideError, NoAnswer, ProtocolError
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
@@ -56,6 +57,7 @@ class QueuePull:
         self._instance = instance
         self._reader = reader
         inflight.replier = instance.replier(reader.group)
+        inflight.serializer = rules.serializer
         self._fields = _unchanging_fields(reader.group, inflight.queue, subscription, rules.pull)
         self._inflight = inflight
         self._is_wanted = tag_test(subscription) if subscription.tags_set else None
@@ -120,7 +122,7 @@ class QueuePull:
             self._reader.moved(inflight, PullMessageAnswer.decode(answer.fields).next_offset)
             return
         if answer.code not in _GOES_ON:
-            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+            raise failure_of(answer)
         if outages:
             outages.worked(inflight.queue)
         header = PullMessageAnswer.decode(answer.fields)

@@ -11,10 +11,11 @@ as long as one of its messages does.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from bolide.client.consuming.replies import Replies, Replying, reply_to
 from bolide.client.sending.durations import delay_s_of
+from bolide.client.serializers import JSON, Serializer, value_of
 from bolide.errors import ClientError
 from bolide.kernel.layout import RecordRow
 from bolide.model import properties as names
@@ -37,6 +38,32 @@ class Verdict(Enum):
 
 
 _ACK = Verdict.ACK
+T = TypeVar("T")
+_SHOWN_SIZE = 40
+
+
+class Settled:
+    """What a verdict returns: nothing that could be awaited. Type checkers say so; who has none hears it here."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<settled>"
+
+    if not TYPE_CHECKING:
+
+        def __await__(self) -> NoReturn:
+            raise ClientError("a verdict is said at once and told later, there is nothing to await: leave `await` out")
+
+
+SETTLED = Settled()
+
+
+def shown(body: bytes) -> str:
+    """The beginning of a body, as it is written in Python, and how long it is if that was not all."""
+    return repr(body) if len(body) <= _SHOWN_SIZE else f"{body[:_SHOWN_SIZE]!r}... ({len(body)} bytes)"
+
+
 Decide = Callable[["Received", Verdict, float | None, str | None], None]
 
 
@@ -52,6 +79,9 @@ class Home(Protocol):
 
     @property
     def replier(self) -> Replies | None: ...
+
+    @property
+    def serializer(self) -> Serializer: ...
 
 
 class Received:
@@ -95,7 +125,11 @@ class Received:
 
     def __repr__(self) -> str:
         queue = self.queue
-        return f"<Received {self.topic} {queue.broker_name}:{queue.queue_id}@{self.queue_offset} {self.msg_id}>"
+        place = f"{queue.broker_name}:{queue.queue_id}@{self.queue_offset}"
+        tags = f" [{self.tags}]" if self.tags else ""
+        again = f" attempt {self.attempt}" if self.attempt > 1 else ""
+        settled = f" {self.verdict.value}" if self.verdict else ""
+        return f"<Received {self.topic}{tags} {shown(self.body)} {place} {self.msg_id}{again}{settled}>"
 
     # What it is
 
@@ -168,6 +202,28 @@ class Received:
         """How often the broker gave it again."""
         return self.stored.reconsume_times
 
+    # Its body as a value
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    @overload
+    def json(self, kind: Any = Any) -> Any: ...
+
+    def json(self, kind: Any = Any) -> Any:
+        """The body read as JSON, of this type if one is given: dataclasses and msgspec's are made and checked."""
+        return value_of(self.body, kind, JSON, f"message {self.msg_id}")
+
+    @overload
+    def value(self, kind: type[T]) -> T: ...
+
+    @overload
+    def value(self, kind: Any = Any) -> Any: ...
+
+    def value(self, kind: Any = Any) -> Any:
+        """The same by the consumer's serializer, which is JSON unless it was made with another."""
+        return value_of(self.body, kind, self.home.serializer, f"message {self.msg_id}")
+
     # Answering it
 
     @property
@@ -194,28 +250,29 @@ class Received:
 
     # What becomes of it
 
-    def ack(self) -> None:
-        """Done; it does not come again."""
+    def ack(self) -> "Settled":
+        """Done; it does not come again. Nothing is awaited: it is told in the consumer's own time."""
         if self.verdict is None:  # nearly every message comes here: no further call than is needed
             self.verdict = _ACK
             self.home.decide(self, _ACK, None, None)
-        else:
-            self._decide(_ACK, None, None)
+            return SETTLED
+        return self._decide(_ACK, None, None)
 
-    def nack(self, delay: float | timedelta | None = None, reason: str | None = None) -> None:
+    def nack(self, delay: float | timedelta | None = None, reason: str | None = None) -> "Settled":
         """Not done: deliver it again, after `delay` seconds or as the broker's retry plan says.
 
         A Bolide broker keeps to the delay; RocketMQ's takes the first of its levels that is not shorter (1 s to 2 h).
         `reason` is kept if this was the last attempt.
         """
-        self._decide(Verdict.NACK, None if delay is None else delay_s_of(delay), reason)
+        return self._decide(Verdict.NACK, None if delay is None else delay_s_of(delay), reason)
 
-    def dead_letter(self, reason: str | None = None) -> None:
+    def dead_letter(self, reason: str | None = None) -> "Settled":
         """Cannot be done: move it to the group's dead letters, where people look; `reason` goes with it."""
-        self._decide(Verdict.DEAD, None, reason)
+        return self._decide(Verdict.DEAD, None, reason)
 
-    def _decide(self, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
+    def _decide(self, verdict: Verdict, delay_s: float | None, reason: str | None) -> "Settled":
         if self.verdict is not None:
             raise ClientError(f"message {self.msg_id} has its verdict already: {self.verdict.value}")
         self.verdict = verdict
         self.home.decide(self, verdict, delay_s, reason)
+        return SETTLED

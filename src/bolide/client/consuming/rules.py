@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bolide.client.consuming.start_from import StartFrom
+from bolide.client.serializers import JSON, Serializer
 from bolide.model.allocation import Strategy, averagely
 
 LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
@@ -35,6 +36,7 @@ class SubscriberRules:
     retry_count_max: int | None = None
     page_count_max: int = 1  # of an ordered queue this many messages may be out at once
     local_directory: Path = LOCAL_DIRECTORY
+    serializer: Serializer = JSON  # of `message.value`
     trace: bool | str = False  # whether to tell of every message, or the topic to do it in
 
     @property

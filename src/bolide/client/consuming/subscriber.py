@@ -34,7 +34,8 @@ from bolide.client.consuming.start_from import start_offset
 from bolide.client.consuming.state import queues_at_work, running_state
 from bolide.client.consuming.subscriptions import EVERYTHING, Expression, subscription_of
 from bolide.client.instance import Instance, open_instance
-from bolide.client.tracing import FAILED, SUCCESS, tracing_of
+from bolide.client.telemetry import active
+from bolide.client.tracing import FAILED, OUTCOMES, SUCCESS, tracing_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
 from bolide.model.allocation import allocate
@@ -72,7 +73,9 @@ class Subscriber:
         self.owned: dict[MessageQueue, InFlight] = {}
         self._config = config
         self.clock = clock
-        self.tracing = tracing_of(group, rules.trace, config, clock)
+        self._tracing = tracing_of(group, rules.trace, config, clock)
+        self.telemetry = active()
+        self.is_watched = self._tracing is not None or self.telemetry is not None
         version_ms = clock.now_ms()
         subscribed = dict(topics)
         if not rules.is_broadcasting:
@@ -143,9 +146,13 @@ class Subscriber:
         await instance.heartbeat()
         if self.group in instance.refusals:
             raise instance.refusals[self.group][1]
+        for denial in instance.denials.values():
+            raise denial
+        if not instance.has_met_brokers:  # no topic is there yet, so nobody was told of us
+            await instance.check_access()
         await self._stack.enter_async_context(self._guests)
-        if self.tracing is not None:
-            await self._stack.enter_async_context(self.tracing)
+        if self._tracing is not None:
+            await self._stack.enter_async_context(self._tracing)
         await self._rebalance()
         self._start_task(self._rebalance_forever(), "rebalance")
         self._start_task(self._tell_forever(), "progress")
@@ -370,10 +377,21 @@ class Subscriber:
         return taken
 
     def begun(self, *messages: Received) -> None:
-        """The user has them now; for those who trace."""
-        if self.tracing is not None:
-            for message in messages:
-                self.tracing.begun(message)
+        """The user has them now; for those who look on."""
+        if not self.is_watched:
+            return
+        for message in messages:
+            if self._tracing is not None:
+                self._tracing.begun(message)
+            if self.telemetry is not None:
+                self.telemetry.begun(message, self.group, self.client_id)
+
+    def ended(self, message: Received, outcome: int) -> None:
+        """The user is done with it, well (0) or not; for those who look on."""
+        if self._tracing is not None:
+            self._tracing.ended(message, outcome)
+        if self.telemetry is not None:
+            self.telemetry.ended(message, self.group, OUTCOMES[outcome])
 
     def untake(self, home: Home, messages: Sequence[Received]) -> None:
         """Messages that were taken, and given to nobody."""
@@ -408,8 +426,8 @@ class Subscriber:
 
     def carry_out(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         """Do what a user said of a message."""
-        if self.tracing is not None:
-            self.tracing.ended(message, SUCCESS if verdict is Verdict.ACK else FAILED)
+        if self.is_watched:
+            self.ended(message, SUCCESS if verdict is Verdict.ACK else FAILED)
         home = message.home
         if home.is_dropped or not isinstance(home, InFlight):
             return  # the queue went to another member, who gets the message again
@@ -468,6 +486,10 @@ class Subscriber:
         if self._instance is None or self.is_closed:
             raise self._not_open()
         return self._instance
+
+    @property
+    def is_started(self) -> bool:
+        return self._instance is not None
 
     def check_started(self) -> None:
         """Raise where nothing could ever come; a consumer that was closed has had its time, and gives nothing."""

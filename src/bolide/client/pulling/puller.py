@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
 
+from bolide.client.access import failure_of
 from bolide.client.config import Credentials, client_config
 from bolide.client.consuming.positions import BrokerPositions
 from bolide.client.consuming.pulling import decode_pulled
@@ -22,6 +23,7 @@ from bolide.client.consuming.start_from import max_offset, min_offset, offset_at
 from bolide.client.consuming.subscriptions import EVERYTHING, Expression, subscription_of, tag_test
 from bolide.client.instance import Instance, open_instance
 from bolide.client.life import Opened
+from bolide.client.serializers import JSON, Serializer
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
 from bolide.model.names import group_problem
@@ -66,6 +68,7 @@ class _Nowhere:
     is_dropped: bool = False
     is_paused: bool = False
     replier: Replies | None = None
+    serializer: Serializer = JSON
 
     def decide(self, message: Received, verdict: Verdict, delay_s: float | None, reason: str | None) -> None:
         raise ClientError("a pulled message has no verdict: keep the offset yourself, or use commit()")
@@ -97,7 +100,13 @@ class PullConsumer(Opened):
 
     async def start(self) -> None:
         """Be ready to pull; `async with` does it."""
-        self._instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+        instance = await self._stack.enter_async_context(open_instance(self._config, self._clock))
+        try:
+            await instance.check_access()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._instance = instance
         self._positions = BrokerPositions(self._instance, self.group)
 
     async def close(self) -> None:
@@ -174,7 +183,7 @@ class PullConsumer(Opened):
         answer = await instance.request(address, command, limit_s)
         status = _STATUSES.get(answer.code)
         if status is None:
-            raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+            raise failure_of(answer)
         told = PullMessageAnswer.decode(answer.fields)
         home = _Nowhere(queue, replier=instance.replier(self.group))
         messages = decode_pulled(answer.body, home, tag_test(subscription)) if answer.body else []

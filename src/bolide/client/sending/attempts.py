@@ -1,11 +1,13 @@
 """The attempts of one send, all within one time limit: which broker is next, what counts, and when to wait.
 
 The rule: after a failure another broker is tried at once, while there is one that was not. Once all have failed, the
-send waits and begins again, until its time is over: a broker that is being started again is back in a moment. What
-never left us counts as no attempt, for it cannot be stored twice; what did is tried `retry_count` more times.
+send waits and begins again, until its time is over: a broker that is being started again is back in a moment, and a
+group of replicas has another master. What never left us counts as no attempt, nor what was refused because the broker
+does not lead, for neither can be stored twice; what may be stored is tried `retry_count` more times.
 
-A message that is bound to a queue has no other broker. It waits for its own as long as nobody was reached or the answer
-was lost; what that broker refuses stays refused, as in Java. No other attempt is made with a `retry_count` of 0.
+A message that is bound to a queue has no other broker. It waits for its own as long as nobody was reached, nobody leads
+or the answer was lost; what that broker refuses stays refused, as in Java. No other attempt is made with a
+`retry_count` of 0.
 """
 
 import asyncio
@@ -16,14 +18,15 @@ from dataclasses import replace
 
 from bolide.client.instance import Instance, NoBroker
 from bolide.client.routes import MASTER_ID, Route
-from bolide.client.sending.failures import is_busy, is_network, is_worth_another
+from bolide.client.sending.failures import is_busy, is_network, is_without_lead, is_worth_another
 from bolide.client.sending.shipment import Shipment
 from bolide.errors import ClientError, ConnectError, RequestTimeout
 from bolide.model.queue import MessageQueue
 
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.05, 0.5
 _ROUTE_PAUSE_S = 0.1
-_LOOK_AGAIN_S = 1.0  # while a broker is waited for, how often its route is asked for again: it may have moved
+_ELECTION_PAUSE_S = 0.1
+_LOOK_AGAIN_S = 0.25  # while a broker is waited for, how often its route is asked for again: another may lead by now
 log = logging.getLogger(__name__)
 Choose = Callable[[Route, str | None, str | None], MessageQueue]
 
@@ -66,31 +69,34 @@ class Attempts:
 
     async def failed(self, route: Route, chosen: MessageQueue, failure: ClientError) -> Route:
         """The route to go on with, once it is time; raises the failure if that was the last attempt."""
-        if not is_worth_another(failure) or (self._is_bound and not is_network(failure)):
+        is_unstored = isinstance(failure, ConnectError) or is_without_lead(failure)
+        if not is_worth_another(failure) or (self._is_bound and not is_unstored and not is_network(failure)):
             raise failure
-        if not isinstance(failure, ConnectError):
+        if not is_unstored:
             self._left_count -= 1
         if self._is_single or self._left_count <= 0 or self.left_s <= 0:
             raise failure
         log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
         self._failed.add(chosen.broker_name)
-        route = await self._newest(route, failure)
+        if is_unstored or is_network(failure):
+            await self._look_again(route)
+        route = self._newest(route)
         if self._is_bound or self._failed.issuperset(queue.broker_name for queue in route.publish):
             self._failed.clear()
             await self._wait(chosen, failure)
-            route = self._instance.known_route(route.topic) or route
+            route = self._newest(route)
         if self.left_s <= 0:
             raise failure
         return route
 
-    async def _newest(self, route: Route, failure: ClientError) -> Route:
-        """A broker that cannot be reached may have moved, so its route is asked for again."""
-        instance = self._instance
-        if isinstance(failure, ConnectError):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.left_s):
-                    await instance.doubt(route.topic)
-        newest = instance.known_route(route.topic)
+    async def _look_again(self, route: Route) -> None:
+        """A broker that cannot be reached or hung up may have moved, and another may lead: ask for the route again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.left_s):
+                await self._instance.doubt(route.topic)
+
+    def _newest(self, route: Route) -> Route:
+        newest = self._instance.known_route(route.topic)
         return newest if newest is not None and newest.publish else route
 
     async def _wait(self, chosen: MessageQueue, failure: ClientError) -> None:
@@ -100,6 +106,8 @@ class Attempts:
         address = self._instance.address(chosen.broker_name, MASTER_ID)
         if isinstance(failure, ConnectError) and address is not None:
             await self._instance.wait_for(address, max(min(self.left_s, _LOOK_AGAIN_S), 0))
+        elif is_without_lead(failure):
+            await asyncio.sleep(max(min(self.left_s, _ELECTION_PAUSE_S), 0))
         elif is_network(failure) or is_busy(failure):
             await asyncio.sleep(max(min(self.left_s, pause_s), 0))
 
@@ -107,13 +115,15 @@ class Attempts:
 async def routed_in_time(
     instance: Instance, topic: str, ask: Callable[[str], Awaitable[Route]], timeout_s: float, *, is_patient: bool
 ) -> Route:
-    """What `ask` tells of a topic. Servers that were there before and are not now are waited for."""
+    """What `ask` tells of a topic. Servers that were there before, and a group that elects, are waited for."""
     deadline_s = instance.clock.monotonic_s() + timeout_s
     while True:
         left_s = deadline_s - instance.clock.monotonic_s()
         try:
             async with asyncio.timeout(left_s):
-                return await ask(topic)
+                route = await ask(topic)
+            if not is_patient or left_s < _ROUTE_PAUSE_S or not _is_electing(route):
+                return route
         except TimeoutError:
             asked = ", ".join(instance.config.namesrv)
             raise RequestTimeout(
@@ -123,3 +133,8 @@ async def routed_in_time(
             if not is_patient or not instance.has_met_brokers or left_s < _ROUTE_PAUSE_S:
                 raise
         await asyncio.sleep(_ROUTE_PAUSE_S)
+
+
+def _is_electing(route: Route) -> bool:
+    """Whether nobody takes messages because a broker has replicas and, at the moment, no master."""
+    return not route.publish and any(MASTER_ID not in places for places in route.addresses.values())

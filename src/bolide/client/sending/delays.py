@@ -11,8 +11,10 @@ delivered. Which topic and broker it concerns stands in the handle itself.
 import math
 from datetime import datetime, timedelta
 
+from bolide.client.access import failure_of
+from bolide.client.careless import nearest
 from bolide.client.instance import Instance
-from bolide.client.options import When
+from bolide.client.options import SubmitOptions, When
 from bolide.client.sending.durations import delay_s_of, finite, wrong
 from bolide.client.sending.parts import Parts
 from bolide.client.tracing import Tracing
@@ -22,6 +24,8 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
 from bolide.protocol.ids import RecallHandle, parse_recall_handle
+
+_OPTIONS = (*SubmitOptions.__annotations__, "timeout_s")
 
 
 def timed(when: When, parts: Parts) -> Parts:
@@ -33,7 +37,7 @@ def properties_of(when: When) -> dict[str, str]:
     """The properties by which brokers know when; raises ClientError for what cannot be meant."""
     if unknown := when.keys() - When.__annotations__.keys():
         # Any keyword that a send does not know ends here, and would be lost without a word.
-        raise TypeError(f"a send has no option {min(unknown)!r}")
+        raise TypeError(f"a send has no option {min(unknown)!r}{nearest(min(unknown), _OPTIONS)}")
     given = {name: value for name, value in when.items() if value is not None}
     if len(given) > 1:
         raise wrong(f"{' and '.join(given)} were given; one of them says when")
@@ -75,7 +79,7 @@ async def recall(instance: Instance, group: str, handle: str, timeout_s: float, 
         region = answer.fields.get(names.REGION)
         tracing.recalled(known.topic, known.unique_id, region, is_success=is_success)
     if not is_success:
-        raise ClientError(answer.remark or f"the broker answered code {answer.code}", answer.code)
+        raise failure_of(answer)
     return answer.fields.get("msgId", known.unique_id)
 
 

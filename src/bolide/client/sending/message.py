@@ -79,6 +79,8 @@ def check_message(message: Message, body_size_max: int) -> None:
     body: object = message.body  # of a caller who is not checked for types
     if isinstance(body, str):
         problem = "the body is text, and messages carry bytes: give body.encode()"
+    elif not isinstance(body, bytes | bytearray | memoryview):
+        problem = f"the body is a {type(body).__name__}, and messages carry bytes: give json=body, or bytes of your own"
     elif not message.body:
         problem = "the body is empty; RocketMQ keeps no message without one"
     elif len(message.body) > body_size_max:

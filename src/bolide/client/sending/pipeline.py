@@ -5,11 +5,12 @@ other, so long at most, and leave as one batch: 64 of them, or 32 KiB. A batch l
 messages were given. What needs more than that, or another attempt, takes the general path (`retry_path.py`) with the
 time it has left; messages that must lie in one queue do so in their order (`detours.py`).
 
-The rule: at most `HELD_COUNT_MAX` messages that were submitted are under way; anyone who brings more waits (`room`).
+The rule: at most `HELD_COUNT_MAX` messages are under way. Anyone who brings more stands in a line (`line.py`), and the
+time limit of a send begins when it leaves the line: a hundred thousand at once are late for nobody.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from bolide import kernel
@@ -18,7 +19,10 @@ from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID, Route
 from bolide.client.sending import unanswered
 from bolide.client.sending.detours import Again, Detours
+from bolide.client.sending.failures import is_network
+from bolide.client.sending.line import Line
 from bolide.client.sending.message import SEND_TAIL, SHORT_SIZE_MAX, batch_fields, check_topic, message_of, send_head
+from bolide.client.sending.openings import Openings
 from bolide.client.sending.outbox import Flight, Outbox
 from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.preparation import Preparation
@@ -107,27 +111,34 @@ class SendPipeline:
         self._instance = instance
         self._guests = guests
         self._detours = Detours(guests)
+        self._openings = Openings(self.placement, self.rules.timeout_s)
         self._targets: dict[str | Message, _Target] = {}  # by topic; no whole message is ever found here
         # Asked for every message, so without a step between.
         self._known_route: Callable[[Any], Route | None] = instance.known_route
         self._next_queue: Callable[[Any, Sequence[MessageQueue]], MessageQueue] = self.placement.next_queue
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._line = Line(self._let_in)
         self._empty = asyncio.Event()
         self._empty.set()
 
     # In
 
-    def send(
+    async def send(
         self, parts: Parts, shard: str | None, queue: MessageQueue | None, timeout_s: float | None = None
-    ) -> Awaitable[Receipt]:
+    ) -> Receipt:
         """Send one message by the path it needs."""
-        future = self.enqueue(parts, shard, queue) if timeout_s is None else None
-        if future is not None:
-            return future
+        begun_s = self._loop.time()
+        if timeout_s is None and self.preparation.item(parts) is not None:
+            await self._openings.route(parts.topic_name)
+            if self.is_full:
+                await self.room()
+                begun_s = self._loop.time()
+            future = self.enqueue(parts, shard, queue)
+            if future is not None:
+                return await future
         message = self.preparation.message(parts)
-        return self.path.send_one(Shipment([message], timeout_s or self.rules.timeout_s, shard, queue))
+        limit_s = timeout_s or max(self.rules.timeout_s - (self._loop.time() - begun_s), 0.001)
+        return await self.path.send_one(Shipment([message], limit_s, shard, queue))
 
     async def submit(self, parts: Parts, shard: str | None, queue: MessageQueue | None) -> asyncio.Future[Receipt]:
         """Take a message over; waits only while too many are under way."""
@@ -161,7 +172,8 @@ class SendPipeline:
             or target.route is not self._known_route(topic)
             or self._instance.process_id != this_process.process_id
         ):
-            assert isinstance(topic, str), "a whole message is no item"
+            if not isinstance(topic, str):  # a whole message is no item
+                raise TypeError(f"a topic is a text, this is a {type(topic).__name__}")
             target = self._new_target(topic)
             if target is None:
                 return None
@@ -202,21 +214,32 @@ class SendPipeline:
     @property
     def is_full(self) -> bool:
         """Anyone who brings more has to wait for `room`."""
-        return self.held_count >= HELD_COUNT_MAX
+        return self.held_count >= HELD_COUNT_MAX or bool(self._line)
 
     async def room(self) -> None:
-        """Wait until fewer messages are under way."""
-        while self.held_count >= HELD_COUNT_MAX:
-            self._room.clear()
-            await self._room.wait()
+        """Wait until fewer messages are under way, and it is one's turn: what is given at once then is in order."""
+        if self.is_full:
+            await self._line.wait()
+
+    def _let_in(self) -> None:
+        """Call the next of the line once half the room is free, so that many leave together."""
+        free_count = HELD_COUNT_MAX - self.held_count - self._line.called_count
+        if free_count > HELD_COUNT_MAX // 2:
+            self._line.call(free_count)
+        if not self.held_count and not self._line:
+            self._empty.set()
 
     async def flush(self) -> None:
         """Send what waits for company, and wait until every message has its answer."""
         for target in self._targets.values():
             self._leave_all(target)
-        if self.held_count:
+        if self.held_count or self._line:
             self._empty.clear()
             await self._empty.wait()
+
+    def close(self) -> None:
+        """Nobody who stands in line will be served."""
+        self._line.turn_away(ClientError(f"producer {self.rules.group} was closed before this message was sent"))
 
     # Out
 
@@ -264,10 +287,8 @@ class SendPipeline:
     def release(self, count: int) -> None:
         """This many messages have their answer."""
         self.held_count -= count
-        if self.held_count < HELD_COUNT_MAX // 2:
-            self._room.set()
-            if not self.held_count:
-                self._empty.set()
+        if self.held_count < HELD_COUNT_MAX // 2 and (self._line or not self.held_count):
+            self._let_in()
 
     def fail(self, flight: Flight, indexes: Sequence[int], problem: ClientError) -> None:
         """Tell of a failure, or try again on the general path: it may be another time, or another broker's turn."""
@@ -279,7 +300,13 @@ class SendPipeline:
         for index in indexes:
             if not flight.futures[index].done():
                 flight.futures[index].set_exception(problem)
+        self._note_failure(problem)
         self.release(len(indexes))
+
+    def _note_failure(self, problem: BolideError) -> None:
+        """A broker that is silent or away fails those too who stood in line about as long as a send may take."""
+        if self._line and isinstance(problem, ClientError) and is_network(problem):
+            self._line.turn_away(problem, 0.9 * self.rules.timeout_s)
 
     def _give_back(self, flight: Flight, indexes: Sequence[int], last_broker: str | None, left_s: float) -> None:
         """Have the general path send what the fast one could not."""
@@ -317,6 +344,7 @@ class SendPipeline:
             for future in futures:
                 if not future.done():
                     future.set_exception(problem)
+            self._note_failure(problem)
         else:
             for future, receipt in zip(futures, receipts, strict=True):
                 if not future.done():

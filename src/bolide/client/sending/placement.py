@@ -23,7 +23,7 @@ class Placement:
         self._instance = instance
         self._rules = rules
         self._selection = Selection(instance.chance, avoids_slow=avoids_slow)
-        self.next_queue = self._selection.next  # for what takes the fast path: in turn, and nothing else
+        self.next_queue = self._selection.next  # in turn, and nothing else
         self._avoids_slow = avoids_slow
 
     def known(self, topic: str) -> Route | None:
@@ -60,8 +60,9 @@ class Placement:
             )
         if shard is not None:
             return shard_queue(route.publish, shard)
-        now_s = self._instance.clock.monotonic_s() if self._avoids_slow else 0.0
-        return self._selection.choose(route.topic, route.publish, now_s, last_broker)
+        if last_broker is None and not self._avoids_slow:
+            return self.next_queue(route.topic, route.publish)
+        return self._selection.choose(route.topic, route.publish, self._instance.clock.monotonic_s(), last_broker)
 
     def note(self, queue: MessageQueue, begun_s: float, failure: ClientError | None) -> None:
         """Remember what an attempt showed of its broker."""

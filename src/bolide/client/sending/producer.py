@@ -5,8 +5,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from ipaddress import ip_address
-from typing import Unpack
+from typing import Any, Unpack
 
+from bolide.client.careless import WRONG, explained, naming_the_nearest
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.life import Opened
@@ -23,6 +24,9 @@ from bolide.client.sending.receipt import Receipt
 from bolide.client.sending.requests import Requests
 from bolide.client.sending.retry_path import RetryPath
 from bolide.client.sending.shipment import Shipment
+from bolide.client.sending.watched_path import WatchedPath
+from bolide.client.serializers import JSON, NOTHING, Serializer, body_of
+from bolide.client.telemetry import active
 from bolide.client.tracing import tracing_of
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
@@ -40,6 +44,7 @@ log = logging.getLogger(__name__)
 class Producer(Opened):
     """A member of a producer group. Open while its `async with` block runs; tasks may share it."""
 
+    @naming_the_nearest
     def __init__(
         self,
         group: str,
@@ -58,12 +63,13 @@ class Producer(Opened):
         connect: ConnectConfig | None = None,
         hooks: Sequence[SendHook] = (),
         trace: bool | str = False,
+        serializer: Serializer = JSON,
         clock: Clock | None = None,
     ) -> None:
         """Without `namesrv` the environment's NAMESRV_ADDR is used. `timeout_s` covers all attempts of one send.
 
         With `linger_ms` messages of a topic wait so long for each other and leave as one batch. `trace` tells of every
-        message in RocketMQ's trace topic, or in the one that is named.
+        message in RocketMQ's trace topic, or in the one that is named. `serializer` writes what is sent as `value=`.
         """
         problem = group_problem(group)
         if problem is None and group == _DEFAULT_GROUP:
@@ -84,16 +90,23 @@ class Producer(Opened):
             retries_unsafe=retries_unsafe,
             linger_s=linger_ms / 1000,
         )
+        self.serializer = serializer
         self._avoids_slow = avoids_slow
         self._hooks = SendHooks(hooks)
         self.tracing = tracing_of(group, trace, self._config, self._clock)
+        self._telemetry = active()
+        is_watched = bool(hooks or trace or self._telemetry)
         # What takes the fast path needs no thought; each of these is one.
-        self._is_fast = not (hooks or trace or credentials or avoids_slow or retries_unsafe)
-        self.may_pass_loop = not (hooks or trace)  # a thread may send past the loop where nobody looks on
+        self._is_fast = not (is_watched or self._config.credentials or avoids_slow or retries_unsafe)
+        self.may_pass_loop = not is_watched  # a thread may send past the loop where nobody looks on
         self._guests = IsolatedTasks()
         self._stack = AsyncExitStack()
         self._instance: Instance | None = None
         self._pipeline: SendPipeline | None = None  # while it is open
+
+    def __repr__(self) -> str:
+        where = ", ".join(self._config.namesrv)
+        return f"<{type(self).__name__} {self.group} at {where}{'' if self._pipeline else ', not open'}>"
 
     # Life
 
@@ -110,6 +123,12 @@ class Producer(Opened):
             )
         self._placement = Placement(instance, self.rules, avoids_slow=self._avoids_slow)
         instance.producers[self.group] = self
+        try:
+            await instance.check_access()
+        except BaseException:
+            del instance.producers[self.group]
+            await self._stack.aclose()
+            raise
         ip = ip_address(instance.client_id.partition("@")[0]).packed
         self.ids = UniqueIds(ip, instance.process_id, id(self), self._clock)
         await self._stack.enter_async_context(self._guests)
@@ -125,6 +144,8 @@ class Producer(Opened):
     def _new_pipeline(self, instance: Instance, preparation: Preparation) -> SendPipeline:
         """One for messages that are prepared in this way."""
         path = RetryPath(instance, self._placement, preparation.rules, self._hooks, self.tracing)
+        if self._telemetry is not None:
+            path = WatchedPath(path, self._telemetry, instance.client_id)
         return SendPipeline(instance, preparation, path, self._guests)
 
     def unwatch(self) -> None:
@@ -142,6 +163,7 @@ class Producer(Opened):
             self.unwatch()
             if pipeline.held_count:
                 log.warning("closed with %d messages without an answer group=%s", pipeline.held_count, self.group)
+            pipeline.close()
             self._instance = self._pipeline = None
             del instance.producers[self.group]
             await instance.leave(producer_group=self.group)
@@ -165,6 +187,8 @@ class Producer(Opened):
         topic: str | Message,
         body: bytes = b"",
         *,
+        json: Any = NOTHING,
+        value: Any = NOTHING,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -178,20 +202,30 @@ class Producer(Opened):
         """Send one message and wait until a broker has stored it.
 
         Messages of one `shard` go to one queue, where they keep their order if each is awaited before the next. With
-        `delay`, `deliver_at` or `delay_level` it is stored now and delivered then.
+        `delay`, `deliver_at` or `delay_level` it is stored now and delivered then. In place of a body of bytes `json`
+        takes anything that JSON can say, and `value` what the producer's serializer can.
         """
+        if json is not NOTHING or value is not NOTHING:
+            body = body_of(body, json, value, self.serializer)
         parts: Given = (topic, body, tags, keys, properties, flag, waits_for_store)
-        if when:
-            parts = timed(when, Parts(*parts))
-        pipeline = self._pipeline or self.pipeline
-        future = pipeline.enqueue(parts, shard, queue) if timeout_s is None else None
-        return await (pipeline.send(Parts(*parts), shard, queue, timeout_s) if future is None else future)
+        try:
+            if when:
+                parts = timed(when, Parts(*parts))
+            pipeline = self._pipeline or self.pipeline
+            future = None
+            if timeout_s is None and not pipeline.is_full:
+                future = pipeline.enqueue(parts, shard, queue)
+            return await (pipeline.send(Parts(*parts), shard, queue, timeout_s) if future is None else future)
+        except WRONG as problem:
+            raise explained(problem, parts, shard, queue, timeout_s) from None
 
     async def submit(
         self,
         topic: str | Message,
         body: bytes = b"",
         *,
+        json: Any = NOTHING,
+        value: Any = NOTHING,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -205,12 +239,17 @@ class Producer(Opened):
 
         Messages of one `shard` that one task submits keep their order. `flush` waits for all of them.
         """
+        if json is not NOTHING or value is not NOTHING:
+            body = body_of(body, json, value, self.serializer)
         parts: Given = (topic, body, tags, keys, properties, flag, waits_for_store)
-        if when:
-            parts = timed(when, Parts(*parts))
-        pipeline = self._pipeline or self.pipeline
-        future = None if pipeline.is_full else pipeline.enqueue(parts, shard, queue)
-        return await pipeline.submit(Parts(*parts), shard, queue) if future is None else future
+        try:
+            if when:
+                parts = timed(when, Parts(*parts))
+            pipeline = self._pipeline or self.pipeline
+            future = None if pipeline.is_full else pipeline.enqueue(parts, shard, queue)
+            return await pipeline.submit(Parts(*parts), shard, queue) if future is None else future
+        except WRONG as problem:
+            raise explained(problem, parts, shard, queue) from None
 
     async def flush(self) -> None:
         """Wait until every message that was submitted has its answer; what waits for company leaves now."""
@@ -222,6 +261,8 @@ class Producer(Opened):
         topic: str | Message,
         body: bytes = b"",
         *,
+        json: Any = NOTHING,
+        value: Any = NOTHING,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -230,7 +271,7 @@ class Producer(Opened):
         queue: MessageQueue | None = None,
     ) -> None:
         """Send and do not ask what became of it: fastest, and lost without a word if the broker refuses."""
-        message = self.pipeline.preparation.message(Parts(topic, body, tags, keys, properties, flag))
+        message = self._message(Parts(topic, body, tags, keys, properties, flag), json, value)
         await self.pipeline.path.send_oneway(Shipment([message], self.timeout_s, shard, queue))
 
     async def send_batch(
@@ -251,6 +292,8 @@ class Producer(Opened):
         topic: str | Message,
         body: bytes = b"",
         *,
+        json: Any = NOTHING,
+        value: Any = NOTHING,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -263,7 +306,7 @@ class Producer(Opened):
 
         Raises ReplyTimeout when no reply came in time; its `is_sent` says whether the request had been stored.
         """
-        message = self.pipeline.preparation.message(Parts(topic, body, tags, keys, properties, flag))
+        message = self._message(Parts(topic, body, tags, keys, properties, flag), json, value)
         return await self._requests.ask(message, shard, queue, self.timeout_s if timeout_s is None else timeout_s)
 
     async def recall(self, handle: str, timeout_s: float | None = None) -> str:
@@ -275,6 +318,14 @@ class Producer(Opened):
         instance, known = self.instance, recalled(handle)
         await self._placement.route(known.topic)
         return await recall(instance, self.group, handle, timeout_s or self.timeout_s, self.tracing)
+
+    def _message(self, parts: Parts, json: Any, value: Any) -> Message:
+        if json is not NOTHING or value is not NOTHING:
+            parts = parts._replace(body=body_of(parts.body, json, value, self.serializer))
+        try:
+            return self.pipeline.preparation.message(parts)
+        except WRONG as problem:
+            raise explained(problem, parts, None, None) from None
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages, in the order every client counts them."""

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count, repeat
 from typing import NamedTuple, Protocol
 
-from bolide.errors import ClientError
+from bolide.client.access import failure_of
 from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
 
@@ -59,7 +59,7 @@ def receipt_of(answer: Answered, queue: MessageQueue, msg_id: str) -> Receipt:
     """The receipt in a broker's answer; ClientError with the broker's code when it did not store the message."""
     status = _STORED.get(answer.code)
     if status is None:
-        raise ClientError(answer.remark or f"the broker refused with code {answer.code}", answer.code)
+        raise failure_of(answer)
     fields = answer.fields
     stored_in = MessageQueue(queue.topic, queue.broker_name, int(fields["queueId"]))
     handle = fields.get("recallHandle")

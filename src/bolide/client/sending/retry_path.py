@@ -7,7 +7,7 @@ same id. A stored message whose flush or replica is late is returned with its st
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, Instance
 from bolide.client.routes import MASTER_ID
 from bolide.client.sending.attempts import Attempts
-from bolide.client.sending.failures import is_network, is_worth_another
+from bolide.client.sending.failures import is_network, is_without_lead, is_worth_another
 from bolide.client.sending.hooks import SendHooks
 from bolide.client.sending.message import SendRules, batch_command, send_command, to_queue
 from bolide.client.sending.placement import Placement
@@ -33,7 +33,8 @@ class RetryPath:
 
     def is_tried_again(self, failure: ClientError, *, is_bound: bool) -> bool:
         """Whether a message has another attempt; one that is bound to its queue, if this one was not refused."""
-        return self.rules.retry_count > 0 and (is_network(failure) if is_bound else is_worth_another(failure))
+        is_another = is_network(failure) or is_without_lead(failure) if is_bound else is_worth_another(failure)
+        return self.rules.retry_count > 0 and is_another
 
     async def send(self, shipment: Shipment) -> list[Receipt]:
         """The receipts, after as many attempts as are needed (`attempts.py`)."""

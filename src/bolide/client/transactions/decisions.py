@@ -17,11 +17,18 @@ T = TypeVar("T")  # what sending gives: a receipt, or an awaitable of one
 class Deciding(Generic[T]):
     """Begins once, is decided once, and tells how."""
 
-    __slots__ = ("_receipt", "_send", "_tell", "outcome")
+    __slots__ = ("_receipt", "_send", "_send_again", "_tell", "outcome")
 
-    def __init__(self, send: Callable[[], T], tell: Callable[[Receipt, Outcome], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[], T],
+        send_again: Callable[[Receipt], T],
+        tell: Callable[[Receipt, Outcome], None],
+    ) -> None:
+        """`send_again` is given the receipt of a half message that is not safe, and gives that of a better one."""
         self.outcome: Outcome | None = None  # what was decided, if anything was
         self._send = send
+        self._send_again = send_again
         self._tell = tell
         self._receipt: Receipt | None = None
 
@@ -49,7 +56,8 @@ class Deciding(Generic[T]):
         """The half message is stored; where that did not succeed in full, nothing is left."""
         self._receipt = receipt
         if receipt.status is not _STORED:
-            self._decide(Outcome.ROLLBACK)
+            # One whose replicas are late may lie nowhere by now, and another message in its place: nothing is told.
+            self._decide(Outcome.UNKNOWN if receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT else Outcome.ROLLBACK)
             raise ClientError(
                 f"the half message was stored, but not as safely as the broker should ({receipt.status.name}); the "
                 "transaction is rolled back",

@@ -15,7 +15,7 @@ from bolide.client.routes import MASTER_ID
 from bolide.client.sending.message import SEND_TAIL
 from bolide.client.sending.receipt import Receipt
 from bolide.client.transactions.checker import Outcome
-from bolide.errors import BolideError
+from bolide.errors import BolideError, ConnectError
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import ONEWAY_FLAG, Command
@@ -43,19 +43,20 @@ class Outcomes:
     def add(self, receipt: Receipt, outcome: Outcome) -> None:
         """Have the broker of a half message told how its transaction ended."""
         if not self._due:
-            self._loop.call_soon(self._tell)
+            self._loop.call_soon(self.tell)
         self._due.append((receipt, outcome))
 
     async def flush(self) -> None:
-        """Tell what there is to be told."""
-        self._tell()
+        """Tell what there is to be told, and wait for those that need a connection first."""
+        self.tell()
         await asyncio.gather(*self._alone)
 
     def close(self) -> None:
         """Tell nothing more."""
         self._is_closed = True
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Have what is due written now, and not at the end of this turn."""
         due, self._due = self._due, []
         if due and self._is_closed:
             count = len(due)
@@ -96,9 +97,15 @@ class Outcomes:
 
     async def _tell_alone(self, receipt: Receipt, outcome: Outcome) -> None:
         """With a connection to be made if need be."""
+        topic, broker_name = receipt.queue.topic, receipt.queue.broker_name
+        command = end_command(self._group, receipt, outcome)
         try:
-            address = await self._instance.found_address(receipt.queue.topic, receipt.queue.broker_name)
-            await self._instance.client.send_oneway(address, end_command(self._group, receipt, outcome))
+            address = await self._instance.found_address(topic, broker_name)
+            try:
+                await self._instance.client.send_oneway(address, command)
+            except ConnectError:  # another may lead
+                await self._instance.doubt(topic)
+                await self._instance.client.send_oneway(await self._instance.found_address(topic, broker_name), command)
         except BolideError as problem:
             log.warning(
                 "the end of a transaction was not told, the broker will ask id=%s outcome=%s problem=%s",

@@ -23,7 +23,7 @@ from bolide.client.sending.parts import Given, Parts
 from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.preparation import Preparation
 from bolide.client.sending.producer import Producer
-from bolide.client.sending.receipt import Receipt
+from bolide.client.sending.receipt import Receipt, SendStatus
 from bolide.client.transactions.checker import Check, Checker, Outcome
 from bolide.client.transactions.decisions import Deciding
 from bolide.client.transactions.outcomes import Outcomes
@@ -63,9 +63,10 @@ class Transaction(Deciding[Awaitable[Receipt]]):
     __slots__ = ()
 
     async def start(self) -> None:
-        """Have the half message stored; raises ClientError when that did not succeed in full, and nothing is left."""
+        """Have the half message stored; raises ClientError when that did not succeed in full: none will be seen."""
         self._check_new()
-        self._begin(await self._send())
+        receipt = await self._send()
+        self._begin(receipt if receipt.is_ok else await self._send_again(receipt))
 
     async def commit(self) -> None:
         """Let consumers have the message."""
@@ -81,7 +82,8 @@ class Transaction(Deciding[Awaitable[Receipt]]):
 
     async def __aenter__(self) -> Self:
         self._check_new()  # as `start`, with one coroutine less for every transaction
-        self._begin(await self._send())
+        receipt = await self._send()
+        self._begin(receipt if receipt.is_ok else await self._send_again(receipt))
         return self
 
     async def __aexit__(
@@ -145,6 +147,7 @@ class TransactionProducer(Producer):
         """
         super().__init__(group, namesrv, **options)
         self._halves: dict[str, Message] = {}  # those whose end is to be traced, by id
+        self._abandoned: dict[str, None] = {}  # half messages in whose place another was sent, by id
         self._check = checker
         self._check_concurrency = check_concurrency
         self._answered_topics = (*topics, AUTO_CREATE_TOPIC)
@@ -221,7 +224,33 @@ class TransactionProducer(Producer):
         """
         parts = half_parts(Parts(topic, body, tags, keys, properties, flag), immunity_s)
         send = partial(self.half_pipeline.send, parts, shard, queue)
-        return Transaction(send, self.tell_end)
+        return Transaction(send, partial(self.send_half_again, parts, shard, queue, self.until_s()), self.tell_end)
+
+    def until_s(self) -> float:
+        """When the time limit of a send that begins now is over."""
+        return self._clock.monotonic_s() + self.timeout_s
+
+    async def send_half_again(
+        self, parts: Parts, shard: str | None, queue: MessageQueue | None, until_s: float, receipt: Receipt
+    ) -> Receipt:
+        """The receipt of another half message, where the replicas of the first were late: another broker may lead.
+
+        Nothing runs yet that could be done twice. The first one may be there or not; if a broker asks about it, it is
+        rolled back. It is told to nobody: at the new master another message may lie in its place.
+        """
+        while receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT:
+            self._abandon(receipt.msg_id)
+            left_s = until_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            receipt = await self.half_pipeline.send(parts, shard, queue, left_s)
+        return receipt
+
+    def _abandon(self, msg_id: str) -> None:
+        if len(self._abandoned) >= HALVES_MAX:  # the oldest is too old to be asked about
+            self._abandoned.pop(next(iter(self._abandoned)))
+        self._abandoned[msg_id] = None
+        self._halves.pop(msg_id, None)
 
     def tell_end(self, receipt: Receipt, outcome: Outcome) -> None:
         """Have a broker told how a transaction ended."""
@@ -230,6 +259,11 @@ class TransactionProducer(Producer):
             address = self.instance.address(receipt.queue.broker_name, MASTER_ID) or ""
             self.tracing.transaction_ended(half, address, STATES[outcome], receipt.msg_id, is_from_check=False)
         self._ends.add(receipt, outcome)
+
+    async def tell_end_now(self, receipt: Receipt, outcome: Outcome) -> None:
+        """The same, and the end is under way before this returns, where a connection is at hand."""
+        self.tell_end(receipt, outcome)
+        self._ends.tell()
 
     # Questions
 
@@ -243,7 +277,10 @@ class TransactionProducer(Producer):
         task.add_done_callback(self._questions.discard)
 
     async def _answer(self, question: CheckTransactionRequest, message: StoredMessage, session: Session) -> None:
-        outcome, remark = await self._checker.outcome(inflate(message))
+        if message.unique_id in self._abandoned:
+            outcome, remark = Outcome.ROLLBACK, None
+        else:
+            outcome, remark = await self._checker.outcome(inflate(message))
         header = EndTransactionRequest(
             topic=message.topic,
             producer_group=self.group,

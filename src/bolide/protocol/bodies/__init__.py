@@ -4,7 +4,7 @@
 its types; members are RocketMQ's in snake case. The configuration texts (25, 26, 318, 319) are no JSON: see `settings`.
 """
 
-from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy, User
+from bolide.protocol.bodies.access import Account, Accounts, Acl, AclEntry, AclPolicy, User
 from bolide.protocol.bodies.body import Body, QueueName, decode_list, encode_list
 from bolide.protocol.bodies.brokers import (
     BrokerStats,
@@ -40,6 +40,17 @@ from bolide.protocol.bodies.consumers import (
     PopQueueAtWork,
     QueueAtWork,
     RunningConsumer,
+)
+from bolide.protocol.bodies.controller import (
+    BrokerEpochs,
+    ElectedMaster,
+    EpochSpan,
+    Replica,
+    ReplicaGroupState,
+    ReplicaTable,
+    SyncStateSet,
+    decode_broker_names,
+    encode_broker_names,
 )
 from bolide.protocol.bodies.groups import (
     ConfiguredSubscription,
@@ -99,6 +110,8 @@ from bolide.protocol.bodies.routes import (
 from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicConfigList, TopicTable
 
 __all__ = [
+    "Account",
+    "Accounts",
     "Acl",
     "AclEntry",
     "AclPolicy",
@@ -107,6 +120,7 @@ __all__ = [
     "BatchAck",
     "BatchAcks",
     "Body",
+    "BrokerEpochs",
     "BrokerMembers",
     "BrokerMembersAnswer",
     "BrokerRoute",
@@ -131,6 +145,8 @@ __all__ = [
     "DataVersion",
     "DelayOffsets",
     "DirectConsumption",
+    "ElectedMaster",
+    "EpochSpan",
     "GroupConfig",
     "GroupConfigList",
     "GroupForbidden",
@@ -160,8 +176,11 @@ __all__ = [
     "QueueSpan",
     "QueueTimeSpan",
     "Registration",
+    "Replica",
     "ReplicaConnection",
+    "ReplicaGroupState",
     "ReplicaState",
+    "ReplicaTable",
     "ReplicationState",
     "RequestMode",
     "RequestModeTable",
@@ -173,6 +192,7 @@ __all__ = [
     "StatsItem",
     "Subscription",
     "SubscriptionConflict",
+    "SyncStateSet",
     "TimeSpans",
     "TimerCount",
     "TimerCounts",
@@ -184,8 +204,10 @@ __all__ = [
     "TopicTable",
     "UnlockRequest",
     "User",
+    "decode_broker_names",
     "decode_list",
     "decode_registration",
+    "encode_broker_names",
     "encode_list",
     "encode_registration",
 ]

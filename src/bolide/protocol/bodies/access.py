@@ -1,9 +1,12 @@
-"""Users and what they may do (5.3 and later). Lists of both travel as bare arrays: `encode_list`, `decode_list`.
+"""Users and what they may do (5.3 and later), and the accounts of 4.x.
+
+Lists of users and policies travel as bare arrays: `encode_list`, `decode_list`.
 
 | here | RocketMQ |
 |---|---|
 | `User` | UserInfo |
 | `Acl`, `AclPolicy`, `AclEntry` | AclInfo, PolicyInfo, PolicyEntryInfo |
+| `Accounts`, `Account` | AclConfig, PlainAccessConfig |
 """
 
 from bolide.protocol.bodies.body import Body, always
@@ -50,3 +53,30 @@ class Acl(Body, frozen=True, kw_only=True):
 
     policies: list[AclPolicy] = always([])
     subject: str | None = None
+
+
+class Account(Body, frozen=True, kw_only=True):
+    """An account of 4.x; its permissions are texts, `name=PUB|SUB`."""
+
+    rocketmq_name = "PlainAccessConfig"
+
+    access_key: str | None = None
+    admin: bool = always(False)
+    default_group_perm: str | None = None
+    default_topic_perm: str | None = None
+    group_perms: list[str] | None = None
+    secret_key: str | None = None
+    topic_perms: list[str] | None = None
+    white_remote_address: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Account(access_key={self.access_key!r}, admin={self.admin!r})"
+
+
+class Accounts(Body, frozen=True, kw_only=True):
+    """All accounts of a broker, and the addresses that need none."""
+
+    rocketmq_name = "AclConfig"
+
+    global_white_addrs: list[str] = always([])
+    plain_access_configs: list[Account] = always([])

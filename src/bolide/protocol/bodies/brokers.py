@@ -47,11 +47,13 @@ class ReplicaState(Body, frozen=True, kw_only=True, gc=False):
 
 
 class ReplicaConnection(Body, frozen=True, kw_only=True, gc=False):
-    """One slave as its master sees it."""
+    """One slave as its master sees it; Java passes over what is our own."""
 
     rocketmq_name = "HAConnectionRuntimeInfo"
 
     addr: str = always("")
+    bolide_lag_ms: int | None = None
+    bolide_slave_id: int | None = None
     diff: int = always(0)
     in_sync: bool = always(False)
     slave_ack_offset: int = always(0)

@@ -2,157 +2,199 @@
 
 `header_of(code)` finds the pair of a request code; `SomeRequest.decode(command.fields)` reads it and
 `SomeAnswer(...).encode()` writes it. `header.py` says how; `poptext.py` has the packed texts of POP.
+
+An audience's module is loaded when one of its names is asked for: who sends has nothing of the controllers' in memory,
+and a command of a second starts a tenth sooner.
 """
 
-from bolide.protocol.headers.access import (
-    AuthAclRequest,
-    AuthDeleteAclRequest,
-    AuthListAclRequest,
-    DeleteAclRequest,
-    GetAclVersionAnswer,
-    ListUsersRequest,
-    UpdateAclRequest,
-    UpdateWhiteAddressesRequest,
-    UserRequest,
-)
-from bolide.protocol.headers.callbacks import (
-    CheckTransactionRequest,
-    ConsumeDirectlyRequest,
-    GetConsumerStateRequest,
-    GetConsumerStatusRequest,
-    NotifyConsumersChangedRequest,
-    PushReplyRequest,
-    ResetOffsetRequest,
-)
-from bolide.protocol.headers.consume import (
-    GetConsumerListRequest,
-    GetEarliestStoreTimeAnswer,
-    GetEarliestStoreTimeRequest,
-    GetMaxOffsetRequest,
-    GetMinOffsetRequest,
-    HeartbeatAnswer,
-    OffsetAnswer,
-    PullMessageAnswer,
-    PullMessageRequest,
-    QueryConsumerOffsetRequest,
-    QueryMessageAnswer,
-    QueryMessageRequest,
-    SearchOffsetRequest,
-    SendBackRequest,
-    UnregisterClientRequest,
-    UpdateConsumerOffsetRequest,
-    ViewMessageRequest,
-)
-from bolide.protocol.headers.filters import (
-    RegisterFilterClassRequest,
-    RegisterFilterServerAnswer,
-    RegisterFilterServerRequest,
-)
-from bolide.protocol.headers.groups import (
-    CloneGroupOffsetRequest,
-    DeleteGroupRequest,
-    GetBrokerConsumeStatsRequest,
-    GetConsumerConnectionsRequest,
-    GetConsumeStatsRequest,
-    GetGroupConfigRequest,
-    GetProducerConnectionsRequest,
-    QueryCorrectionOffsetRequest,
-    QuerySubscriptionRequest,
-    QueryTopicsByConsumerRequest,
-    UpdateGroupForbiddenRequest,
-)
-from bolide.protocol.headers.header import BoundaryType, Header, Int32, Int64, RequestHeader, WireField
-from bolide.protocol.headers.operating import (
-    AddBrokerRequest,
-    CheckRocksdbQueuesRequest,
-    ExportRocksdbConfigRequest,
-    GetBrokerConfigAnswer,
-    QueryConsumeQueueRequest,
-    RemoveBrokerRequest,
-    ResumeCheckHalfMessageRequest,
-    SetLogReadModeRequest,
-    ViewBrokerStatsRequest,
-)
-from bolide.protocol.headers.pop import (
-    AckMessageRequest,
-    ChangeInvisibleTimeAnswer,
-    ChangeInvisibleTimeRequest,
-    NotificationAnswer,
-    NotificationRequest,
-    PeekMessageRequest,
-    PollingCountAnswer,
-    PollingCountRequest,
-    PopMessageAnswer,
-    PopMessageRequest,
-)
-from bolide.protocol.headers.poptext import (
-    ORDERLY_REVIVE_QUEUE,
-    OrderedItem,
-    PopHandle,
-    PoppedQueue,
-    PoppedRange,
-    TopicMark,
-    build_handle,
-    build_message_offsets,
-    build_order_counts,
-    build_start_offsets,
-    parse_handle,
-    parse_message_offsets,
-    parse_order_counts,
-    parse_popped,
-    parse_start_offsets,
-)
-from bolide.protocol.headers.registration import (
-    BrokerHeartbeatRequest,
-    GetBrokerMembersRequest,
-    NotifyLeastBrokerIdRequest,
-    QueryDataVersionAnswer,
-    QueryDataVersionRequest,
-    RegisterBrokerAnswer,
-    RegisterBrokerRequest,
-    RegisterTopicRequest,
-    UnregisterBrokerRequest,
-)
-from bolide.protocol.headers.replication import (
-    ExchangeHaStateAnswer,
-    ExchangeHaStateRequest,
-    GetAllGroupConfigAnswer,
-    GetAllGroupConfigRequest,
-    GetAllTopicConfigAnswer,
-    GetAllTopicConfigRequest,
-    GetControllerMetadataAnswer,
-    ResetMasterFlushOffsetRequest,
-)
-from bolide.protocol.headers.routes import (
-    AddWritePermissionAnswer,
-    AddWritePermissionRequest,
-    DeleteKvRequest,
-    DeleteTopicInNamesrvRequest,
-    GetKvAnswer,
-    GetKvListRequest,
-    GetKvRequest,
-    GetRouteRequest,
-    GetTopicsByClusterRequest,
-    PutKvRequest,
-    WipeWritePermissionAnswer,
-    WipeWritePermissionRequest,
-)
-from bolide.protocol.headers.send import (
-    EndTransactionRequest,
-    RecallMessageAnswer,
-    RecallMessageRequest,
-    RefusedSendAnswer,
-    SendMessageAnswer,
-    SendMessageRequest,
-)
-from bolide.protocol.headers.table import Headers, header_of
-from bolide.protocol.headers.topics import (
-    DeleteTopicRequest,
-    GetTopicConfigRequest,
-    GetTopicStatsRequest,
-    QueryConsumeTimeSpanRequest,
-    QueryTopicConsumersRequest,
-    UpdateTopicRequest,
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bolide.protocol.headers.access import (
+        AuthAclRequest,
+        AuthDeleteAclRequest,
+        AuthListAclRequest,
+        DeleteAclRequest,
+        GetAclVersionAnswer,
+        ListUsersRequest,
+        UpdateAclRequest,
+        UpdateWhiteAddressesRequest,
+        UserRequest,
+    )
+    from bolide.protocol.headers.callbacks import (
+        CheckTransactionRequest,
+        ConsumeDirectlyRequest,
+        GetConsumerStateRequest,
+        GetConsumerStatusRequest,
+        NotifyConsumersChangedRequest,
+        PushReplyRequest,
+        ResetOffsetRequest,
+    )
+    from bolide.protocol.headers.consume import (
+        GetConsumerListRequest,
+        GetEarliestStoreTimeAnswer,
+        GetEarliestStoreTimeRequest,
+        GetMaxOffsetRequest,
+        GetMinOffsetRequest,
+        HeartbeatAnswer,
+        OffsetAnswer,
+        PullMessageAnswer,
+        PullMessageRequest,
+        QueryConsumerOffsetRequest,
+        QueryMessageAnswer,
+        QueryMessageRequest,
+        SearchOffsetRequest,
+        SendBackRequest,
+        UnregisterClientRequest,
+        UpdateConsumerOffsetRequest,
+        ViewMessageRequest,
+    )
+    from bolide.protocol.headers.controller import (
+        AlterSyncStateSetAnswer,
+        AlterSyncStateSetRequest,
+        ApplyBrokerIdAnswer,
+        ApplyBrokerIdRequest,
+        CleanBrokerRequest,
+        ElectMasterAnswer,
+        ElectMasterRequest,
+        GetControllerMetadataAnswer,
+        GetNextBrokerIdAnswer,
+        GetNextBrokerIdRequest,
+        GetReplicaAnswer,
+        GetReplicaRequest,
+        NotifyRoleChangedRequest,
+        RegisterReplicaAnswer,
+        RegisterReplicaRequest,
+    )
+    from bolide.protocol.headers.filters import (
+        RegisterFilterClassRequest,
+        RegisterFilterServerAnswer,
+        RegisterFilterServerRequest,
+    )
+    from bolide.protocol.headers.groups import (
+        CloneGroupOffsetRequest,
+        DeleteGroupRequest,
+        GetBrokerConsumeStatsRequest,
+        GetConsumerConnectionsRequest,
+        GetConsumeStatsRequest,
+        GetGroupConfigRequest,
+        GetProducerConnectionsRequest,
+        QueryCorrectionOffsetRequest,
+        QuerySubscriptionRequest,
+        QueryTopicsByConsumerRequest,
+        UpdateGroupForbiddenRequest,
+    )
+    from bolide.protocol.headers.header import BoundaryType, Header, Int32, Int64, RequestHeader, WireField
+    from bolide.protocol.headers.operating import (
+        AddBrokerRequest,
+        CheckRocksdbQueuesRequest,
+        ExportRocksdbConfigRequest,
+        GetBrokerConfigAnswer,
+        QueryConsumeQueueRequest,
+        RemoveBrokerRequest,
+        ResumeCheckHalfMessageRequest,
+        SetLogReadModeRequest,
+        ViewBrokerStatsRequest,
+    )
+    from bolide.protocol.headers.pop import (
+        AckMessageRequest,
+        ChangeInvisibleTimeAnswer,
+        ChangeInvisibleTimeRequest,
+        NotificationAnswer,
+        NotificationRequest,
+        PeekMessageRequest,
+        PollingCountAnswer,
+        PollingCountRequest,
+        PopMessageAnswer,
+        PopMessageRequest,
+    )
+    from bolide.protocol.headers.poptext import (
+        ORDERLY_REVIVE_QUEUE,
+        OrderedItem,
+        PopHandle,
+        PoppedQueue,
+        PoppedRange,
+        TopicMark,
+        build_handle,
+        build_message_offsets,
+        build_order_counts,
+        build_start_offsets,
+        parse_handle,
+        parse_message_offsets,
+        parse_order_counts,
+        parse_popped,
+        parse_start_offsets,
+    )
+    from bolide.protocol.headers.registration import (
+        BrokerHeartbeatRequest,
+        GetBrokerMembersRequest,
+        NotifyLeastBrokerIdRequest,
+        QueryDataVersionAnswer,
+        QueryDataVersionRequest,
+        RegisterBrokerAnswer,
+        RegisterBrokerRequest,
+        RegisterTopicRequest,
+        UnregisterBrokerRequest,
+    )
+    from bolide.protocol.headers.replication import (
+        ExchangeHaStateAnswer,
+        ExchangeHaStateRequest,
+        GetAllGroupConfigAnswer,
+        GetAllGroupConfigRequest,
+        GetAllTopicConfigAnswer,
+        GetAllTopicConfigRequest,
+        ResetMasterFlushOffsetRequest,
+    )
+    from bolide.protocol.headers.routes import (
+        AddWritePermissionAnswer,
+        AddWritePermissionRequest,
+        DeleteKvRequest,
+        DeleteTopicInNamesrvRequest,
+        GetKvAnswer,
+        GetKvListRequest,
+        GetKvRequest,
+        GetRouteRequest,
+        GetTopicsByClusterRequest,
+        PutKvRequest,
+        WipeWritePermissionAnswer,
+        WipeWritePermissionRequest,
+    )
+    from bolide.protocol.headers.send import (
+        EndTransactionRequest,
+        RecallMessageAnswer,
+        RecallMessageRequest,
+        RefusedSendAnswer,
+        SendMessageAnswer,
+        SendMessageRequest,
+    )
+    from bolide.protocol.headers.table import Headers, header_of
+    from bolide.protocol.headers.topics import (
+        DeleteTopicRequest,
+        GetTopicConfigRequest,
+        GetTopicStatsRequest,
+        QueryConsumeTimeSpanRequest,
+        QueryTopicConsumersRequest,
+        UpdateTopicRequest,
+    )
+
+_AUDIENCES = (
+    "access",
+    "callbacks",
+    "consume",
+    "controller",
+    "filters",
+    "groups",
+    "header",
+    "operating",
+    "pop",
+    "poptext",
+    "registration",
+    "replication",
+    "routes",
+    "send",
+    "table",
+    "topics",
 )
 
 __all__ = [
@@ -161,6 +203,10 @@ __all__ = [
     "AddBrokerRequest",
     "AddWritePermissionAnswer",
     "AddWritePermissionRequest",
+    "AlterSyncStateSetAnswer",
+    "AlterSyncStateSetRequest",
+    "ApplyBrokerIdAnswer",
+    "ApplyBrokerIdRequest",
     "AuthAclRequest",
     "AuthDeleteAclRequest",
     "AuthListAclRequest",
@@ -170,6 +216,7 @@ __all__ = [
     "ChangeInvisibleTimeRequest",
     "CheckRocksdbQueuesRequest",
     "CheckTransactionRequest",
+    "CleanBrokerRequest",
     "CloneGroupOffsetRequest",
     "ConsumeDirectlyRequest",
     "DeleteAclRequest",
@@ -177,6 +224,8 @@ __all__ = [
     "DeleteKvRequest",
     "DeleteTopicInNamesrvRequest",
     "DeleteTopicRequest",
+    "ElectMasterAnswer",
+    "ElectMasterRequest",
     "EndTransactionRequest",
     "ExchangeHaStateAnswer",
     "ExchangeHaStateRequest",
@@ -203,7 +252,11 @@ __all__ = [
     "GetKvRequest",
     "GetMaxOffsetRequest",
     "GetMinOffsetRequest",
+    "GetNextBrokerIdAnswer",
+    "GetNextBrokerIdRequest",
     "GetProducerConnectionsRequest",
+    "GetReplicaAnswer",
+    "GetReplicaRequest",
     "GetRouteRequest",
     "GetTopicConfigRequest",
     "GetTopicStatsRequest",
@@ -218,6 +271,7 @@ __all__ = [
     "NotificationRequest",
     "NotifyConsumersChangedRequest",
     "NotifyLeastBrokerIdRequest",
+    "NotifyRoleChangedRequest",
     "OffsetAnswer",
     "OrderedItem",
     "PeekMessageRequest",
@@ -251,6 +305,8 @@ __all__ = [
     "RegisterFilterClassRequest",
     "RegisterFilterServerAnswer",
     "RegisterFilterServerRequest",
+    "RegisterReplicaAnswer",
+    "RegisterReplicaRequest",
     "RegisterTopicRequest",
     "RemoveBrokerRequest",
     "RequestHeader",
@@ -287,3 +343,15 @@ __all__ = [
     "parse_popped",
     "parse_start_offsets",
 ]
+
+
+if not TYPE_CHECKING:  # for a type checker every name would be there, and it would miss those that are not
+
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            for audience in _AUDIENCES:
+                module = import_module(f"bolide.protocol.headers.{audience}")
+                if hasattr(module, name):
+                    globals()[name] = getattr(module, name)
+                    return globals()[name]
+        raise AttributeError(f"module 'bolide.protocol.headers' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Admin to broker, about who may: access control of 4.9 (50 to 53), and that of 5.3, whose substance is in bodies."""
+"""Admin to broker, about who may: access control of 4.9 (50 to 54), and that of 5.3, whose substance is in bodies."""
 
 from bolide.model.names import Label, Text
 from bolide.protocol.headers.header import Header, RequestHeader, header, wire
@@ -38,10 +38,10 @@ class GetAclVersionAnswer(Header):
 
 @header
 class UpdateWhiteAddressesRequest(RequestHeader):
-    """Addresses that need no account."""
+    """Addresses that need no account; without a file they go to the default one."""
 
     global_white_addresses: Text = wire("globalWhiteAddrs")
-    acl_file: Text = wire("aclFileFullPath")
+    acl_file: Text | None = wire("aclFileFullPath", default=None)
 
 
 @header

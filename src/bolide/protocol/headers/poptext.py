@@ -15,6 +15,7 @@ T is the topic's mark, Q the queue. Offsets of a queue match its messages by pos
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from bolide.errors import Refusal
@@ -25,9 +26,11 @@ from bolide.protocol.headers.header import read_int64
 ORDERLY_REVIVE_QUEUE = 999  # stands in a handle for "popped in order": there is no revive queue then
 
 _HANDLE_TOKENS = 8
+_HANDLE_TOKENS_MAX = 10  # Apache's proxy adds where the message lies, and in local mode sometimes a 0 before that
 _ENTRY_TOKENS = 3
 _MESSAGE_PREFIX = "qo"
 _SHOWN_CHARACTERS_MAX = 80
+_KEPT_LENGTH_MAX = 400
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -92,11 +95,16 @@ def build_handle(handle: PopHandle) -> str:
 
 def parse_handle(text: str) -> PopHandle:
     """A handle from its tokens."""
+    # An acknowledgement over gRPC has its handle read twice, at the port and in the broker.
+    return _parsed_before(text) if len(text) <= _KEPT_LENGTH_MAX else _parsed(text)
+
+
+def _parsed(text: str) -> PopHandle:
     tokens = text.split(" ")
     try:
-        if len(tokens) != _HANDLE_TOKENS:
+        if not _HANDLE_TOKENS <= len(tokens) <= _HANDLE_TOKENS_MAX:
             raise ValueError(f"{len(tokens)} tokens, not {_HANDLE_TOKENS}")
-        start, popped, invisible, revive, mark, broker_name, queue, offset = tokens
+        start, popped, invisible, revive, mark, broker_name, queue, offset = tokens[:_HANDLE_TOKENS]
         return PopHandle(
             start_offset=QueueOffset(read_int64(start)),
             popped_ms=read_int64(popped),
@@ -109,6 +117,9 @@ def parse_handle(text: str) -> PopHandle:
         )
     except ValueError as problem:
         raise _refusal("handle", text, problem) from None
+
+
+_parsed_before = lru_cache(maxsize=1_000)(_parsed)
 
 
 def build_start_offsets(starts: Mapping[PoppedQueue, int]) -> str:

@@ -1,8 +1,12 @@
 """Slave to master, broker to broker: tables to copy, and who keeps the log."""
 
-from bolide.model.names import GroupName, Label, Text
+from bolide.model.names import Label, Text
 from bolide.model.queue import PhysicalOffset
 from bolide.protocol.headers.header import Header, Int32, RequestHeader, header, wire
+
+# Our own, beside the fields of 906: the version of topics and groups that each has, and who asks.
+TABLES_VERSION_FIELD = "bolideTablesVersion"
+REPLICA_ID_FIELD = "bolideReplicaId"
 
 
 @header
@@ -60,14 +64,3 @@ class ResetMasterFlushOffsetRequest(RequestHeader):
     """Count the master's flushed bytes from here."""
 
     master_flush_offset: PhysicalOffset = wire("masterFlushOffset")
-
-
-@header
-class GetControllerMetadataAnswer(Header):
-    """Who leads the controllers of 5.x."""
-
-    group: GroupName | None = wire("group", default=None)
-    leader_id: Label | None = wire("controllerLeaderId", default=None)
-    leader_address: Label | None = wire("controllerLeaderAddress", default=None)
-    is_leader: bool = wire("isLeader", default=False)
-    peers: Text | None = wire("peers", default=None)

@@ -10,6 +10,7 @@ from bolide.protocol.headers import (
     access,
     callbacks,
     consume,
+    controller,
     filters,
     groups,
     operating,
@@ -106,7 +107,22 @@ _TABLE: dict[int, Headers] = {
     ),
     RequestCode.EXCHANGE_BROKER_HA_INFO: Headers(replication.ExchangeHaStateRequest, replication.ExchangeHaStateAnswer),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: Headers(replication.ResetMasterFlushOffsetRequest),
-    RequestCode.CONTROLLER_GET_METADATA_INFO: Headers(None, replication.GetControllerMetadataAnswer),
+    # to a controller, and back
+    RequestCode.CONTROLLER_GET_METADATA_INFO: Headers(None, controller.GetControllerMetadataAnswer),
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: Headers(
+        controller.GetNextBrokerIdRequest, controller.GetNextBrokerIdAnswer
+    ),
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: Headers(controller.ApplyBrokerIdRequest, controller.ApplyBrokerIdAnswer),
+    RequestCode.CONTROLLER_REGISTER_BROKER: Headers(
+        controller.RegisterReplicaRequest, controller.RegisterReplicaAnswer
+    ),
+    RequestCode.CONTROLLER_ELECT_MASTER: Headers(controller.ElectMasterRequest, controller.ElectMasterAnswer),
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: Headers(controller.GetReplicaRequest, controller.GetReplicaAnswer),
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: Headers(
+        controller.AlterSyncStateSetRequest, controller.AlterSyncStateSetAnswer
+    ),
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Headers(controller.NotifyRoleChangedRequest),
+    RequestCode.CLEAN_BROKER_DATA: Headers(controller.CleanBrokerRequest),
     # admin to broker: topics
     RequestCode.UPDATE_AND_CREATE_TOPIC: Headers(topics.UpdateTopicRequest),
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: Headers(topics.UpdateTopicRequest),

@@ -7,9 +7,9 @@ in a join. Damage does not end the walk, so what lies behind it is judged too.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from bolide.errors import StoreError
-from bolide.kernel.layout import ENTRY_SIZE, PRE_BLANK
+from bolide.kernel.layout import ENTRY_SIZE
 from bolide.spark.jobs.index_check import IndexFiles, index_findings, index_keys
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
-from bolide.spark.jobs.walk import Damage, Walked, walk_range
+from bolide.spark.jobs.walk import Damage, walk_range
 from bolide.spark.store.log_files import PERMISSIVE, LogFile, Range, has_bytes, log_files, mapped, plan
 from bolide.store.config import StoreConfig, delays_ms_of
-from bolide.store.extension import QueueExtension
-from bolide.store.segment import segment_name
-from bolide.store.verify import BROKEN, Finding, known_topics, passed_over
+from bolide.store.queue_files import Finding, QueueFiles
+from bolide.store.verify import BROKEN, passed_over
+from bolide.store.walk import Walked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,11 +80,9 @@ class Scope:
 
 def scope_of(config: StoreConfig, range_size: int | None = None) -> Scope:
     files = log_files([path for path in config.log_directories if path.is_dir()], PERMISSIVE)
-    root = config.root / "consumequeue"
-    queues = sorted((path.parent.name, int(path.name)) for path in root.glob("*/*") if path.name.isdecimal())
     index = config.root / "index"
     names = sorted(path for path in index.iterdir() if path.name.isdecimal()) if index.is_dir() else []
-    return Scope(files, plan(files, range_size=range_size), queues, [str(path) for path in names])
+    return Scope(files, plan(files, range_size=range_size), QueueFiles(config).keys(), [str(path) for path in names])
 
 
 def audit(
@@ -150,7 +148,7 @@ def _row(kind: str, **values: Any) -> dict[str, Any]:
 
 def _walk(config: StoreConfig, parts: list[Range]) -> Iterator[pa.RecordBatch]:
     """Runs in a task: the records of some ranges, against the queue files."""
-    queues = QueueFiles(config)
+    queues = QueueWalk(config)
     rows: list[dict[str, Any]] = []
     count = 0
     for part in parts:
@@ -171,22 +169,18 @@ def _walk(config: StoreConfig, parts: list[Range]) -> Iterator[pa.RecordBatch]:
     yield rows_of(_SEEN, rows)
 
 
-class QueueFiles:
-    """The queue files of a store, as far as a task compares them with the log."""
+class QueueWalk:
+    """What a task finds in the queue files beside its part of the log."""
 
     def __init__(self, config: StoreConfig) -> None:
-        self._root = config.root
-        self._file_size = config.queue_file_bytes
-        self._extension_size = config.extension_file_size
-        self._known = known_topics(config.root)
+        self._files = QueueFiles(config)
         self._queues: dict[tuple[str, int], dict[str, Any]] = {}
         self._findings: list[dict[str, Any]] = []
 
     def check(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
         """Compare a run of entries, as the log gives it, with what is there."""
-        directory = self._root / "consumequeue" / topic / str(queue_id)
-        if self._known is not None and topic not in self._known and not directory.parent.is_dir():
-            return  # removed, and rightly without queues
+        if self._files.is_removed(topic):
+            return
         physical, end = int.from_bytes(entries[:8], "big"), first + len(entries) // ENTRY_SIZE
         seen = self._queues.get((topic, queue_id))
         if seen is None:
@@ -194,49 +188,16 @@ class QueueFiles:
             self._queues[topic, queue_id] = seen
         elif first != seen["end"] and first != 0:
             what = f"queue {topic}/{queue_id} goes on with entry {first} after {seen['end'] - 1}"
-            self._add(_row("finding", file=str(directory), position=first * ENTRY_SIZE, what=what))
+            file = str(self._files.directory(topic, queue_id))
+            self._findings.append(_row("finding", file=file, position=first * ENTRY_SIZE, what=what))
         if first == 0:
             seen["restart"] = physical
         seen["end"] = end
-        if self._read(directory, first, len(entries)) != entries:
-            self._compare(directory, topic, queue_id, first, entries)
-
-    def _read(self, directory: Path, first: int, size: int) -> bytes:
-        """The entries that are there; less where files are missing."""
-        parts, at, end = [], first * ENTRY_SIZE, first * ENTRY_SIZE + size
-        while at < end:
-            base = at - at % self._file_size
-            try:
-                with open(directory / segment_name(base), "rb", buffering=0) as file:
-                    part = os.pread(file.fileno(), min(end, base + self._file_size) - at, at - base)
-            except FileNotFoundError:
-                part = b""
-            if not part:
-                break
-            parts.append(part)
-            at += len(part)
-        return b"".join(parts)
-
-    def _compare(self, directory: Path, topic: str, queue_id: int, first: int, entries: bytes) -> None:
-        extension = QueueExtension(self._root / "consumequeue_ext" / topic / str(queue_id), self._extension_size)
-        for number in range(len(entries) // ENTRY_SIZE):
-            wanted = entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
-            here = self._read(directory, first + number, ENTRY_SIZE)
-            if here != wanted and bytes(extension.resolve(memoryview(here))) != wanted:
-                at = (first + number) * ENTRY_SIZE
-                physical = int.from_bytes(wanted[:8], "big")
-                base = at - at % self._file_size
-                what = f"entry {first + number} is not that of the record at {physical}"
-                file = str(directory / segment_name(base))
-                place = {"topic": topic, "queue_id": queue_id, "physical": physical}
-                if not self._add(_row("doubt", file=file, position=at - base, what=what, **place)):
-                    return
-
-    def _add(self, row: dict[str, Any]) -> bool:
-        if len(self._findings) >= _FINDINGS_MAX:
-            return False
-        self._findings.append(row)
-        return True
+        room = max(_FINDINGS_MAX - len(self._findings), 0)
+        self._findings += [
+            _row("doubt", **asdict(found), topic=topic, queue_id=queue_id, physical=place)
+            for place, found in islice(self._files.differences(topic, queue_id, first, entries), room)
+        ]
 
     def rows(self) -> list[dict[str, Any]]:
         return self._findings + [_row("queue", **seen) for seen in self._queues.values()]
@@ -284,34 +245,11 @@ def _queue_findings(
 
 
 def _check_ends(config: StoreConfig, log_start: int, queues: list[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
-    """Runs in a task: after the last entry there are zeros, or blanks and entries of messages that are gone."""
-    rows = []
-    for topic, queue_id, end in queues:
-        directory = config.root / "consumequeue" / topic / str(queue_id)
-        for path in sorted(path for path in directory.iterdir() if path.name.isdecimal()):
-            found = _phantom(path, end, log_start, config.queue_file_bytes)
-            if found is not None:
-                rows.append(found)
-                break
-    if rows:
-        yield rows_of(_SEEN, rows)
-
-
-def _phantom(path: Path, end: int, log_start: int, file_size: int) -> dict[str, Any] | None:
-    content = path.read_bytes()
-    if len(content) != file_size:
-        what = f"has {len(content)} bytes, the configured size is {file_size}"
-        return _row("finding", file=str(path), position=0, what=what)
-    base = int(path.name)
-    first = max(end * ENTRY_SIZE - base, 0)
-    for at in range(first, len(content.rstrip(b"\0")), ENTRY_SIZE):
-        entry = content[at : at + ENTRY_SIZE]
-        physical = int.from_bytes(entry[:8], "big", signed=True)
-        is_gone = int.from_bytes(entry[8:12], "big", signed=True) > 0 and physical < log_start
-        if any(entry) and entry != PRE_BLANK and not is_gone:
-            what = f"entry {(base + at) // ENTRY_SIZE}: the log has nothing for it at {physical}"
-            return _row("finding", file=str(path), position=at, what=what)
-    return None
+    """Runs in a task: what follows the last entries that the log knows of."""
+    files = QueueFiles(config)
+    found = [stray for queue in queues if (stray := files.stray(*queue, log_start)) is not None]
+    if found:
+        yield rows_of(_SEEN, [_row("finding", **asdict(stray)) for stray in found])
 
 
 def _index_findings(spark: "SparkSession", config: StoreConfig, scope: Scope) -> list[Finding]:

@@ -22,14 +22,15 @@ import pyarrow as pa
 from bolide.errors import StoreError
 from bolide.kernel.layout import ENTRY_SIZE, PRE_BLANK
 from bolide.spark.jobs.tasks import Tell, rows_of, spread_over, tell_nobody, watched
-from bolide.spark.jobs.walk import Damage, Walked, walk_range
+from bolide.spark.jobs.walk import Damage, walk_range
 from bolide.spark.store.log_files import LogFile, Range, log_files, plan
 from bolide.store.checkpoint import StoreLock
 from bolide.store.config import StoreConfig, delays_ms_of
 from bolide.store.disk import Disk
 from bolide.store.index import IndexFile, name_at
+from bolide.store.queue_files import known_topics
 from bolide.store.segment import segment_name
-from bolide.store.verify import known_topics
+from bolide.store.walk import Walked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

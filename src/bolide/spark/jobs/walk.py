@@ -3,23 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bolide import kernel
 from bolide.errors import StoreError
-from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH, BODY_CHECKED, Run
+from bolide.kernel.layout import AT_BLANK, AT_END, AT_INNER_BATCH
 from bolide.spark.store.log_files import Range, mapped, next_record
-
-_STRETCH = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Walked:
-    """Records without a gap: the entries of each queue, the keys, how many, and where they lie in the file."""
-
-    runs: list[Run]
-    keys: bytes
-    record_count: int
-    start: int
-    end: int
+from bolide.store.walk import Walked, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +34,14 @@ def walk_range(part: Range, delays_ms: Sequence[int]) -> Iterator[Walked | Damag
         stop = part.file.size if part.end == part.file.size else next_record(view, part.end, base)
         if stop < 0 or stop > part.file.size:
             stop = part.file.size
-        stretch = _STRETCH
         while 0 <= at < stop:
-            until = min(at + stretch, stop)
-            runs, keys, count, _, end, reason = kernel.walk_records(view, at, until, base, BODY_CHECKED, delays_ms)
+            at, reason = yield from walk(view, at, stop, base, delays_ms)
             if reason == AT_INNER_BATCH:
-                raise StoreError(f"{part.file.path} holds an inner batch at byte {end}, which this store does not keep")
-            if count:
-                yield Walked(runs, keys, count, at, end)
-            is_cut = until < stop and reason not in (AT_END, AT_BLANK)
-            stretch = 2 * stretch if is_cut and not count else _STRETCH
-            at = end
+                raise StoreError(f"{part.file.path} holds an inner batch at byte {at}, which this store does not keep")
             if reason == AT_BLANK:
                 yield Blank(at, int.from_bytes(view[at : at + 4], "big"))
                 return
-            if reason != AT_END and not is_cut:
+            if reason != AT_END:
                 behind = next_record(view, at + 1, base)
                 yield Damage(at, behind)
                 at = behind

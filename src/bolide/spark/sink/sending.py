@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
+from bolide.client.access import failure_of
 from bolide.client.blocking.connection import Answer
 from bolide.client.routes import Route
 from bolide.client.sending.message import SendRules, batch_fields, send_command, to_queue
@@ -128,13 +129,10 @@ class Sending:
             self._answered_s = self.clock.monotonic_s()
             self.stored(bundle, answer)
         elif answer.code in _LATER:
-            self._put(self._moved(bundle, ClientError(answer.remark or "refused", answer.code)))
+            self._put(self._moved(bundle, failure_of(answer)))
         else:
-            raise ClientError(
-                f"{bundle.queue.broker_name} refuses messages for {bundle.queue.topic}: code {answer.code}, "
-                f"{answer.remark}",
-                answer.code,
-            )
+            what = f"{bundle.queue.broker_name} refuses messages for {bundle.queue.topic}: code {answer.code}"
+            raise failure_of(answer, what)
 
     def _send_again(self, broker_name: str, problem: ClientError) -> None:
         """The connection to a broker is gone, and with it the answers to all that was in flight there."""

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from bolide.client.access import failure_of
 from bolide.client.blocking.connection import Answer
 from bolide.client.routes import Route
 from bolide.client.sending.message import SendRules, send_command, to_queue
@@ -168,7 +169,7 @@ def ask_broker(cluster: Cluster, broker_name: str, topic: str, wanted: Publish, 
             connection = cluster.of_broker(broker_name, topic)
             (opaque,) = connection.put([Command(RequestCode.PUBLISH_STAGED, body=wanted.encode())])
             answer = connection.take(opaque, options.send_timeout_s)
-            problem = ClientError(answer.remark or "refused", answer.code)
+            problem = failure_of(answer)
         except NoAnswer as lost:
             problem = lost
         else:

@@ -1,0 +1,329 @@
+"""What a doctor looks at: every name server and broker, the topics and groups of a cluster, and this machine.
+
+All is asked at once, and nothing is changed. What does not answer in time is noted in `unseen` or as the problem of the
+server itself, and the rest is looked at all the same. A group's progress is looked at twice, a moment apart: so is
+found what stands still.
+"""
+
+import asyncio
+import os
+import resource
+from collections.abc import Awaitable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from bolide.admin.admin import Admin, ProgressRow
+from bolide.admin.doctor.facts import (
+    BrokerFacts,
+    Facts,
+    GroupFacts,
+    MachineFacts,
+    NamesrvFacts,
+    QueueFacts,
+    ShapeFacts,
+    TopicFacts,
+)
+from bolide.client.config import Credentials
+from bolide.clock import Clock, SystemClock
+from bolide.errors import AccessRefused, ClientError, Refusal
+from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies.clients import ConsumeType, ProducerConnections
+from bolide.protocol.bodies.routes import KVTable
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+from bolide.remoting.address import split_address
+from bolide.remoting.config import ConnectConfig
+from bolide.settings import read_properties
+
+LIMIT_S = 4.0
+BETWEEN_LOOKS_S = 1.0
+TOPICS_MAX = 500  # are looked at one by one; more of them, and the answer would take longer than anybody waits
+GROUPS_MAX = 200
+HALVES_MAX = 2_000
+PROBE_S = 1.0
+_HTTP2_SETTINGS = 4  # the kind of frame that a server of HTTP/2 begins with
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0])
+T = TypeVar("T")
+
+
+class Doctor:
+    """Gathers facts of one cluster."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        credentials: Credentials | None = None,
+        connect: ConnectConfig | None = None,
+        clock: Clock | None = None,
+        between_s: float = BETWEEN_LOOKS_S,
+    ) -> None:
+        self._addresses = [address.strip() for address in namesrv.split(";") if address.strip()]
+        self._credentials = credentials
+        self._connect = connect
+        self._clock = clock or SystemClock()
+        self._between_s = between_s
+        self._unseen: list[str] = []
+
+    async def gather(self, topic: str | None = None, group: str | None = None, store: Path | None = None) -> Facts:
+        """Look at everything, or at one topic and one group of it; at the machine where a store is given."""
+        self._unseen = []
+        namesrvs = tuple(await asyncio.gather(*map(self._namesrv, self._addresses)))
+        answering = [each.address for each in namesrvs if not each.problem]
+        machine = None if store is None else await asyncio.to_thread(machine_of, store)
+        silent = [each.address for each in namesrvs if each.problem]
+        spoken = await asyncio.gather(*map(spoken_at, silent))
+        wrong = {address: kind for address, kind in zip(silent, spoken, strict=True) if kind}
+        if not answering:
+            self._unseen.append("no name server answers, so neither brokers, topics nor groups were looked at")
+            return Facts(
+                now_ms=self._clock.now_ms(),
+                namesrvs=namesrvs,
+                wrong_protocols=wrong,
+                machine=machine,
+                unseen=tuple(self._unseen),
+            )
+        seats = {seat: address for each in namesrvs for seat, address in each.brokers.items()}
+        async with self._admin(answering[0]) as admin:
+            brokers = tuple(await asyncio.gather(*(self._broker(admin, *seat, at) for seat, at in seats.items())))
+            if any(broker.is_master and not broker.problem for broker in brokers):
+                looks = self._topics(admin, topic), self._groups(admin, group), self._undecided(admin)
+                topics, groups, undecided = await asyncio.gather(*looks)
+            else:
+                self._unseen.append("no master answers, so neither topics nor groups were looked at")
+                topics, groups, undecided = (), (), {}
+        return Facts(
+            now_ms=self._clock.now_ms(),
+            namesrvs=namesrvs,
+            brokers=brokers,
+            topics=topics,
+            groups=groups,
+            undecided_groups=undecided,
+            wrong_protocols=wrong,
+            machine=machine,
+            unseen=tuple(self._unseen),
+        )
+
+    def _admin(self, address: str) -> Admin:
+        return Admin(
+            address,
+            timeout_s=LIMIT_S,
+            partial=True,
+            credentials=self._credentials,
+            connect=self._connect,
+            clock=self._clock,
+        )
+
+    async def _namesrv(self, address: str) -> NamesrvFacts:
+        try:
+            async with asyncio.timeout(LIMIT_S), self._admin(address) as admin:
+                known = await admin.clusters()
+                names = await admin.topics(with_system=True)
+        except (ClientError, Refusal, TimeoutError) as problem:
+            return NamesrvFacts(address=address, problem=str(problem) or "does not answer")
+        seats = {
+            (data.broker_name, broker_id): where
+            for data in known.broker_addr_table.values()
+            for broker_id, where in data.broker_addrs.items()
+        }
+        return NamesrvFacts(address=address, brokers=seats, topics=frozenset(names))
+
+    async def _broker(self, admin: Admin, name: str, broker_id: int, address: str) -> BrokerFacts:
+        seat = {"name": name, "broker_id": broker_id, "address": address}
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                began_ms = self._clock.now_ms()
+                runtime = KVTable.decode((await admin.ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))).body)
+                asked_ms = self._clock.now_ms()
+                settings = await admin.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
+        except AccessRefused as problem:
+            return BrokerFacts(**seat, problem=str(problem), is_refused=True)  # type: ignore[arg-type]
+        except (ClientError, Refusal, TimeoutError) as problem:
+            return BrokerFacts(**seat, problem=str(problem) or "does not answer")  # type: ignore[arg-type]
+        texts = read_properties(settings.body.decode("utf-8", "replace"))
+        seen = {"runtime": runtime.table, "settings": texts, "asked_ms": asked_ms, "took_ms": asked_ms - began_ms}
+        return BrokerFacts(**seat, **seen)  # type: ignore[arg-type]
+
+    async def _topics(self, admin: Admin, topic: str | None) -> tuple[TopicFacts, ...]:
+        names = [topic] if topic is not None else await self._or_nothing(admin.topics(), "topics")
+        if len(names) > TOPICS_MAX:
+            self._unseen.append(f"{len(names) - TOPICS_MAX} of {len(names)} topics; --topic looks at one")
+        return tuple(await asyncio.gather(*(self._topic(admin, name) for name in names[:TOPICS_MAX])))
+
+    async def _topic(self, admin: Admin, name: str) -> TopicFacts:
+        shapes = await self._or_nothing(admin.topic_shapes(name), f"topic {name}")
+        told = tuple(
+            ShapeFacts(
+                broker=broker,
+                read_count=shape.read_queue_count,
+                write_count=shape.write_queue_count,
+                permission=shape.permission,
+            )
+            for broker, shape in dict(shapes).items()
+        )
+        why = ""
+        if not told:
+            try:
+                await admin.route(name)
+            except (ClientError, Refusal) as problem:
+                why = str(problem)
+        return TopicFacts(name=name, shapes=told, why_absent=why)
+
+    async def _groups(self, admin: Admin, group: str | None) -> tuple[GroupFacts, ...]:
+        names = [group] if group is not None else await self._or_nothing(admin.groups(), "groups")
+        if len(names) > GROUPS_MAX:
+            self._unseen.append(f"{len(names) - GROUPS_MAX} of {len(names)} groups; --group looks at one")
+            names = names[:GROUPS_MAX]
+        before = {name: await self._or_nothing(admin.group_progress(name), f"group {name}") for name in names}
+        await asyncio.sleep(self._between_s)
+        dead = {row.group: row for row in await self._or_nothing(admin.dead_letter_groups(), "dead letters")}
+        found = []
+        for name in names:
+            earlier = {row.queue: row.consumer_offset for row in before[name]}
+            members = await self._or_none(admin.members(name), f"members of {name}")
+            progress = await self._or_nothing(admin.group_progress(name), f"group {name}")
+            firsts = await self._firsts(admin, progress)
+            connections = () if members is None else members.connection_set
+            conflicts = () if members is None else members.bolide_conflicts or ()
+            letter = dead.get(name)
+            of_letters = (
+                await self._or_nothing(admin.topic_shapes(f"%DLQ%{name}"), f"dead letters of {name}") if letter else {}
+            )
+            found.append(
+                GroupFacts(
+                    name=name,
+                    members=tuple((each.client_id, each.client_addr, each.version) for each in connections),
+                    is_pulling=members is not None and members.consume_type is ConsumeType.CONSUME_ACTIVELY,
+                    conflicts=tuple(f"{each.client_id} and {each.mate_id}: {each.text}" for each in conflicts),
+                    queues=tuple(_queue(row, earlier.get(row.queue), firsts.get(row.queue)) for row in progress),
+                    dead_count=0 if letter is None else letter.count,
+                    dead_last_ms=0 if letter is None else letter.last_ms,
+                    dead_permission=min((shape.permission for shape in dict(of_letters).values()), default=None),
+                )
+            )
+        return tuple(found)
+
+    async def _undecided(self, admin: Admin) -> dict[str, int]:
+        """Producer groups with half messages that nobody can be asked about."""
+        counts: dict[str, int] = {}
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                async for each in admin.open_transactions():
+                    counts[each.group] = counts.get(each.group, 0) + 1
+                    if sum(counts.values()) >= HALVES_MAX:
+                        break
+                masters = await admin.master_addresses()
+                return {name: count for name, count in counts.items() if not await _has_producer(admin, masters, name)}
+        except (ClientError, Refusal, TimeoutError) as problem:
+            self._unseen.append(f"undecided transactions: {problem}")
+            return {}
+
+    async def _firsts(self, admin: Admin, progress: Iterable[ProgressRow]) -> dict[MessageQueue, int]:
+        """Where queues begin in which somebody is behind."""
+        topics = {row.queue.topic for row in progress if row.behind > 0}
+        firsts: dict[MessageQueue, int] = {}
+        for topic in sorted(topics):
+            for row in await self._or_nothing(admin.topic_queues(topic), f"topic {topic}"):
+                firsts[row.queue] = row.min_offset
+        return firsts
+
+    async def _or_none(self, asking: Awaitable[T], what: str) -> T | None:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                return await asking
+        except (ClientError, Refusal, TimeoutError) as problem:
+            self._unseen.append(f"{what}: {problem}")
+            return None
+
+    async def _or_nothing(self, asking: Awaitable[T], what: str) -> T:
+        found = await self._or_none(asking, what)
+        return [] if found is None else found  # type: ignore[return-value]
+
+
+async def _has_producer(admin: Admin, masters: list[str], group: str) -> bool:
+    command = Command(RequestCode.GET_PRODUCER_CONNECTION_LIST, fields={"producerGroup": group})
+    for address in masters:
+        try:
+            if ProducerConnections.decode((await admin.ask(address, command)).body).connection_set:
+                return True
+        except (ClientError, Refusal):
+            continue  # this broker has nobody of it
+    return False
+
+
+async def spoken_at(address: str) -> str:
+    """What answers at an address where no name server does: HTTP/2 is what gRPC clients speak. Empty if unknown."""
+    host, port = split_address(address)
+    try:
+        async with asyncio.timeout(PROBE_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(_HTTP2_PREFACE)
+                head = await reader.readexactly(9)
+            finally:
+                writer.close()
+    except (OSError, asyncio.IncompleteReadError):
+        return ""
+    if head[3] == _HTTP2_SETTINGS and not any(head[5:]):
+        return "HTTP/2 (gRPC)"
+    return "HTTP" if head.startswith(b"HTTP/") else ""
+
+
+def _queue(row: ProgressRow, before: int | None, first: int | None) -> QueueFacts:
+    queue = row.queue
+    return QueueFacts(
+        topic=queue.topic,
+        broker=queue.broker_name,
+        queue_id=queue.queue_id,
+        end=row.broker_offset,
+        committed=row.consumer_offset,
+        committed_before=before,
+        first=first,
+    )
+
+
+def machine_of(store: Path) -> MachineFacts:
+    """The limits of this machine, and how long its disk takes for a sync: one small file is written, and removed."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MachineFacts(
+        open_files_max=soft,
+        map_count_max=_number(Path("/proc/sys/vm/max_map_count"), 1 << 20),
+        memory_free=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"),
+        fsync_ms=_fsync_ms(store),
+        file_system=_file_system(store),
+    )
+
+
+def _number(path: Path, other: int) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return other
+
+
+def _fsync_ms(store: Path) -> float:
+    probe = store / f".doctor-{os.getpid()}"
+    clock = SystemClock()
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(4096))
+            file.flush()
+            began_s = clock.monotonic_s()
+            os.fsync(file.fileno())
+            return (clock.monotonic_s() - began_s) * 1000
+    except OSError:
+        return 0.0  # we may not write there: then nobody is told anything of it
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _file_system(store: Path) -> str:
+    """The kind of the longest mount point above a directory."""
+    try:
+        lines = Path("/proc/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    where = str(store.resolve())
+    mounts = [line.split()[1:3] for line in lines]
+    above = [(point, kind) for point, kind in mounts if where == point or where.startswith(point.rstrip("/") + "/")]
+    return max(above, key=lambda each: len(each[0]), default=("", ""))[1]

@@ -1,0 +1,132 @@
+"""What an operator asks and changes of servers that run: settings, status, who may be sent to, who is connected.
+
+A setting of a broker is changed at one broker, or at all of a cluster; name servers know nothing of each other, so what
+they are told is told to each of them.
+"""
+
+from bolide.admin.reach import Reach
+from bolide.client.routes import MASTER_ID
+from bolide.errors import ClientError
+from bolide.model.message import parse_offset_id
+from bolide.protocol.bodies import GroupList, KVTable
+from bolide.protocol.bodies.clients import ConnectedProducer, ProducerTable
+from bolide.protocol.bodies.consumers import DirectConsumption
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.headers.callbacks import ConsumeDirectlyRequest
+from bolide.protocol.headers.routes import (
+    AddWritePermissionRequest,
+    DeleteKvRequest,
+    GetKvListRequest,
+    PutKvRequest,
+    WipeWritePermissionRequest,
+)
+from bolide.protocol.headers.topics import QueryTopicConsumersRequest
+from bolide.settings import read_properties, write_properties
+
+
+class OperatingCalls(Reach):
+    """The administrator's operations on servers."""
+
+    async def broker_addresses(self, broker: str | None = None) -> dict[str, str]:
+        """Where brokers are, by name (`name` for a master, `name:1` for others); all, or those of a name or address."""
+        known = await self.clusters()
+        found = {
+            data.broker_name if broker_id == MASTER_ID else f"{data.broker_name}:{broker_id}": address
+            for data in known.broker_addr_table.values()
+            for broker_id, address in sorted(data.broker_addrs.items())
+        }
+        if broker is None:
+            return found
+        chosen = {name: address for name, address in found.items() if broker in (name, address)}
+        if not chosen:
+            names = ", ".join(found) or "none"
+            raise ClientError(f"broker {broker} is not known here; there are: {names}", ResponseCode.QUERY_NOT_FOUND)
+        return chosen
+
+    async def broker_status(self, address: str) -> dict[str, str]:
+        """What a broker tells of itself: disk, rates, uptime, what waits."""
+        answer = await self._ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return dict(KVTable.decode(answer.body).table)
+
+    async def broker_settings(self, address: str) -> dict[str, str]:
+        """All settings of a running broker, by RocketMQ's keys."""
+        answer = await self._ask(address, Command(RequestCode.GET_BROKER_CONFIG))
+        return read_properties(answer.body.decode())
+
+    async def set_broker(self, address: str, changes: dict[str, str]) -> None:
+        """Change settings of a running broker; it says which it does not take."""
+        command = Command(RequestCode.UPDATE_BROKER_CONFIG, body=write_properties(changes).encode())
+        await self._ask(address, command)
+
+    def namesrv_addresses(self) -> list[str]:
+        """The name servers that are asked."""
+        return list(self._opened().namesrv.addresses)
+
+    async def namesrv_settings(self, address: str) -> dict[str, str]:
+        """All settings of a running name server."""
+        answer = await self._ask(address, Command(RequestCode.GET_NAMESRV_CONFIG))
+        return read_properties(answer.body.decode())
+
+    async def set_namesrv(self, changes: dict[str, str]) -> list[str]:
+        """Change settings of every name server that is named; returns their addresses."""
+        command = Command(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes).encode())
+        return await self._tell_namesrvs(command)
+
+    async def drain_broker(self, name: str) -> list[str]:
+        """Let no more messages be sent to a broker; what it holds is still read. Returns the name servers told."""
+        fields = WipeWritePermissionRequest(broker_name=name).encode()
+        return await self._tell_namesrvs(Command(RequestCode.WIPE_WRITE_PERM_OF_BROKER, fields=fields))
+
+    async def restore_broker(self, name: str) -> list[str]:
+        """Let messages be sent to a broker again."""
+        fields = AddWritePermissionRequest(broker_name=name).encode()
+        return await self._tell_namesrvs(Command(RequestCode.ADD_WRITE_PERM_OF_BROKER, fields=fields))
+
+    async def kv(self, namespace: str) -> dict[str, str]:
+        """What the name server keeps in a namespace; nothing where there is none."""
+        command = Command(RequestCode.GET_KVLIST_BY_NAMESPACE, fields=GetKvListRequest(namespace=namespace).encode())
+        answer = await self._opened().namesrv.ask(command)
+        return dict(KVTable.decode(answer.body).table) if answer.code == ResponseCode.SUCCESS else {}
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> list[str]:
+        """Have every name server keep a value."""
+        fields = PutKvRequest(namespace=namespace, key=key, value=value).encode()
+        return await self._tell_namesrvs(Command(RequestCode.PUT_KV_CONFIG, fields=fields))
+
+    async def delete_kv(self, namespace: str, key: str) -> list[str]:
+        """Have every name server forget a value."""
+        fields = DeleteKvRequest(namespace=namespace, key=key).encode()
+        return await self._tell_namesrvs(Command(RequestCode.DELETE_KV_CONFIG, fields=fields))
+
+    async def _tell_namesrvs(self, command: Command) -> list[str]:
+        addresses = self.namesrv_addresses()
+        for address in addresses:
+            await self._ask(address, Command(command.code, fields=dict(command.fields), body=command.body))
+        return addresses
+
+    async def producers(self) -> dict[str, list[ConnectedProducer]]:
+        """Everybody who sends, by producer group."""
+        found: dict[str, dict[str, ConnectedProducer]] = {}
+        for answer in await self._from_masters(Command(RequestCode.GET_ALL_PRODUCER_INFO)):
+            for group, members in ProducerTable.decode(answer.body).data.items():
+                found.setdefault(group, {}).update({member.client_id: member for member in members})
+        return {group: list(members.values()) for group, members in sorted(found.items())}
+
+    async def consume_directly(self, group: str, client_id: str, topic: str, message_id: str) -> DirectConsumption:
+        """Have one member consume one message now, and tell how it went; its offsets stay."""
+        header = ConsumeDirectlyRequest(
+            consumer_group=group, client_id=client_id, message_id=message_id, topic=topic or None
+        )
+        found = parse_offset_id(message_id)
+        addresses = [str(found.host)] if found is not None else await self._masters()
+        command = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields=header.encode())
+        return DirectConsumption.decode((await self._ask(addresses[0], command)).body)
+
+    async def topic_groups(self, topic: str) -> list[str]:
+        """The groups that consume a topic."""
+        found: set[str] = set()
+        fields = QueryTopicConsumersRequest(topic=topic).encode()
+        for answer in await self._from_masters(Command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, fields=fields)):
+            found.update(GroupList.decode(answer.body).group_list)
+        return sorted(found)

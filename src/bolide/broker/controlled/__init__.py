@@ -1,0 +1,1 @@
+"""Brokers whose role a controller gives: joining a group, leading it, following."""

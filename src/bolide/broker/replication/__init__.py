@@ -1,0 +1,1 @@
+"""Several brokers that keep one log: who is asked, who copies, and how a broker changes its role."""

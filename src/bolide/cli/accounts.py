@@ -1,0 +1,61 @@
+"""What `bolide user` and `bolide acl` share: a cluster that checks who asks, and secrets that nobody sees."""
+
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import click
+
+from bolide.admin.admin import Admin
+from bolide.cli.commands import Option
+from bolide.cli.output import ask
+from bolide.cli.secure import generated_secret
+from bolide.cli.start import fail
+from bolide.client.profiles import read_secret
+from bolide.errors import ClientError
+from bolide.protocol.codes import ResponseCode
+
+T = TypeVar("T")
+_OFF = (
+    "access control is off: brokers of this cluster answer anybody. `bolide up --secure` starts one that does not; at "
+    "a broker set authenticationEnabled=true, authorizationEnabled=true and initAuthenticationUser (docs/security.md)"
+)
+_OLD = (
+    "this cluster has accounts in files (ACL 1.0, aclEnable) and no users: change plain_acl.yml, or use "
+    "Admin.set_account from Python or `mqadmin updateAclConfig`; migrateAuthFromV1Enabled=true makes users of them"
+)
+PasswordFile = Annotated[
+    Path | None, Option("--password-file", metavar="FILE", help="where the new secret is; without it you are asked")
+]
+Generate = Annotated[bool, Option("--generate", help="make a random secret and print it, once")]
+
+
+def new_secret(file: Path | None, *, is_generated: bool) -> str:
+    """The secret that a user is to have."""
+    if is_generated:
+        return generated_secret()
+    if file is not None:
+        return read_secret(file)
+    if sys.stdin.isatty():
+        return str(click.prompt("New secret", hide_input=True, confirmation_prompt=True))
+    line = sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        fail("standard input ends where the new secret was to come; give it there, with --password-file or --generate")
+    return line
+
+
+def ask_guarded(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Ask a cluster that checks who asks; one that does not is told how to begin."""
+
+    async def asking(admin: Admin) -> T:
+        if not await admin.is_access_checked():
+            raise ClientError(_OFF)
+        try:
+            return await question(admin)
+        except ClientError as problem:
+            if problem.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise ClientError(_OLD, problem.code) from problem
+            raise
+
+    return ask(namesrv, asking)

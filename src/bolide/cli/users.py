@@ -1,0 +1,143 @@
+"""`bolide user`: who may ask at all. Every broker keeps its own table, so a change goes to each of them."""
+
+from typing import Annotated
+
+import click
+
+from bolide.admin.access import NORMAL, SUPER
+from bolide.admin.admin import Admin
+from bolide.admin.rows import user_rows
+from bolide.cli.accounts import Generate, PasswordFile, ask_guarded, new_secret
+from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.forms import json_text, printable
+from bolide.cli.output import Format, Namesrv, Output, show
+from bolide.protocol.bodies.access import User
+
+app = Commands("Users: list, create, delete, password, copy.")
+Name = Annotated[str, Argument(help="the user")]
+At = Annotated[
+    str | None,
+    Option("--at", metavar="HOST:PORT", help="one server alone: a broker, or a name server or controller that checks"),
+]
+
+
+@app.add("list")
+def list_(
+    text: Annotated[str, Argument(help="only those with this in their name")] = "",
+    at: At = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """All users, and the brokers that know them."""
+    found = ask_guarded(namesrv, lambda admin: admin.users(text, address=at))
+    show(user_rows(found), output, empty="no such user")
+
+
+@app.add()
+def create(
+    name: Name,
+    is_super: Annotated[bool, Option("--super", help="may do everything, and needs no policies")] = False,
+    password_file: PasswordFile = None,
+    is_generated: Generate = False,
+    at: At = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Make a user on every broker; what it may do is granted with `bolide acl grant`."""
+    secret = new_secret(password_file, is_generated=is_generated)
+    kind = SUPER if is_super else NORMAL
+    brokers = ask_guarded(namesrv, lambda admin: admin.create_user(name, secret, user_type=kind, address=at))
+    _tell(f"user {name} is known", brokers, {"user": name, "type": kind}, output, secret if is_generated else None)
+
+
+@app.add()
+def password(
+    name: Name,
+    password_file: PasswordFile = None,
+    is_generated: Generate = False,
+    at: At = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Give a user another secret."""
+    secret = new_secret(password_file, is_generated=is_generated)
+    brokers = ask_guarded(namesrv, lambda admin: admin.update_user(name, password=secret, address=at))
+    _tell(f"user {name} has a new secret", brokers, {"user": name}, output, secret if is_generated else None)
+
+
+@app.add()
+def delete(
+    name: Name,
+    is_sure: Annotated[bool, Option("-y", "--yes", help="do not ask")] = False,
+    at: At = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Delete a user and its policies on every broker."""
+    if not is_sure:
+        click.confirm(f"Delete user {printable(name)} and all it may do?", abort=True)
+    brokers = ask_guarded(namesrv, lambda admin: admin.delete_user(name, address=at))
+    _tell(f"user {name} is deleted", brokers, {"user": name}, output)
+
+
+@app.add()
+def copy(
+    names: Annotated[list[str] | None, Argument(help="which users; without any, all")] = None,
+    source: Annotated[str, Option("--from", metavar="HOST:PORT", help="the broker that knows them")] = "",
+    target: Annotated[str, Option("--to", metavar="HOST:PORT", help="the broker that is to know them")] = "",
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Copy users and what they may do from one broker to another.
+
+    Apache's brokers tell passwords; ours tell none, so you are asked for those that are not known there yet.
+    """
+    if not source or not target:
+        raise click.UsageError("--from and --to say which brokers, as `bolide cluster` shows them")
+    users = ask_guarded(namesrv, lambda admin: admin.users(address=source))
+    wanted = [user for found in users.values() for user in found if not names or user.username in names]
+    known = {
+        user.username
+        for found in ask_guarded(namesrv, lambda admin: admin.users(address=target)).values()
+        for user in found
+    }
+    given = [_with_secret(user) if user.username not in known else user for user in wanted]
+    rows = ask_guarded(namesrv, lambda admin: _copied(admin, given, source, target, known))
+    show(rows, output, empty=f"{source} has no such user")
+
+
+def _with_secret(user: User) -> User:
+    if user.password:
+        return user
+    click.echo(f"the secret of {printable(user.username or '')} is not told:", err=True)
+    secret = new_secret(None, is_generated=False)
+    return User(username=user.username, password=secret, user_type=user.user_type, user_status=user.user_status)
+
+
+async def _copied(
+    admin: Admin, users: list[User], source: str, target: str, known: set[str | None]
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for user in users:
+        name = user.username or ""
+        if name in known:
+            kept = {"user_type": user.user_type, "user_status": user.user_status}
+            await admin.update_user(name, password=user.password or None, address=target, **kept)
+        else:
+            await admin.create_user(name, user.password or "", user_type=user.user_type or NORMAL, address=target)
+        acl = await admin.acl(f"User:{name}", address=source)
+        if acl is not None:
+            await admin.put_acl(acl, address=target)
+        entry_count = sum(len(policy.entries) for policy in acl.policies) if acl is not None else 0
+        rows.append({"user": name, "was_there": name in known, "entries": entry_count})
+    return rows
+
+
+def _tell(sentence: str, brokers: list[str], row: dict[str, object], output: Output, secret: str | None = None) -> None:
+    """What was done, and where; a secret that was made is shown this once."""
+    if output is Output.JSON:
+        click.echo(json_text({**row, "brokers": brokers, **({"secret": secret} if secret else {})}))
+        return
+    click.echo(printable(f"{sentence} on {', '.join(brokers)}"))
+    if secret:
+        click.echo(f"its secret, shown this once: {secret}")

@@ -1,0 +1,350 @@
+"""The background walk: every 15 s the whole cluster is looked at with few calls, and pages show what it saw.
+
+A list of groups that asks several calls for each group takes seconds at some hundred of them. So the walk asks each
+master once for the progress of all groups (317), once for all topics (21), once for itself (28). What a topic holds is
+asked topic by topic, some hundred in a walk, those with dead letters first. A walk never begins before the last one has
+ended; what it could not see is said in its result.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from bolide.admin.admin import Admin, BrokerRow, ProgressRow
+from bolide.admin.deadletters import group_of
+from bolide.admin.reach import SilentBroker
+from bolide.admin.topics import TopicQueueRow
+from bolide.admin.walking import TOOLS_GROUP
+from bolide.client.tally import counting
+from bolide.clock import Clock
+from bolide.dashboard.history import UNKNOWN, History
+from bolide.errors import BolideError, ClientError
+from bolide.model.queue import MessageQueue
+from bolide.model.topics import RETRY_PREFIX
+from bolide.protocol.bodies import TopicConfig
+
+AT_ONCE_MAX = 16
+TOPICS_A_WALK = 200
+CALL_LIMIT_S = 5.0
+_RATE_SPAN_MIN_MS = 4_000
+_OLDEST_LASTS_MS = 300_000  # retention deletes a file at a time
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLook:
+    """A broker, and all it told of itself."""
+
+    row: BrokerRow
+    status: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLook:
+    """A group as one walk saw it. None is what nobody knows."""
+
+    group: str
+    behind: int
+    retry_behind: int
+    lag_ms: int | None
+    consumed: int
+    out_rate: float | None = None
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLook:
+    """What a topic holds, and when that was seen."""
+
+    end: int
+    seen_ms: int
+    kept: int | None = None
+    last_ms: int | None = None
+    in_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What one walk saw."""
+
+    at_ms: int = 0
+    took_ms: int = 0
+    call_count: int = 0
+    problem: str = ""  # why nothing could be seen
+    cluster: str = ""
+    brokers: tuple[BrokerLook, ...] = ()
+    silent: tuple[SilentBroker, ...] = ()
+    groups: Mapping[str, GroupLook] = field(default_factory=dict)
+    topic_names: frozenset[str] = frozenset()  # without those that RocketMQ keeps for itself
+    configs: Mapping[str, Mapping[str, TopicConfig]] = field(default_factory=dict)
+    groups_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by topic
+    behind_of: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by group and topic
+
+    @property
+    def is_seen(self) -> bool:
+        return self.at_ms > 0
+
+
+class Walk:
+    """Looks again and again while `run` runs."""
+
+    def __init__(self, admin: Admin, history: History, clock: Clock, interval_s: float) -> None:
+        self._admin = admin
+        self._history = history
+        self._clock = clock
+        self._interval_s = interval_s
+        self._turn = 0
+        self._wanted = asyncio.Event()
+        self._walked = asyncio.Condition()
+        self.snapshot = Snapshot()
+        self.topics: dict[str, TopicLook] = {}
+        self._oldest: dict[str, tuple[int, int | None]] = {}  # by topic: asked when, and the time of its oldest message
+        self.walk_count = 0
+
+    async def run(self) -> None:
+        """Walk for ever."""
+        while True:
+            await self._walk()
+            self._wanted.clear()
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    def hurry(self) -> None:
+        """Walk soon: something was changed."""
+        self._wanted.set()
+
+    async def first(self, limit_s: float = 10.0) -> Snapshot:
+        """The newest snapshot; at the beginning it waits for one."""
+        if not self.snapshot.is_seen and not self.snapshot.problem:
+            try:
+                async with asyncio.timeout(limit_s), self._walked:
+                    await self._walked.wait_for(lambda: self.snapshot.is_seen or bool(self.snapshot.problem))
+            except TimeoutError:
+                pass
+        return self.snapshot
+
+    async def _walk(self) -> None:
+        began_s = self._clock.monotonic_s()
+        before = self.snapshot
+        self._admin.silent.clear()
+        with counting() as tally:
+            try:
+                seen = await self._look(before)
+            except (BolideError, TimeoutError) as problem:
+                log.info("the cluster was not seen: %s", problem)
+                # What was seen last stays, with its age, and the problem beside it.
+                seen = replace(before, problem=str(problem) or "the cluster did not answer in time")
+        took_ms = round((self._clock.monotonic_s() - began_s) * 1000)
+        self.snapshot = replace(seen, took_ms=took_ms, call_count=tally.count)
+        self.walk_count += 1
+        async with self._walked:
+            self._walked.notify_all()
+
+    async def _look(self, before: Snapshot) -> Snapshot:
+        admin = self._admin
+        brokers = tuple(BrokerLook(row, status) for row, status in await admin.broker_statuses())
+        names = frozenset(await admin.topics())
+        configs = await admin.topic_configs()
+        progress = await self._progress()
+        now_ms = self._clock.now_ms()
+        groups = {group: _group_look(group, rows, now_ms) for group, rows in progress.items()}
+        span_ms = now_ms - before.at_ms
+        if before.is_seen and span_ms >= _RATE_SPAN_MIN_MS:
+            groups = {name: _with_rate(look, before.groups.get(name), span_ms) for name, look in groups.items()}
+        elif before.is_seen:
+            groups = {name: _same_rate(look, before.groups.get(name)) for name, look in groups.items()}
+        self._note_ends(progress.values(), now_ms)
+        await self.look_at(self._next_topics(configs), configs, brokers)
+        self.topics = {name: look for name, look in self.topics.items() if name in configs}
+        self._oldest = {name: known for name, known in self._oldest.items() if name in configs}
+        groups_of, behind_of = _by_topic(progress)
+        snapshot = Snapshot(
+            at_ms=now_ms,
+            cluster=brokers[0].row.cluster if brokers else before.cluster,
+            brokers=brokers,
+            silent=tuple(admin.silent.values()),
+            groups=groups,
+            topic_names=names,
+            configs=configs,
+            groups_of=groups_of,
+            behind_of=behind_of,
+        )
+        self._remember(snapshot, now_ms / 1000)
+        return snapshot
+
+    async def _progress(self) -> dict[str, list[ProgressRow]]:
+        """All groups at once, or one by one where a broker does not tell all."""
+        try:
+            return await self._admin.all_progress()
+        except ClientError as problem:
+            if problem.retriable or problem.code is None:
+                raise
+            log.debug("groups are asked one by one: %s", problem)
+        names = await self._admin.groups()
+        found = await gathered({name: self._admin.group_progress(name) for name in names})
+        return {name: rows if isinstance(rows, list) else [] for name, rows in found.items()}
+
+    def _note_ends(self, progress: Iterable[list[ProgressRow]], now_ms: int) -> None:
+        """Where topics end that somebody consumes: told with the progress."""
+        ends: dict[str, dict[MessageQueue, int]] = {}
+        for rows in progress:
+            for row in rows:
+                ends.setdefault(row.queue.topic, {})[row.queue] = row.broker_offset
+        for topic, queues in ends.items():
+            self._note_topic(topic, sum(queues.values()), now_ms, None)
+
+    def _note_topic(self, topic: str, end: int, now_ms: int, rows: list[TopicQueueRow] | None) -> None:
+        known = self.topics.get(topic)
+        look = TopicLook(end, now_ms)
+        if known is not None:
+            look = replace(look, kept=known.kept, last_ms=known.last_ms, in_rate=known.in_rate)
+            span_ms = now_ms - known.seen_ms
+            if span_ms < _RATE_SPAN_MIN_MS:
+                look = replace(look, end=known.end, seen_ms=known.seen_ms)  # too short a span to count a rate from
+            else:
+                look = replace(look, in_rate=max(0, end - known.end) * 1000 / span_ms)
+        if rows is not None:
+            kept = sum(row.message_count for row in rows)
+            look = replace(look, kept=kept, last_ms=max((row.last_update_ms for row in rows), default=0))
+        self.topics[topic] = look
+
+    def _next_topics(self, configs: Mapping[str, object]) -> list[str]:
+        """Whose turn it is: dead letters always, of the others some hundred."""
+        dead = [name for name in configs if group_of(name) is not None]
+        others = sorted(name for name in configs if group_of(name) is None and not name.startswith(RETRY_PREFIX))
+        room = max(TOPICS_A_WALK - len(dead), TOPICS_A_WALK // 4)
+        begin = self._turn % len(others) if len(others) > room else 0
+        self._turn = begin + room
+        return [*dead[: 4 * TOPICS_A_WALK], *(others + others)[begin : begin + min(room, len(others))]]
+
+    async def look_at(
+        self,
+        topics: Iterable[str],
+        configs: Mapping[str, Mapping[str, TopicConfig]] | None = None,
+        brokers: tuple[BrokerLook, ...] | None = None,
+    ) -> dict[str, str]:
+        """Ask what some topics hold; returns why it is not known of those that failed."""
+        configs = self.snapshot.configs if configs is None else configs
+        brokers = self.snapshot.brokers if brokers is None else brokers
+        masters = {look.row.name: look.row.address for look in brokers if not look.row.broker_id and look.status}
+        asked = {
+            (topic, name): self._admin.queues_at(masters[name], topic)
+            for topic in topics
+            for name in configs.get(topic, ())
+            if name in masters
+        }
+        failed: dict[str, str] = {}
+        found: dict[str, list[TopicQueueRow]] = {}
+        for (topic, _), rows in (await gathered(asked)).items():
+            if isinstance(rows, BaseException):
+                failed[topic] = str(rows)
+            else:
+                found.setdefault(topic, []).extend(rows)
+        now_ms = self._clock.now_ms()
+        for topic, rows in found.items():
+            if topic not in failed:
+                self._note_topic(topic, sum(row.max_offset for row in rows), now_ms, rows)
+        return failed
+
+    async def oldest_of(self, topics: Iterable[str]) -> dict[str, int | None]:
+        """When the oldest messages of some topics were stored; None where that is not known, or there is none."""
+        topics, now_ms = list(topics), self._clock.now_ms()
+        due = [name for name in topics if now_ms - self._oldest.get(name, (0, None))[0] > _OLDEST_LASTS_MS]
+        found = await gathered({name: self._admin.time_spans(TOOLS_GROUP, name) for name in due})
+        for name, spans in found.items():
+            if not isinstance(spans, BaseException):
+                times = [span.min_time_stamp for span in spans.values() if span.min_time_stamp > 0]
+                # A topic that is empty is asked again: its first message may come at once.
+                self._oldest[name] = (now_ms if times else 0, min(times, default=None))
+        return {name: self._oldest.get(name, (0, None))[1] for name in topics}
+
+    def _remember(self, seen: Snapshot, at_s: float) -> None:
+        history = self._history
+        for name, group in seen.groups.items():
+            lag_s = UNKNOWN if group.lag_ms is None else group.lag_ms / 1000
+            rate = UNKNOWN if group.out_rate is None else group.out_rate
+            is_active = group.behind > 0 or bool(group.out_rate)
+            history.add("group", name, at_s, (group.behind, lag_s, rate), is_active=is_active)
+        for name, topic in self.topics.items():
+            if topic.in_rate is not None:
+                rates = [seen.groups[group].out_rate for group in seen.groups_of.get(name, ())]
+                out = sum(rate for rate in rates if rate is not None)
+                history.add("topic", name, at_s, (topic.in_rate, out), is_active=bool(topic.in_rate or out))
+        rows = [look.row for look in seen.brokers if look.row.is_reachable]
+        for look in seen.brokers:
+            end = look.status.get("commitLogMaxOffset", "")
+            history.add("broker", look.row.address, at_s, (float(end) if end.isdigit() else UNKNOWN,))
+        history.add("cluster", "", at_s, (sum(row.put_rate for row in rows), sum(row.got_rate for row in rows)))
+
+
+def _group_look(group: str, rows: list[ProgressRow], now_ms: int) -> GroupLook:
+    own = [row for row in rows if row.behind > 0]
+    # The last message that was consumed was stored then; the first unread one is younger than that.
+    ages = [now_ms - row.last_consumed_ms for row in own if row.last_consumed_ms > 0]
+    is_known = len(ages) == len(own)
+    return GroupLook(
+        group=group,
+        behind=sum(row.behind for row in rows),
+        retry_behind=sum(row.behind for row in rows if row.queue.topic.startswith(RETRY_PREFIX)),
+        lag_ms=max(ages, default=None if own else 0) if is_known or ages else None,
+        consumed=sum(row.consumer_offset for row in rows),
+        topics=tuple(sorted({row.queue.topic for row in rows})),
+    )
+
+
+def _with_rate(look: GroupLook, before: GroupLook | None, span_ms: int) -> GroupLook:
+    if before is None:
+        return look
+    return replace(look, out_rate=max(0, look.consumed - before.consumed) * 1000 / span_ms)
+
+
+def _same_rate(look: GroupLook, before: GroupLook | None) -> GroupLook:
+    return look if before is None else replace(look, out_rate=before.out_rate)
+
+
+def _by_topic(
+    progress: Mapping[str, list[ProgressRow]],
+) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, str], int]]:
+    groups: dict[str, dict[str, None]] = {}
+    behind: dict[tuple[str, str], int] = {}
+    for group, rows in progress.items():
+        for row in rows:
+            topic = row.queue.topic
+            groups.setdefault(topic, {})[group] = None
+            behind[group, topic] = behind.get((group, topic), 0) + row.behind
+    return {topic: tuple(found) for topic, found in groups.items()}, behind
+
+
+K = TypeVar("K")
+
+
+def _closed(asking: Coroutine[Any, Any, object], _: object) -> None:
+    asking.close()
+
+
+async def gathered(
+    asked: Mapping[K, Coroutine[Any, Any, T]], limit_s: float = CALL_LIMIT_S
+) -> dict[K, T | BolideError | TimeoutError]:
+    """Many calls, some at once and each with a limit; one that fails gives its error, and the others go on."""
+    gate = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def one(asking: Coroutine[Any, Any, T]) -> T | BolideError | TimeoutError:
+        try:
+            async with gate, asyncio.timeout(limit_s):
+                return await asking
+        except (BolideError, TimeoutError) as problem:
+            return problem
+
+    async with asyncio.TaskGroup() as group:
+        tasks = {key: group.create_task(one(asking), name="dashboard.call") for key, asking in asked.items()}
+        for key, asking in asked.items():
+            # Cancelled before its first step, a call was never begun.
+            tasks[key].add_done_callback(partial(_closed, asking))
+    return {key: task.result() for key, task in tasks.items()}

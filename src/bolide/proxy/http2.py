@@ -1,0 +1,493 @@
+"""One connection of HTTP/2, and the calls on it.
+
+The frames are `protocol/http2.py`'s; what they leave is here: deadlines, answers that wait for a window, and bounds on
+all that a peer can make us keep or do. The rule is the one of `remoting/session.py`: nothing grows because of the peer.
+
+| what a peer may send much of | what bounds it |
+|---|---|
+| streams | 1,000 at once (a setting that the frames hold it to) |
+| headers | 16 KiB of a call, 64 CONTINUATION frames |
+| resets, and calls that make us reset | an allowance, refilled by time: rapid reset ends the connection |
+| pings, settings, priorities, windows, empty data | an allowance, refilled by calls and by what is sent |
+| windows while many answers wait | the answers are looked at once a read |
+| bytes of messages that are not whole | one message's limit for each, and a sum over all connections |
+| answers that are not read | nothing is read from a peer that is slow; beyond a limit it is left |
+| time | a deadline for each call, a minute for a request to be whole |
+
+A read is small until a large message is on its way: all of a read is worked through at once, and nobody else has a turn
+meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, cast
+
+from bolide.protocol.http2 import (
+    Began,
+    DataCame,
+    Event,
+    Http2Server,
+    Limits,
+    SaidGoodbye,
+    WasReset,
+)
+from bolide.protocol.http2_errors import BrokenHttp2, ErrorCode
+from bolide.protocol.http2_headers import encode_headers
+from bolide.proxy.allowance import Allowance
+from bolide.proxy.calls import Call, GrpcStatus, cut_message, encode_text, only_message, parse_timeout
+from bolide.proxy.port import Port
+from bolide.remoting.address import join_address
+from bolide.remoting.isolated_tasks import IsolatedTasks
+from bolide.remoting.lines import LineBudget, spoken
+from bolide.remoting.opening import Opening
+from bolide.remoting.sparse import Sparse
+
+log = logging.getLogger(__name__)
+log.addFilter(Sparse())
+
+STREAMS_MAX = 1_000
+HEADERS_SIZE_MAX = 16 * 1024
+RESETS_MAX, RESETS_PER_S = 500, 50
+TRIFLES_MAX, TRIFLES_PER_S = 1_000, 50
+_TRIFLES_A_CALL = 20  # frames that belong to work: windows, priorities, a ping or two
+_STREAM_WINDOW = 1 << 20
+_CONNECTION_WINDOW = 4 << 20
+_SMALL_READ, _LARGE_READ = 16 * 1024, 64 * 1024
+_UNSENT_SIZE_HIGH = 256 * 1024
+_WHOLE_LIMIT_S = 60.0
+_ACKNOWLEDGE_WITHIN_S = 0.002  # with the next answer if it comes sooner: Go's clients ping after each one
+_buffer = memoryview(bytearray(_LARGE_READ))  # what is read is copied out of it in the same turn
+
+_ANSWER_HEADERS = encode_headers((b":status", b"200"), (b"content-type", b"application/grpc"))
+_NO_CALL = b"This port speaks gRPC, RocketMQ's apache.rocketmq.v2.\n"
+_NO_CALL_HEADERS = encode_headers(
+    (b":status", b"415"), (b"content-length", b"%d" % len(_NO_CALL)), (b"content-type", b"text/plain")
+)
+_OK_TRAILERS = encode_headers((b"grpc-status", b"0"))
+_LIMITS = Limits(STREAMS_MAX, HEADERS_SIZE_MAX, _STREAM_WINDOW, _CONNECTION_WINDOW)
+
+
+class Http2Connection(asyncio.BufferedProtocol):
+    """A guest of the server: frames in, calls out, answers back."""
+
+    def __init__(self, port: Port, opening: Opening) -> None:
+        self._port = port
+        self._clock = port.clock
+        self._loop = asyncio.get_running_loop()
+        self.peer, self.local = opening.ends or ("", "")
+        self.origin = ""
+        self._taken = opening.taken
+        self.lines: LineBudget | None = None
+        self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._tasks: IsolatedTasks | None = None
+        self._calls: dict[int, Call] = {}
+        self._touched: list[Call] = []  # in this read
+        self._limit: asyncio.TimerHandle | None = None  # set while finishing
+        self._is_flush_due = self._is_in_body = self._is_peer_slow = False
+        self._is_late_flush_due = False
+        self._has_goodbye = False  # of the peer: its calls are answered yet
+        self._waiting_size = 0  # of answers that no window has room for
+        now_s = self._last_active_s = self._clock.monotonic_s()
+        self._resets = Allowance(RESETS_MAX, RESETS_PER_S, now_s)
+        self._trifles = Allowance(TRIFLES_MAX, TRIFLES_PER_S, now_s)
+        self._frames = Http2Server(_LIMITS)
+
+    # What the server calls
+
+    @property
+    def is_made(self) -> bool:
+        return self._transport is not None
+
+    async def run(self, attach: Callable[[], Awaitable[object]]) -> None:
+        """Be the connection that `attach` makes, until it is gone and all its work has ended."""
+        async with IsolatedTasks() as tasks:
+            self._tasks = tasks
+            try:
+                await attach()
+                await self._gone
+            finally:
+                if self._transport is not None:
+                    self._transport.abort()
+
+    def finish(self, why: str) -> None:
+        """Take no more calls, end those that only wait, let the others be answered within a limit."""
+        if self._limit is not None or self._transport is None or self._transport.is_closing():
+            return
+        self._limit = self._loop.call_later(self._port.config.listen.close_limit_s, self._transport.abort)
+        self._frames.say_goodbye(ErrorCode.NO_ERROR)
+        self.flush()
+        for call in list(self._calls.values()):
+            if call.is_lasting:
+                call.gone()
+                self._refuse(call, GrpcStatus.UNAVAILABLE, why)
+        self._close_if_done()
+
+    def expire(self, now_s: float, idle_max_s: float) -> float:
+        """Close if there was no call for too long, or a peer takes none of its answers."""
+        if self._calls and not self._unsent_size:
+            return now_s + idle_max_s / 2
+        due_s = self._last_active_s + idle_max_s
+        if due_s <= now_s and self._limit is None:
+            log.info("connection closed: peer=%s was silent for %d s", self.peer, idle_max_s)
+            self.finish("the connection was silent")
+        return max(due_s, now_s + 1)
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_UNSENT_SIZE_HIGH)
+        peer, local = (join_address(transport.get_extra_info(end)) for end in ("peername", "sockname"))
+        self.origin = peer.rpartition(":")[0]
+        self.peer, self.local = self.peer or peer, self.local or local
+        self.flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _buffer if self._is_in_body else _buffer[:_SMALL_READ]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        is_full = nbytes == len(self.get_buffer(0))
+        self._last_active_s = self._clock.monotonic_s()
+        try:
+            data, self._taken = self._taken + bytes(_buffer[:nbytes]), b""
+            found = self._frames.receive(data)
+            spoken(self, self._take, found)
+        except BrokenHttp2 as problem:
+            self._break(f"sent what HTTP/2 does not allow: {problem}", problem.http2_code)
+            return
+        if self._is_flush_due:
+            self.flush()
+        elif self._frames.has_outgoing and not self._is_late_flush_due:
+            self._is_late_flush_due = True
+            self._loop.call_later(_ACKNOWLEDGE_WITHIN_S, self._flush_late)
+        if is_full and not transport.is_closing():
+            # The transport would read on at once: others have a turn first.
+            transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_peer_slow = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_peer_slow = False
+        self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        calls, self._calls = list(self._calls.values()), {}
+        for call in calls:
+            self._port.unwhole.size -= len(call.received)
+            call.received.clear()
+            call.gone()
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _read_on(self) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not self._is_peer_slow:
+            transport.resume_reading()
+
+    # Frames of the peer
+
+    def _take(self, found: list[Event]) -> None:
+        has_room = False  # more than before the read, in one window or in all
+        touched = self._touched = []
+        for event in found:
+            if isinstance(event, Began):
+                self._begin(event)
+            elif isinstance(event, DataCame):
+                self._add(event)
+            elif isinstance(event, WasReset):
+                self._reset_by_peer(event.stream_id)
+            elif isinstance(event, SaidGoodbye):
+                self._has_goodbye = True
+                self._close_if_done()
+            else:
+                self._trifle()
+                has_room = has_room or event.has_room
+        if has_room:
+            self._send_waiting()
+        self._is_in_body = any(call.received for call in touched)
+        if touched:
+            # At the end of the turn, for most are answered by then.
+            self._loop.call_soon(self._watch_all, touched)
+
+    def _watch_all(self, calls: list[Call]) -> None:
+        for call in calls:
+            self._watch(call)
+
+    def _begin(self, event: Began) -> None:
+        self._trifles.earn(_TRIFLES_A_CALL)
+        stream_id, headers = event.stream_id, event.headers
+        call = Call(self, stream_id, headers.get(b":path", b"").decode("latin-1"), headers)
+        call.is_whole = event.is_whole
+        self._calls[stream_id] = call
+        if self._limit is not None:
+            self._refuse(call, GrpcStatus.UNAVAILABLE, "the server is stopping")
+            return
+        if headers.get(b":method") != b"POST" or not headers.get(b"content-type", b"").startswith(b"application/grpc"):
+            call.is_foreign = True
+            self._touched.append(call)
+            if call.is_whole:
+                self._refuse_http(call)
+            return
+        method = self._port.methods.get(call.path)
+        if method is None:
+            self._refuse(call, GrpcStatus.UNIMPLEMENTED, f"there is no method {call.path}")
+            return
+        timeout_s = parse_timeout(headers.get(b"grpc-timeout", b""))
+        if timeout_s is not None:
+            call.deadline_s = self._last_active_s + timeout_s
+        if method.is_streaming:
+            call.is_lasting = True
+            call.receiver = partial(method.serve, call)
+        self._touched.append(call)
+        if event.is_whole:
+            self._ended(call)
+
+    def _add(self, event: DataCame) -> None:
+        stream_id, data, is_whole = event
+        call = self._calls.get(stream_id)
+        if call is None or not call.is_open:
+            return
+        if is_whole and not call.received and call.receiver is None and not call.is_foreign:
+            message = only_message(data, self._port.config.message_size_max)
+            if message is not None:
+                call.is_whole = True
+                self._port.methods[call.path].serve(call, message)
+                return
+        if data and not call.is_foreign:
+            self._keep(call, data)
+        if is_whole:
+            self._ended(call)
+
+    def _keep(self, call: Call, data: bytes) -> None:
+        unwhole = self._port.unwhole
+        call.received += data
+        unwhole.size += len(data)
+        if unwhole.size > unwhole.size_max:
+            self._refuse(call, GrpcStatus.RESOURCE_EXHAUSTED, "too many requests are on their way; try again")
+            return
+        self._touched.append(call)
+        if call.receiver is not None or len(call.received) > self._port.config.message_size_max:
+            self._deliver(call)
+
+    def _deliver(self, call: Call) -> None:
+        """The messages of a stream that are whole; of a request nothing, unless it is too large already."""
+        before = len(call.received)
+        try:
+            while (
+                call.is_open and (message := cut_message(call.received, self._port.config.message_size_max)) is not None
+            ):
+                if call.receiver is None:
+                    raise ValueError("more than one message in a call that takes one")
+                call.receiver(message)
+        except ValueError as problem:
+            self._port.unwhole.size -= before - len(call.received)
+            self._refuse(call, GrpcStatus.RESOURCE_EXHAUSTED, str(problem))
+            return
+        self._port.unwhole.size -= before - len(call.received)
+
+    def _ended(self, call: Call) -> None:
+        """The client has said all."""
+        if not call.is_open:
+            return
+        call.is_whole = True
+        if call.is_foreign:
+            self._refuse_http(call)
+            return
+        if call.receiver is not None:
+            call.gone()  # of the client's stream; the answer's end follows
+            self._end(call, GrpcStatus.OK, "")
+            return
+        received, size = call.received, len(call.received)
+        try:
+            message = cut_message(received, self._port.config.message_size_max)
+            if message is None or received:
+                raise ValueError(f"{size} bytes are not one whole message")
+        except ValueError as problem:
+            self._refuse(call, GrpcStatus.INTERNAL, str(problem))
+            return
+        finally:
+            self._port.unwhole.size -= size - len(received)
+        self._port.methods[call.path].serve(call, message)
+
+    def _reset_by_peer(self, stream_id: int) -> None:
+        if not self._resets.spend(self._last_active_s):
+            self._break("opened and reset too many streams")
+        call = self._calls.get(stream_id)
+        if call is not None:
+            self._forget(call)
+            call.gone()
+
+    def _trifle(self) -> None:
+        if not self._trifles.spend(self._last_active_s):
+            self._break("sent too many frames that ask for nothing")
+
+    def _watch(self, call: Call) -> None:
+        """A call that was not answered in its own turn has a limit."""
+        if not call.is_open or call.timer is not None:
+            return
+        limit_s = call.deadline_s
+        if not call.is_whole and call.receiver is None:
+            whole_s = self._last_active_s + _WHOLE_LIMIT_S
+            limit_s = whole_s if limit_s is None else min(limit_s, whole_s)
+        if limit_s is not None:
+            call.timer = self._loop.call_later(max(0.0, limit_s - self._clock.monotonic_s()), self._too_late, call)
+
+    def _too_late(self, call: Call) -> None:
+        call.timer = None
+        now_s = self._clock.monotonic_s()
+        if call.deadline_s is None and call.is_whole:
+            return
+        if call.deadline_s is not None and now_s < call.deadline_s and call.is_whole:
+            self._watch(call)
+            return
+        call.gone()
+        self._refuse(call, GrpcStatus.DEADLINE_EXCEEDED, "the time of the call is over")
+
+    def _break(self, why: str, code: ErrorCode = ErrorCode.ENHANCE_YOUR_CALM) -> None:
+        """The peer breaks the rules, or wears us out: say so and hang up."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        log.warning("connection closed: peer=%s %s", self.peer, why)
+        self._frames.say_goodbye(code)
+        self.flush()
+        transport.close()
+
+    # Answers: the carrier of calls
+
+    def run_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        assert self._tasks is not None, "a connection is served while it runs"
+        self._tasks.start(work, name=name)
+
+    def start(self, call: Call) -> None:
+        self._frames.send_headers(call.stream_id, _ANSWER_HEADERS)
+        self._expect_flush()
+
+    def push(self, call: Call, piece: bytes) -> None:
+        if not call.outgoing and len(piece) <= self._frames.room(call.stream_id):
+            self._frames.send_data(call.stream_id, piece)
+            self._trifles.earn(_TRIFLES_A_CALL)
+            self._expect_flush()
+            return
+        call.outgoing += piece
+        self._waiting_size += len(piece)
+        self._send(call)
+        self._expect_flush()
+        if self._waiting_size > self._port.config.listen.unsent_size_max:
+            self._break(f"has no window for {self._waiting_size} bytes of answers")
+
+    def end(self, call: Call, status: int, text: str) -> None:
+        if call.outgoing:
+            call.unsent_end = (status, text)
+            self._send(call)
+        else:
+            self._end(call, status, text)
+
+    def _send_waiting(self) -> None:
+        for call in [each for each in self._calls.values() if each.outgoing]:
+            self._send(call)
+
+    def _send(self, call: Call) -> None:
+        """As much as the windows allow, and the end if it was all."""
+        if call.stream_id not in self._calls:
+            return
+        frames, stream_id, outgoing = self._frames, call.stream_id, call.outgoing
+        while outgoing:
+            size = min(frames.room(stream_id), len(outgoing))
+            if size <= 0:
+                break
+            self._trifles.earn(_TRIFLES_A_CALL)
+            frames.send_data(stream_id, bytes(memoryview(outgoing)[:size]))
+            del outgoing[:size]
+            self._waiting_size -= size
+        if not outgoing and call.unsent_end is not None:
+            self._end(call, *call.unsent_end)
+
+    def _end(self, call: Call, status: int, text: str) -> None:
+        if call.stream_id not in self._calls:
+            return
+        self._forget(call)
+        trailers = _OK_TRAILERS
+        if status or text:
+            trailers = encode_headers((b"grpc-status", b"%d" % status), (b"grpc-message", encode_text(text)))
+        if not call.has_begun:
+            trailers = _ANSWER_HEADERS + trailers
+        self._frames.send_headers(call.stream_id, trailers, is_end=True)
+        if not call.is_whole:
+            # The answer is out and the request is not: the rest of it is not wanted.
+            self._frames.reset(call.stream_id, ErrorCode.NO_ERROR)
+        self._expect_flush()
+
+    def _refuse(self, call: Call, status: int, text: str) -> None:
+        """End a call that was not served."""
+        call.gone()
+        self._end(call, status, text)
+
+    def _refuse_http(self, call: Call) -> None:
+        """Not gRPC at all: an answer that any client of HTTP reads."""
+        call.gone()
+        call.has_begun = True
+        self._frames.send_headers(call.stream_id, _NO_CALL_HEADERS)
+        self.push(call, _NO_CALL)
+        self.end(call, GrpcStatus.UNIMPLEMENTED, "")
+
+    def _forget(self, call: Call) -> None:
+        if self._calls.pop(call.stream_id, None) is not None:
+            self._port.unwhole.size -= len(call.received)
+            self._waiting_size -= len(call.outgoing)
+            call.received.clear()
+            call.outgoing.clear()
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if (self._limit is not None or self._has_goodbye) and not self._calls and self._transport is not None:
+            self._loop.call_soon(self._close)
+
+    def _close(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # Bytes out
+
+    @property
+    def _unsent_size(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _expect_flush(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def _flush_late(self) -> None:
+        self._is_late_flush_due = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what the frames have ready."""
+        self._is_flush_due = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        data = self._frames.take_outgoing()
+        if data:
+            transport.write(data)
+            self._last_active_s = self._clock.monotonic_s()
+        if transport.get_write_buffer_size() > self._port.config.listen.unsent_size_max:
+            log.warning("connection closed: peer=%s left %d bytes unread", self.peer, self._unsent_size)
+            transport.abort()

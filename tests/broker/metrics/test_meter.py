@@ -1,0 +1,80 @@
+"""What the fast path tells is counted later, and nothing of it is lost or counted twice."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bolide.broker.metrics.meter import Meter
+from bolide.kernel.layout import SentTally
+from bolide.metrics.page import Sample
+from bolide.metrics.values import Histogram
+from bolide.remoting.request_times import TIMES
+
+SEND, PULL, NORMAL = 310, 11, 0
+
+
+def tally(topic: str = "Orders", count: int = 1, size: int = 300, code: int = SEND) -> SentTally:
+    return topic, count, size, NORMAL, code, 0, count
+
+
+def times_of(meter: Meter) -> dict[str, Histogram]:
+    samples: Iterator[Sample | None] = iter(dict(meter.requests.families())[TIMES])  # type: ignore[arg-type]
+    found = {}
+    for text, histogram in (each for each in samples if each is not None):
+        code = next(part for part in text.split(",") if "request_code" in part)
+        assert isinstance(histogram, Histogram)
+        found[code.partition("=")[2].strip('"')] = histogram
+    return found
+
+
+def test_what_quick_turns_told_is_counted_when_somebody_looks() -> None:
+    meter = Meter(lambda: 0.0)
+    for size in (100, 100, 250):
+        meter.sent_in_turn([tally(size=size)], is_answered=True)
+        meter.told.append((PULL, 0))
+        meter.told_before = len(meter.told)
+    assert not meter.sent
+    meter.catch_up()
+    meter.catch_up()
+    counts = meter.sent["Orders", NORMAL]
+    assert (counts.count, counts.size, counts.sizes.total) == (3, 450, 450)
+    times = times_of(meter)
+    assert {code: sum(each.counts) for code, each in times.items()} == {"send_message_v2": 3, "pull_message": 3}
+
+
+def test_a_slow_turn_counts_with_its_time_and_those_before_it_with_none() -> None:
+    meter = Meter(lambda: 0.0)
+    meter.sent_in_turn([tally(), tally("Bills")], is_answered=True)
+    meter.told.append((PULL, 0))
+    meter.told_before = len(meter.told)
+    meter.sent_in_turn([tally(count=4, size=1_200)], is_answered=True)
+    meter.told.append((PULL, 0))
+    meter.count_turn(0.0085)
+    assert not meter.told
+    assert not meter.told_before
+    assert meter.sent["Orders", NORMAL].count == 5
+    assert meter.sent["Bills", NORMAL].count == 1
+    times = times_of(meter)
+    assert (times["send_message_v2"].counts[0], times["send_message_v2"].total) == (2, 4 * 8)
+    assert (times["pull_message"].counts[0], times["pull_message"].total) == (1, 8)
+
+
+def test_answers_that_wait_are_timed_when_they_leave_and_only_then() -> None:
+    meter = Meter(lambda: 2.0)
+    meter.sent_in_turn([tally()], is_answered=True)
+    meter.sent_in_turn([tally(), tally()], is_answered=False)
+    meter.catch_up()
+    assert meter.sent["Orders", NORMAL].count == 3
+    assert sum(times_of(meter)["send_message_v2"].counts) == 1
+    meter.answered_later(SEND, 0, 2, began_s=1.996)
+    assert sum(times_of(meter)["send_message_v2"].counts) == 3
+
+
+@pytest.mark.parametrize("is_told_before", [True, False])
+def test_a_topic_that_is_forgotten_does_not_come_back_with_what_was_told_of_it(is_told_before: bool) -> None:
+    meter = Meter(lambda: 0.0)
+    meter.sent_in_turn([tally(), tally("Bills")], is_answered=True)
+    meter.told_before = len(meter.told) if is_told_before else 0
+    meter.forget_topic("Orders")
+    meter.catch_up()
+    assert list(meter.sent) == [("Bills", NORMAL)]

@@ -1,0 +1,93 @@
+"""What is loaded when a command starts: its own part and nothing of the others. Time depends on machines, this not."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bolide.cli.app import PLACES
+from bolide.cli.main import SERVERS
+
+HEAVY = {"typer", "rich", "pydantic", "pygments", "pyspark", "pandas", "pyarrow", "numpy", "grpc", "cryptography"}
+SERVING = {"bolide.broker", "bolide.namesrv", "bolide.controller", "bolide.ha", "bolide.proxy", "bolide.filtersrv"}
+NEEDED = {
+    "lake": {"bolide.spark", "bolide.store"},  # sentences about a missing Spark, settings of a store
+    "spark-shell": {"bolide.spark"},
+    "store": {"bolide.store"},
+}
+
+
+# What only some commands do: read messages, send, explain rights, show traces, filter.
+OTHERS = {
+    "bolide.access.policies",
+    "bolide.admin.traces",
+    "bolide.client.consuming.pulling",
+    "bolide.client.pulling",
+    "bolide.client.sending.producer",
+    "bolide.client.signing",
+    "bolide.filter.sql",
+    "bolide.protocol.headers.pop",
+    "bolide.protocol.headers.registration",
+    "bolide.protocol.headers.table",
+}
+OWN_MAX = 145  # modules of ours; each costs about a millisecond
+
+
+def loaded(program: str) -> set[str]:
+    """The modules of a process that ran a program, whatever its exit code."""
+    ending = "import sys; sys.stderr.write('\\n'.join(sorted(sys.modules)))"
+    code = f"import atexit\natexit.register(lambda: exec({ending!r}))\n{program}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert "bolide" in done.stderr, done
+    return set(done.stderr.split())
+
+
+def typed(*words: str) -> str:
+    return f"import sys\nsys.argv = ['bolide', *{words!r}]\nfrom bolide.cli.main import main\nmain()"
+
+
+def within(names: set[str], found: set[str]) -> set[str]:
+    return {name for name in found if any(name == each or name.startswith(f"{each}.") for each in names)}
+
+
+@pytest.mark.parametrize("name", sorted(PLACES.keys() - SERVERS.keys()))
+def test_a_command_loads_nothing_of_the_others(name: str) -> None:
+    unwanted = HEAVY | SERVING | {"bolide.spark", "bolide.store", "bolide.testing"} - NEEDED.get(name, set())
+    assert within(unwanted, loaded(typed(name, "--help"))) == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic list",
+        "topic show T",
+        "topic route T",
+        "group list",
+        "group progress g",
+        "cluster",
+        "clients",
+        "broker list",
+        "namesrv status",
+        "dlq list",
+        "admin topicList",
+    ],
+)
+def test_a_question_to_a_cluster_loads_only_what_asks(line: str) -> None:
+    found = loaded(typed(*line.split(), "-n", "127.0.0.1:1"))
+    assert "bolide.admin.admin" in found, "it did ask"
+    assert within(OTHERS, found) == set()
+    assert len(within({"bolide"}, found)) <= OWN_MAX
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",)])
+def test_the_version_and_the_list_of_commands_load_next_to_nothing(words: tuple[str, ...]) -> None:
+    found = loaded(typed(*words))
+    assert within({*HEAVY, *SERVING, "asyncio", "msgspec", "bolide.client", "bolide.protocol"}, found) == set()
+
+
+def test_the_client_loads_nothing_of_commands_and_servers() -> None:
+    found = loaded("import bolide; bolide.Producer; bolide.Consumer")
+    assert (
+        within({*HEAVY, *SERVING, "click", "bolide.cli", "bolide.admin", "bolide.store", "bolide.spark"}, found)
+        == set()
+    )

@@ -1,0 +1,37 @@
+"""The controller's page."""
+
+from pathlib import Path
+
+import pytest
+
+from bolide.clock import SystemClock
+from bolide.controller.config import read_config
+from bolide.controller.server import serve
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
+from bolide.remoting.client import Client
+from bolide.remoting.config import ConnectConfig
+from tests.broker.metering import PROM, Scraped, ask
+from tests.remoting.loops import both_loops, eventually
+
+
+@pytest.mark.feature("X20")
+@both_loops
+async def test_a_controller_shows_its_role_its_requests_and_its_elections(tmp_path: Path) -> None:
+    paths = {"controllerStorePath": str(tmp_path), "configStorePath": str(tmp_path / "controller.properties")}
+    settings = {"listenPort": "0", "bindAddress": "127.0.0.1", **paths, **PROM}
+    clock = SystemClock()
+    async with serve(read_config(settings), clock) as (controller, server), Client(ConnectConfig(), clock) as client:
+        await eventually(lambda: controller.register.is_leader, 30)
+        command = Command(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        await client.request(f"127.0.0.1:{server.port}", command, 10)
+        assert controller.meter is not None
+        controller.meter.elected("C1", "broker-a", "new_master_elected")
+        assert controller.pages is not None
+        page = Scraped((await ask(controller.pages.addresses[0]))[1])
+        assert page.value("role", group="bolide", peer_id="n0") == 1
+        about = {"request_type": "controller_get_metadata_info", "request_handle_status": "success"}
+        assert page.value("request_total", **about) == 1
+        assert page.value("request_latency_microseconds_count", **about) == 1
+        assert page.value("election_total", broker_set="broker-a", election_result="new_master_elected") == 1
+        assert await ask(controller.pages.addresses[0], "/readyz") == (200, "ready\n")

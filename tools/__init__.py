@@ -1,0 +1,1 @@
+"""What makes the pages: the site (`make docs`) and the picture in the README (`make picture`)."""
