@@ -9,7 +9,7 @@ import dataclasses
 import json
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,11 +212,14 @@ def bolide_name_server(
 
 @contextmanager
 def bolide_up(
-    directory: Path, settings: Mapping[str, object] | None = None, ports: tuple[int, int] | None = None
+    directory: Path,
+    settings: Mapping[str, object] | None = None,
+    ports: tuple[int, int] | None = None,
+    words: Sequence[str] = (),
 ) -> Iterator[Station]:
     """`bolide up`; with its name server's and its broker's port given it can be started again where it was."""
     namesrv_port, port = ports or (free_port(), free_port(-2))
-    options = ["--namesrv-port", str(namesrv_port), "--port", str(port)]
+    options = ["--namesrv-port", str(namesrv_port), "--port", str(port), *words]
     with _bolide(directory / f"bolide-up-{port}", "up", options, settings) as broker:
         yield broker
 
@@ -252,7 +255,9 @@ def _bolide(home: Path, command: str, options: list[str], settings: Mapping[str,
     file = write_properties(home / "broker.conf", properties)
     options = [*options, "--data", str(home / "store"), "-c", str(file), "--ready-file", str(ready_file)]
     words = [sys.executable, "-c", "from bolide.cli.main import main; main()", command, *options]
-    with running(command, words, home, {"PYTHONPATH": str(SOURCE)}) as program:
+    # Profiles that it writes are not its user's.
+    given = {"PYTHONPATH": str(SOURCE), "XDG_CONFIG_HOME": str(home / "config")}
+    with running(command, words, home, given) as program:
         await_that(f"{program.log} shows a start", lambda: ready_file.exists() or _ended(program), START_TIMEOUT_S)
         ready = json.loads(ready_file.read_text())
         name, cluster = str(properties["brokerName"]), str(properties["brokerClusterName"])

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ HERE = Path(__file__).parent
 SERVER_RELEASES = ("4.9.7", "5.5.0")
 CLIENT_RELEASES = ("4.9.8", "5.5.0")
 SUITE_RELEASE = "5.5.0"
+GRPC_JAVA_RELEASE = "5.2.0"
+GRPC_PYTHON_PACKAGE = "rocketmq-python-client==5.1.2"
+GRPC_NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 RESOLVE_TIMEOUT_S = 600
 COMPILE_TIMEOUT_S = 120
@@ -86,9 +90,50 @@ def go_program() -> Path:
     return _cached("programs-go", content, _build_go) / "flows"
 
 
-def _build_go(directory: Path) -> None:
+def _build_go(directory: Path, sources: Path = HERE / "go") -> None:
     command = ["go", "build", "-buildvcs=false", "-o", str(directory / "flows"), "."]
-    subprocess.run(command, cwd=HERE / "go", check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
+    subprocess.run(command, cwd=sources, check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
+
+
+def grpc_java() -> list[str]:
+    """The command that runs our flows on RocketMQ's gRPC client for Java."""
+    libraries = os.pathsep.join(str(jar) for jar in sorted(jars(f"client-java-{GRPC_JAVA_RELEASE}").glob("*.jar")))
+    sources = sorted((HERE / "grpc" / "java").glob("*.java"))
+    content = b"".join(source.read_bytes() for source in sources)
+    programs = _cached("grpc-java", content, lambda directory: _compile(sources, libraries, directory))
+    return ["java", "-cp", os.pathsep.join((str(programs), libraries)), "Flows"]
+
+
+def grpc_go() -> list[str]:
+    """The same for Go."""
+    sources = HERE / "grpc" / "go"
+    content = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))
+    return [str(_cached("grpc-go", content, lambda directory: _build_go(directory, sources)) / "flows")]
+
+
+def grpc_python() -> list[str]:
+    """The same for Python; the client has an environment of its own, for it brings some twenty packages."""
+    directory = _cached("grpc-python", GRPC_PYTHON_PACKAGE.encode(), _make_python)
+    return [str(directory / "bin" / "python"), str(HERE / "grpc" / "flows.py")]
+
+
+def _make_python(directory: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--copies", str(directory)], check=True, timeout=RESOLVE_TIMEOUT_S)
+    install = [str(directory / "bin" / "python"), "-m", "pip", "install", "-q", GRPC_PYTHON_PACKAGE]
+    subprocess.run(install, check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
+
+
+def grpc_node() -> list[str]:
+    """The same for Node."""
+    program = HERE / "grpc" / "node" / "flows.js"
+    content = GRPC_NODE_PACKAGE.encode() + program.read_bytes()
+    return ["node", str(_cached("grpc-node", content, lambda directory: _make_node(program, directory)) / "flows.js")]
+
+
+def _make_node(program: Path, directory: Path) -> None:
+    install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(directory), GRPC_NODE_PACKAGE]
+    subprocess.run(install, check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
+    shutil.copy(program, directory)
 
 
 def _resolve(pom: Path, directory: Path) -> None:

@@ -327,8 +327,8 @@ def test_a_broker_with_access_control_takes_whom_it_knows(tmp_path: Path) -> Non
         wrong = bolide.Credentials(access_key="PythonClient", secret_key="87654321")
         for credentials in (None, wrong):
             with (
-                bolide.Producer("acl-pg", server.endpoint, credentials=credentials) as stranger,
                 pytest.raises(bolide.ClientError, match=r"(?i)accesskey|signature|acl|account"),
+                bolide.Producer("acl-pg", server.endpoint, credentials=credentials) as stranger,  # wrong: refused here
             ):
                 stranger.send("Guarded", b"unknown")
 

@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -15,7 +16,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Consume {
     public static void main(String[] arguments) throws Exception {
         Options options = new Options(arguments);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", "interop-consumers"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            options.text("group", "interop-consumers"), options.signer(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setPollNameServerInterval(options.number("pollMs", 30_000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

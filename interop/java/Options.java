@@ -1,6 +1,9 @@
 import java.io.PrintStream;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Arguments of the form key=value, and lines of JSON for whoever reads our output. */
 final class Options {
@@ -33,6 +36,12 @@ final class Options {
 
     boolean isSet(String key) {
         return Boolean.parseBoolean(text(key, "false"));
+    }
+
+    /** Signs every request with accessKey and secretKey; null without them. */
+    RPCHook signer() {
+        String key = values.get("accessKey");
+        return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, text("secretKey")));
     }
 
     /** Prints one object: name, value, name, value. Strings are quoted, all else is printed as it is. */

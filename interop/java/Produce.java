@@ -7,7 +7,8 @@ import org.apache.rocketmq.common.message.Message;
 public final class Produce {
     public static void main(String[] arguments) throws Exception {
         Options options = new Options(arguments);
-        DefaultMQProducer producer = new DefaultMQProducer(options.text("group", "interop-producers"));
+        DefaultMQProducer producer = 
+            new DefaultMQProducer(options.text("group", "interop-producers"), options.signer());
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setPollNameServerInterval(options.number("pollMs", 30_000));
         producer.setSendMsgTimeout(options.number("timeoutMs", 10_000));
@@ -32,7 +33,8 @@ public final class Produce {
             Options.print("event", "sent", "number", number, "status", result.getSendStatus(), "id", result.getMsgId(),
                 "broker", result.getMessageQueue().getBrokerName(), "queue", result.getMessageQueue().getQueueId());
         } catch (Exception problem) {
-            Options.print("event", "failed", "number", number, "problem", problem);
+            Options.print("event", "failed", "number", number, "problem",
+                problem.getCause() == null ? problem : problem + " because of " + problem.getCause());
         }
     }
 }
