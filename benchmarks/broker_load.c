@@ -2,12 +2,14 @@
  *
  *     broker_load port=P mode=send|pull|poll [pid=N] [connections=1] [in_flight=64] [body=128] [seconds=10] [warmup=2]
  *                 [topic=Bench] [topics=1] [queues=4] [rate=1000] [count=0] [batch=32] [parked=0] [reader=0]
+ *                 [user= secret=]
  *
  * send: each connection keeps in_flight sends under way, round robin over the queues of the topic (topics > 1: of
  *       Bench-00000 and so on, one after the other), for warmup and then seconds, or until count are answered.
  *       parked=N holds N long polls on the topic's namesake with -parked; reader=1 pulls the backlog of queue 0..queues-1
- *       of the topic with -backlog meanwhile.
- * pull: each connection keeps one pull of `batch` under way for each queue, from the first offset to the last and again.
+ *       of the topic with -backlog meanwhile. With user and secret every send is signed (RocketMQ access control).
+ * pull: each connection keeps one pull of `batch` under way for each queue, from the first offset to the last and again,
+ *       for as long, or until count messages have come.
  * poll: rate sends a second leave by the clock, and long polls wait for them on another connection. A delay counts from
  *       the moment a send was due to the moment the message is here, so that a broker that stalls cannot hide it. The
  *       topic must be empty: what is pulled has to be what was sent.
@@ -32,6 +34,8 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#include "../src/bolide/kernel/big_endian.h"
+#include "../src/bolide/kernel/sha1.h"
 
 enum {
     READ_SIZE = 1 << 20,
@@ -62,7 +66,7 @@ struct connection {
     char *input, *output;
 };
 
-static const char *mode = "send", *topic = "Bench";
+static const char *mode = "send", *topic = "Bench", *user = "", *secret = "";
 static int port, pid, wanted = 1, in_flight = 64, body_size = 128, topic_count = 1, queue_count = 4, batch = 32;
 static int parked, has_reader;
 static double seconds = 10, warmup = 2, rate = 1000;
@@ -71,7 +75,8 @@ static uint64_t count_max;
 static struct connection *connections[CONNECTIONS_MAX];
 static int connection_count, sender_count, poller, ticker = -1;
 static char *send_frame, *now_text;
-static size_t send_size, queue_at, opaque_at, born_at, key_at, topic_at, body_at;
+static size_t send_size, queue_at, opaque_at, born_at, key_at, topic_at, body_at, signature_at;
+static uint8_t key_state[HMAC_STATE_SIZE]; /* of the secret, where sends are signed */
 static uint64_t sent, answered, pulled, pull_answers, empty_pulls, generation, key_number, bytes;
 static uint64_t total_sent, total_pulled;
 static uint32_t *samples;
@@ -119,17 +124,47 @@ static void put_digits(char *at, uint64_t value, int digits) {
     for (int i = digits - 1; i >= 0; i--, value /= 10) at[i] = '0' + value % 10;
 }
 
+/* The signature of a send: the values of its fields in the order of their names, then the body. */
+static void sign_send(char *frame) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char before_key[] = "UNIQ_KEY\x01" "7F000001000018B4AAC200", behind_key[] = "\x02WAIT\x01true\x02TAGS\x01TagA\x02" "0falsefalse";
+    size_t name_size = strlen(topic) + (topic_count > 1 ? 6 : 0);
+    uint8_t digest[21] = {0};
+    Sha1 sum;
+    hmac_start(&sum, key_state);
+    sha1_add(&sum, user, strlen(user));
+    sha1_add(&sum, "bench_producer", 14);
+    sha1_add(&sum, frame + topic_at - strlen(topic) - 1, name_size);
+    sha1_add(&sum, "TBW1024", 7);
+    sha1_add(&sum, frame + queue_at, 1);
+    sha1_add(&sum, "0", 1);
+    sha1_add(&sum, frame + born_at, 13);
+    sha1_add(&sum, "0", 1);
+    sha1_add(&sum, before_key, sizeof before_key - 1);
+    sha1_add(&sum, frame + key_at, 10);
+    sha1_add(&sum, behind_key, sizeof behind_key - 1);
+    sha1_add(&sum, frame + body_at, body_size);
+    hmac_end(&sum, key_state, digest);
+    for (int i = 0; i < 7; i++) {
+        uint32_t bits = (uint32_t)digest[3 * i] << 16 | (uint32_t)digest[3 * i + 1] << 8 | digest[3 * i + 2];
+        for (int j = 0; j < 4; j++) frame[signature_at + 4 * i + j] = letters[bits >> (18 - 6 * j) & 63];
+    }
+    frame[signature_at + 27] = '=';
+}
+
 /* The header is that of the Java client; what changes from message to message has a fixed place and width. */
 static void prepare_send(void) {
-    char header[2048], name[300];
+    char header[2048], name[300], proof[256] = "";
+    if (*user)
+        snprintf(proof, sizeof proof, ",\"AccessKey\":\"%s\",\"Signature\":\"0123456789012345678901234567\"", user);
     snprintf(name, sizeof name, topic_count > 1 ? "%s-00000" : "%s", topic);
     int size = snprintf(header, sizeof header,
                         "{\"code\":310,\"extFields\":{\"a\":\"bench_producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\","
                         "\"e\":\"0\",\"f\":\"0\",\"g\":\"0000000000000\",\"h\":\"0\","
                         "\"i\":\"UNIQ_KEY\\u00017F000001000018B4AAC200\?\?00000000\\u0002WAIT\\u0001true\\u0002TAGS\\u0001"
-                        "TagA\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},\"flag\":0,\"language\":\"JAVA\","
+                        "TagA\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"%s},\"flag\":0,\"language\":\"JAVA\","
                         "\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}",
-                        name, OPAQUE_FIRST);
+                        name, proof, OPAQUE_FIRST);
     send_size = 8 + size + body_size;
     send_frame = malloc(send_size);
     uint32_t total = htonl(send_size - 4), header_size = htonl(size);
@@ -144,6 +179,11 @@ static void prepare_send(void) {
     topic_at = strstr(header, "\"b\":\"") + 5 - header + 8 + strlen(topic) + 1;
     memcpy(send_frame + key_at, "00", 2);
     body_at = 8 + size;
+    if (*user) {
+        signature_at = strstr(header, "\"Signature\":\"") + 13 - header + 8;
+        sha1_prepare(1);
+        hmac_key((const uint8_t *)secret, strlen(secret), key_state);
+    }
 }
 
 static struct connection *open_connection(enum role role, int slot_count, size_t write_size) {
@@ -190,6 +230,7 @@ static void add_send(struct connection *c, int64_t due_ns) {
     frame[queue_at] = '0' + sent / topic_count % queue_count;
     if (topic_count > 1) put_digits(frame + topic_at, sent % topic_count, 5);
     if (body_size >= 8) memcpy(frame + body_at, &due_ns, 8);
+    if (*user) sign_send(frame);
     c->write_end += send_size;
     sent++;
 }
@@ -436,6 +477,8 @@ static void read_options(int argc, char **argv) {
             if (!strcmp(argv[i], numbers[n].name)) *numbers[n].at = atoi(value), is_known = 1;
         if (!strcmp(argv[i], "mode")) mode = value;
         else if (!strcmp(argv[i], "topic")) topic = value;
+        else if (!strcmp(argv[i], "user")) user = value;
+        else if (!strcmp(argv[i], "secret")) secret = value;
         else if (!strcmp(argv[i], "seconds")) seconds = atof(value);
         else if (!strcmp(argv[i], "warmup")) warmup = atof(value);
         else if (!strcmp(argv[i], "rate")) rate = atof(value);
@@ -461,14 +504,15 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "poll")) start_ticker();
     start_all();
     while (!count_max && now_ns() < start_ns + (int64_t)(warmup * 1e9)) turn();
+    int is_pull = !strcmp(mode, "pull");
     is_measuring = 1;
     double cpu = cpu_s(), own_cpu = own_cpu_s();
     int64_t begin = now_ns(), end = begin + (int64_t)(seconds * 1e9);
-    while (count_max ? total_sent < count_max : now_ns() < end) turn();
+    while (count_max ? total_sent + (is_pull ? total_pulled : 0) < count_max : now_ns() < end) turn();
     double elapsed_s = (now_ns() - begin) / 1e9;
     cpu = cpu_s() - cpu, own_cpu = own_cpu_s() - own_cpu;
     is_ending = 1;
-    if (strcmp(mode, "pull")) while (!is_drained()) turn();
+    if (!is_pull) while (!is_drained()) turn();
     report(elapsed_s, cpu, own_cpu);
     return 0;
 }

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.measure import Work, measure, read_arguments
 
 if TYPE_CHECKING:
+    from bolide.protocol.command import Command
     from bolide.remoting.owner import Answered, Read
     from bolide.remoting.session import Reply, Request, Session
 
@@ -37,6 +38,9 @@ class Echo:
         self._door = door
         self._bodies = {TOPIC: body}
         self.count = 0
+
+    def on_answer(self, request: "Request", answer: "Command") -> None:
+        pass
 
     def handle_turn(self, reads: "Sequence[Read]") -> "list[Answered]":
         return [self._answer_read(read) for read in reads]

@@ -8,9 +8,12 @@ refused, the server's memory during it at most and some seconds afterwards as a 
 for each byte that the flood sent, and the longest stretch in which the server's loop worked without a pause, in
 processor time (`stretches.py`), from the flood's beginning to some seconds after its end.
 
+Two figures tell the server's part from the machine's, which others may use. `own p99` is how long 99 of 100 who come
+at any moment wait at most for the loop's own work, by those stretches. And a second client asks a second server in the
+same seconds, which nobody floods: `times` is the p99 of the one as a multiple of that of the other, or of its own quiet
+one if that is more. Who has little to do is given a core sooner than who has much, so `times` errs upwards.
+
 A server is started anew for each flood. What this does not show: floods from many machines, and several kinds at once.
-The flood takes its processor time from the same machine, so a p99 is the server's alone where there are cores to spare;
-the stretch is the server's own in any case.
 
     python -m benchmarks.hostile --seconds 6 --floods searches,parked_pulls
 """
@@ -202,31 +205,41 @@ async def watched(client: Honest, seconds: float) -> Noticed:
 
 async def measured(name: str, seconds: float, sources: str) -> dict[str, float | str]:
     """One flood against a new server."""
-    async with started(sources) as server, honest(server) as client:
+    async with (
+        started(sources) as server,
+        started(sources) as calm_server,
+        honest(server) as client,
+        honest(calm_server) as calm,
+    ):
         await watched(client, 1.0)
-        server.stretches.longest_s = 0.0
+        server.stretches.begin()
         quiet = await watched(client, max(seconds, QUIET_S))
-        quiet_stretch_s, server.stretches.longest_s = server.stretches.longest_s, 0.0
+        quiet_stretch_s, quiet_wait_s = server.stretches.longest_s, server.stretches.wait_s(0.99)
         memory, logged = server.memory, server.log.stat().st_size
         command = [sys.executable, "-m", "benchmarks.hostile", "--flood", name, "--seconds", str(seconds)]
         ports = ["--broker", str(server.broker), "--namesrv", str(server.namesrv)]
-        client.noticed = noticed = Noticed()
+        client.noticed, calm.noticed = noticed, beside = Noticed(), Noticed()
+        server.stretches.begin()
         flood = await asyncio.create_subprocess_exec(*command, *ports, stdout=subprocess.PIPE)
         telling = asyncio.ensure_future(flood.communicate())
         highest = memory
         while not telling.done():
             highest = max(highest, server.memory)
             await asyncio.wait([telling], timeout=0.2)
+        own_s = server.stretches.wait_s(0.99)
         sent = int((await telling)[0] or 0)
-        await watched(client, SETTLE_S)
+        await asyncio.sleep(SETTLE_S)
         before_ms, during_ms = quiet.at(0.99, quiet.sends_s), noticed.at(0.99, noticed.sends_s)
+        beside_ms = beside.at(0.99, beside.sends_s)
         return {
             "flood": name,
             "p50 ms": noticed.at(0.5, noticed.sends_s),
             "p99 ms": during_ms,
-            "quiet p50": quiet.at(0.5, quiet.sends_s),
             "quiet p99": before_ms,
-            "p99 ratio": during_ms / before_ms,
+            "calm p99": beside_ms,
+            "times": during_ms / max(before_ms, beside_ms),
+            "own p99": own_s * 1000,
+            "quiet own p99": quiet_wait_s * 1000,
             "stretch ms": server.stretches.longest_s * 1000,
             "quiet stretch": quiet_stretch_s * 1000,
             "delivery p99": noticed.at(0.99, noticed.deliveries_s),

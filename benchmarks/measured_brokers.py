@@ -8,14 +8,15 @@ made and counted with raw requests, so that no client stands between.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from interop.cluster import SOURCE as PACKAGE
 from interop.cluster import java_broker, java_name_server
-from interop.process import Program, await_that, free_port, running
+from interop.process import await_that, free_port, running
 from interop.wire import Address, broker_addresses, call
 
 HERE = Path(__file__).parent
@@ -30,12 +31,19 @@ UPDATE_TOPIC, UPDATE_TOPICS, RUNTIME, GET_MAX_OFFSET = 17, 18, 28, 30
 QUEUES = 4
 
 
+class Process(Protocol):
+    """A program, as far as its measures go."""
+
+    @property
+    def pid(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A broker that takes messages."""
 
     kind: str
-    program: Program
+    program: "Process"
     broker: Address
     namesrv: str
 
@@ -92,23 +100,30 @@ class Measured:
 
 
 @contextmanager
-def bolide_up(directory: Path, settings: Mapping[str, object] | None = None) -> Iterator[Measured]:
-    """`bolide up` with its data in `directory`."""
+def bolide_up(
+    directory: Path,
+    settings: Mapping[str, object] | None = None,
+    *,
+    package: Path = PACKAGE,
+    python: Sequence[str] = (sys.executable,),
+    start_timeout_s: float = START_TIMEOUT_S,
+) -> Iterator[Measured]:
+    """`bolide up` with its data in `directory`; `package` may be another tree's, with its own `python`."""
     port, namesrv_port = free_port(-2, 1), free_port()
     ready_file = directory / f"ready-{port}"
     options = ["--data", str(directory / f"data-{port}"), "--port", str(port), "--namesrv-port", str(namesrv_port)]
     options += ["--ready-file", str(ready_file), "--log-level", "warning"]
     for key, value in {"waitTimeMillsInSendQueue": SEND_WAIT_MS, **(settings or {})}.items():
         options += ["--set", f"{key}={value}"]
-    command = [sys.executable, "-c", "from bolide.cli.main import main; main()", "up", *options]
-    with running("bolide-up", command, directory, {"PYTHONPATH": str(PACKAGE)}) as program:
+    command = [*python, "-c", "from bolide.cli.main import main; main()", "up", *options]
+    with running("bolide-up", command, directory, {"PYTHONPATH": str(package)}) as program:
 
         def is_up() -> bool:
             if not program.is_running:
                 raise SystemExit(f"bolide up ended at its start:\n{program.output()}")
             return ready_file.exists()
 
-        await_that("bolide up is ready", is_up, START_TIMEOUT_S)
+        await_that("bolide up is ready", is_up, start_timeout_s)
         yield Measured("bolide", program, ("127.0.0.1", port), f"127.0.0.1:{namesrv_port}")
 
 
@@ -126,7 +141,8 @@ def java_up(directory: Path, settings: Mapping[str, object] | None = None) -> It
         java_name_server(directory, JAVA_RELEASE) as namesrv,
         java_broker(directory, JAVA_RELEASE, namesrv.endpoint, chosen, jvm=JAVA_HEAP) as broker,
     ):
-        broker.await_route(namesrv)
+        if "authenticationEnabled" not in chosen:  # else it is asked for by nobody it knows, and comes by itself
+            broker.await_route(namesrv)
         yield Measured("java", broker.program, broker.address, namesrv.endpoint)
 
 

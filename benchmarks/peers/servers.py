@@ -87,6 +87,28 @@ def redis_server(directory: Path) -> Iterator[Server]:
 
 
 @contextmanager
+def rabbit_server(directory: Path) -> Iterator[Server]:
+    """Without Debian's wrapper, which would want to be its own user."""
+    _program("rabbitmqctl", "rabbitmq-server")
+    port, dist_port = free_port(), free_port()
+    environment = {
+        "HOME": str(directory),
+        "RABBITMQ_NODENAME": f"measured-{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(dist_port),
+        "RABBITMQ_MNESIA_BASE": str(directory),
+        "RABBITMQ_LOG_BASE": str(directory),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "LANG": "C.UTF-8",
+    }
+    with running("rabbit", ["/usr/lib/rabbitmq/bin/rabbitmq-server"], directory, environment) as program:
+        _await_port(program, port)
+        yield Server("rabbit", f"127.0.0.1:{port}", program.pid)
+
+
+@contextmanager
 def nats_server(directory: Path) -> Iterator[Server]:
     port = free_port()
     command = [_program("nats-server", "nats-server"), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(directory)]
@@ -151,6 +173,7 @@ def resolved(pom: Path, *options: str) -> Path:
 SERVERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
     "bolide": bolide_server,
     "redis": redis_server,
+    "rabbit": rabbit_server,
     "kafka": kafka_server,
     "nats": nats_server,
     "apache": apache_server,
