@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from bolide.clock import SystemClock
-from bolide.protocol.bodies import GroupConfig
+from bolide.protocol.bodies import ConsumerMember, GroupConfig, Heartbeat, Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.pop import (
@@ -310,6 +310,59 @@ async def test_a_waiting_pop_whose_connection_ended_takes_nothing(tmp_path) -> N
         (answer,) = await there.peer.answers(1)
         assert [message.body for message in decode_records(answer.body)] == [b"x"]
         there.peer.leave()
+
+
+def heartbeat_of(*topics: str) -> Command:
+    told = ConsumerMember(
+        group_name=GROUP, subscription_data_set=[Subscription(topic=topic, sub_string="*") for topic in topics]
+    )
+    body = Heartbeat(client_id="leaving", consumer_data_set=[told]).encode()
+    return Command(RequestCode.HEART_BEAT, opaque=70_000, body=body)
+
+
+@virtual_time
+@pytest.mark.parametrize("goodbye", ["of its group", "of its topic"])
+async def test_a_member_that_parts_is_answered_and_the_next_message_is_its_mates(tmp_path, goodbye) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        leaving, there = await Popper.connect(rig), await Popper.connect(rig)
+        await leaving.peer.ask(heartbeat_of(TOPIC, "Other"))
+        leaving.peer.send(leaving.pop_request(poll_ms=60_000))
+        await eventually(lambda: rig.room.parked.count == 1)
+        there.peer.send(there.pop_request(poll_ms=60_000))
+        await eventually(lambda: rig.room.parked.count == 2)
+        if goodbye == "of its group":
+            (session,) = rig.members.consumer_groups[GROUP].channels
+            rig.members.leave(session, None, GROUP)
+        else:
+            leaving.peer.send(heartbeat_of("Other"))
+        answers = await leaving.peer.answers(1 if goodbye == "of its group" else 2)
+        assert ResponseCode.POLLING_TIMEOUT in [answer.code for answer in answers]
+        rig.put(b"x")
+        (answer,) = await there.peer.answers(1)
+        assert [message.body for message in decode_records(answer.body)] == [b"x"]
+        assert clock.now_ms() - 1_700_000_000_000 < 1_000  # nobody waited for a time to be over
+        for popper in (leaving, there):
+            popper.peer.leave()
+
+
+@virtual_time
+async def test_a_refusal_of_the_first_who_waits_wakes_the_next(tmp_path, monkeypatch) -> None:
+    clock = VirtualClock()
+    async with popping(tmp_path, clock) as rig:
+        poppers = [await Popper.connect(rig) for _ in range(2)]
+        for popper in poppers:
+            before = rig.room.parked.count
+            popper.peer.send(popper.pop_request(poll_ms=60_000))
+            await eventually(partial(has_changed, rig, before))
+        rooms = iter([False, True])
+        monkeypatch.setattr(rig.room.revivals, "has_room", lambda group, origin: next(rooms))
+        rig.put(b"x")
+        answers = [(await popper.peer.answers(1))[0] for popper in poppers]
+        assert [answer.code for answer in answers] == [ResponseCode.POLLING_FULL, ResponseCode.SUCCESS]
+        assert clock.now_ms() - 1_700_000_000_000 < 1_000
+        for popper in poppers:
+            popper.peer.leave()
 
 
 @virtual_time

@@ -59,18 +59,22 @@ class Agreement:
                         "(bolideRefuseSubscriptionConflict): give it the same subscription, or another group",
                     )
 
-    def heard(self, session: Session, client_id: str, told: ConsumerMember) -> None:
-        """Note what a member wants; one that differs from its mates is logged when that is news."""
+    def heard(self, session: Session, client_id: str, told: ConsumerMember) -> set[str]:
+        """Note what a member wants; one that differs from its mates is logged when that is news.
+
+        Returns the topics that it wants no more.
+        """
         wants = _wants(told)
         known = self._wants.get(session)
         if known is not None and known[1] == wants:
-            return
+            return set()
         was_split = len(self._counts) > 1
         self._forget(session)
         if wants:
             self._wants[session] = client_id, wants
             self._counts[wants] = self._counts.get(wants, 0) + 1
         self._tell(session, was_split=was_split)
+        return {topic for topic, *_ in known[1]} - {topic for topic, *_ in wants} if known is not None else set()
 
     def left(self, session: Session) -> None:
         """A member has gone, and its wish with it."""

@@ -117,11 +117,16 @@ class Members:
         self._turn = 0
         self._on_subscribed: list[Callable[[str, list[Subscription]], None]] = []
         self._on_empty: list[Callable[[str], None]] = []
+        self._on_parted: list[Callable[[Session, str, str | None], None]] = []
 
     def listen(self, on_subscribed: Callable[[str, list[Subscription]], None], on_empty: Callable[[str], None]) -> None:
         """Have it told with each heartbeat what a consumer group subscribes to, and when its last member left."""
         self._on_subscribed.append(on_subscribed)
         self._on_empty.append(on_empty)
+
+    def when_parted(self, tell: Callable[[Session, str, str | None], None]) -> None:
+        """Have it told which connection consumes a topic of a group no more; None: any topic of it."""
+        self._on_parted.append(tell)
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         """The group, if anybody is in it."""
@@ -220,7 +225,8 @@ class Members:
             is_known = group.fingerprint is None or is_known
             group.fingerprint = heartbeat.heartbeat_fingerprint
             is_changed |= group.follow(told.subscription_data_set)
-            group.agreement.heard(session, member.client_id, told)
+            for topic in group.agreement.heard(session, member.client_id, told):
+                self._tell_parted(session, group.name, topic)
             for tell in self._on_subscribed:
                 tell(group.name, told.subscription_data_set)
         if is_changed:
@@ -270,6 +276,7 @@ class Members:
         if group is None or group.channels.pop(session, None) is None:
             return
         group.agreement.left(session)
+        self._tell_parted(session, name, None)
         self._part(session, self._joined[session].consumers, name)
         log.info("consumer left group=%s peer=%s members=%d", name, session.peer, len(group.channels))
         if group.channels:
@@ -278,6 +285,10 @@ class Members:
             del self.consumer_groups[name]
             for tell in self._on_empty:
                 tell(name)
+
+    def _tell_parted(self, session: Session, group: str, topic: str | None) -> None:
+        for tell in self._on_parted:
+            tell(session, group, topic)
 
     def _leave_producers(self, session: Session, name: str) -> None:
         members = self.producer_groups.get(name)

@@ -2,7 +2,8 @@
 
 Who waits for any queue of a topic is woken before who waits for one, the longest waiting first, and one at a time: a
 pop takes up to 32 messages, and where it leaves some, it wakes the next. What waits is a request and a way to run it
-again; it leaves nothing in its session, and goes with it.
+again; it leaves nothing in its session, and goes with it. One that is refused when it is
+woken passes the word on.
 
 Waking happens in the turn after the arrival. A pop stores its checkpoint, and the store must not be appended to while
 it tells of an append.
@@ -15,6 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 from bolide.broker.config import LiveConfig
 from bolide.broker.pop.lanes import ANY_QUEUE, Lane
@@ -31,17 +33,32 @@ _AHEAD_MS = 50
 _UNSENT_SIZE_MAX = 1 << 20
 
 
+class Tried(NamedTuple):
+    """What a pop is answered with, None if it waits again; and whether it was let look, whatever it found."""
+
+    reply: Reply
+    has_looked: bool = False
+
+
 class ParkedPop:
-    """One request that waits at a lane. `resume` answers it, or parks it again and gives None."""
+    """One request that waits at a lane. `resume` answers it or parks it again, `dismiss` says that nothing came."""
 
-    __slots__ = ("deadline_ms", "lane", "request", "resume", "timer")
+    __slots__ = ("deadline_ms", "dismiss", "lane", "request", "resume", "timer")
 
-    def __init__(self, request: Request, lane: Lane, deadline_ms: int, resume: Callable[[], Reply]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        lane: Lane,
+        deadline_ms: int,
+        resume: Callable[[], Tried],
+        dismiss: Callable[[], Reply],
+    ) -> None:
         self.request = request
         request.is_held = True
         self.lane = lane
         self.deadline_ms = deadline_ms
         self.resume = resume
+        self.dismiss = dismiss
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -115,6 +132,13 @@ class ParkedPops:
         for parked in list(self._by_session.get(session, ())):
             self._leave(parked)
 
+    def parted(self, session: Session, group: str, topic: str | None) -> None:
+        """A connection consumes a topic of a group no more (None: any of it), though it stays: others go before it."""
+        for parked in list(self._by_session.get(session, ())):
+            if parked.lane.group == group and topic in (None, parked.lane.topic):
+                self._leave(parked)
+                session.answer(parked.request, parked.dismiss)
+
     def give_up(self, request: Request) -> None:
         """One request is not wanted any more, and its connection goes on."""
         for parked in list(self._by_session.get(request.session, ())):
@@ -143,28 +167,38 @@ class ParkedPops:
     def _run_woken(self) -> None:
         woken, self._woken = self._woken, []
         for lane in dict.fromkeys(woken):
-            parked = self._first(lane)
-            if parked is not None:
-                parked.request.session.answer(parked.request, parked.resume)
+            self._offer(lane)
 
-    def _first(self, lane: Lane) -> ParkedPop | None:
-        """Who waited longest and takes what is sent to it; a peer that does not will be asked again later."""
+    def _offer(self, lane: Lane) -> None:
+        """Let the first try who waits; if it is refused, the next.
+
+        A peer that does not take what is sent to it will be asked again later.
+        """
         for parked in list(self._by_lane.get(lane, ())):
             session = parked.request.session
-            if session.is_open and session.unsent_size > _UNSENT_SIZE_MAX:
-                continue
+            is_slow = session.is_open and session.unsent_size > _UNSENT_SIZE_MAX
+            if is_slow or parked not in self._by_lane.get(lane, ()):
+                continue  # or it had to give way to another that was parked meanwhile
             self._leave(parked)
-            if session.is_open:
-                return parked
-        return None
+            if self._answer(parked):
+                return
 
     def _expire(self, parked: ParkedPop) -> None:
         self._leave(parked)
         self._answer(parked)
 
-    def _answer(self, parked: ParkedPop) -> None:
+    def _answer(self, parked: ParkedPop) -> bool:
+        """Run it again; false if it was not let look."""
+        tried = Tried(None)
+
+        def resume() -> Reply:
+            nonlocal tried
+            tried = parked.resume()
+            return tried.reply
+
         if parked.request.session.is_open:
-            parked.request.session.answer(parked.request, parked.resume)
+            parked.request.session.answer(parked.request, resume)
+        return tried.has_looked
 
     def _leave(self, parked: ParkedPop) -> None:
         if parked.timer is not None:

@@ -44,6 +44,7 @@ class Pop:
         self._pops = Pops(state, intake, access, reader, shared)
         self._acks = Acks(state, intake, access, shared)
         self._assignments = Assignments(state, self.modes, queues, table_writer)
+        state.members.when_parted(self.parted)
 
     def handlers(self) -> dict[int, Handler]:
         changing = {**self._pops.handlers(), **self._acks.handlers()}
@@ -71,6 +72,11 @@ class Pop:
         """A connection is gone."""
         self.parked.left(session)
         self.noticed.left(session)
+
+    def parted(self, session: Session, group: str, topic: str | None) -> None:
+        """A member of a group left it, or a topic of it, and its connection stays."""
+        self.parked.parted(session, group, topic)
+        self.noticed.parted(session, group, topic)
 
     def give_up(self, request: Request) -> None:
         """Nobody waits for the answer any more: messages that come are for others."""

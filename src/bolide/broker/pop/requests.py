@@ -14,7 +14,7 @@ from bolide.broker.pop.access import Access
 from bolide.broker.pop.answers import joined, under_origin
 from bolide.broker.pop.checkpoints import Checkpoint, CheckpointKey
 from bolide.broker.pop.lanes import Lane
-from bolide.broker.pop.parked import ParkedPop
+from bolide.broker.pop.parked import ParkedPop, Tried
 from bolide.broker.pop.reading import LaneReader, Taken, queues_of
 from bolide.broker.pop.state import PopState
 from bolide.broker.pulling.filter_budget import MessageFilter
@@ -116,23 +116,23 @@ class Pops:
         if now_ms - deadline_ms > _LATE_MAX_MS:
             remark = f"the request is {now_ms - header.born_ms} ms old by our clock and would wait {header.poll_ms}"
             raise Refusal(ResponseCode.POLLING_TIMEOUT, remark)
-        return self._pop(request, header, deadline_ms)
+        return self._pop(request, header, deadline_ms).reply
 
-    def _pop(self, request: Request, header: PopMessageRequest, deadline_ms: int) -> Reply:
+    def _pop(self, request: Request, header: PopMessageRequest, deadline_ms: int) -> Tried:
         lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
         self._access.check_readable()
         _check_amounts(header)
         config = self._access.check_lane(lane)
         wanted = self._reader.filter_of(header.expression, header.expression_type)
         if not header.is_ordered and not self._revivals.has_room(lane.group, request.session.origin):
-            return self._full(request, header)
+            return Tried(self._full(request, header))
         harvest = self._gather(header, config, lane, wanted)
         if harvest.taken:
             reply = self._give(request, header, harvest)
             if harvest.remaining:
                 self._parked.wake(lane)
-            return reply
-        return self._wait(request, header, lane, deadline_ms, harvest)
+            return Tried(reply, has_looked=True)
+        return Tried(self._wait(request, header, lane, deadline_ms, harvest), has_looked=True)
 
     def _full(self, request: Request, header: PopMessageRequest) -> Command:
         """209, after which a client asks again in a while. It wants the fields of an answer with it, as Java's does."""
@@ -245,18 +245,27 @@ class Pops:
     ) -> Reply:
         code = ResponseCode.POLLING_TIMEOUT
         if not self._parked.is_over(deadline_ms) and not request.command.is_oneway:
-            waiting = ParkedPop(request, lane, deadline_ms, lambda: self._pop(request, header, deadline_ms))
+            waiting = ParkedPop(
+                request,
+                lane,
+                deadline_ms,
+                resume=lambda: self._pop(request, header, deadline_ms),
+                dismiss=lambda: self._nothing(request, header, ResponseCode.POLLING_TIMEOUT, 0),
+            )
             if self._parked.park(waiting):
                 if harvest.is_skipping and harvest.remaining:
                     self._parked.wake(lane)  # a scan has its limit, and what it wants may lie behind
                 return None
             code = ResponseCode.POLLING_FULL
+        return self._nothing(request, header, code, harvest.remaining)
+
+    def _nothing(self, request: Request, header: PopMessageRequest, code: ResponseCode, remaining: int) -> Command:
         self._stats.missed()
         answer = PopMessageAnswer(
             popped_ms=self._clock.now_ms(),
             invisible_ms=header.invisible_ms,
             revive_queue_id=ORDERLY_REVIVE_QUEUE if header.is_ordered else 0,
-            remaining_count=harvest.remaining,
+            remaining_count=remaining,
         )
         return request.command.answer(code, remark=_NOTHING, fields=answer.encode())
 
@@ -286,9 +295,9 @@ class Pops:
     def notify(self, request: Request) -> Reply:
         """Whether there is something to pop; the answer waits until there is."""
         header = NotificationRequest.decode(request.command.fields)
-        return self._notify(request, header, _deadline(header, self._clock.now_ms()))
+        return self._notify(request, header, _deadline(header, self._clock.now_ms())).reply
 
-    def _notify(self, request: Request, header: NotificationRequest, deadline_ms: int) -> Reply:
+    def _notify(self, request: Request, header: NotificationRequest, deadline_ms: int) -> Tried:
         lane = Lane(header.consumer_group, header.topic, max(-1, header.queue_id))
         self._access.check_readable()
         config = self._access.check_lane(lane)
@@ -299,12 +308,17 @@ class Pops:
         has_message = any(self._reader.remaining(each) for each in lanes)
         is_full = False
         if not has_message and not self._noticed.is_over(deadline_ms) and not request.command.is_oneway:
-            waiting = ParkedPop(request, lane, deadline_ms, lambda: self._notify(request, header, deadline_ms))
+            waiting = ParkedPop(
+                request,
+                lane,
+                deadline_ms,
+                resume=lambda: self._notify(request, header, deadline_ms),
+                dismiss=lambda: _noticed(request, has_message=False),
+            )
             if self._noticed.park(waiting):
-                return None
+                return Tried(None, has_looked=True)
             is_full = True
-        answer = NotificationAnswer(has_message=has_message, is_polling_full=is_full)
-        return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
+        return Tried(_noticed(request, has_message=has_message, is_full=is_full), has_looked=True)
 
     # 200055
 
@@ -316,6 +330,11 @@ class Pops:
         self._access.check_lane(lane)
         answer = PollingCountAnswer(polling_count=self._parked.count_at(lane))
         return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
+
+
+def _noticed(request: Request, *, has_message: bool, is_full: bool = False) -> Command:
+    answer = NotificationAnswer(has_message=has_message, is_polling_full=is_full)
+    return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode())
 
 
 def _deadline(header: PopMessageRequest | NotificationRequest, now_ms: int) -> int:
