@@ -76,6 +76,32 @@ def test_registering_stores_a_new_address_and_strangers_have_to_apply_first() ->
             elections.register(kept, "g", member, "h:1", alive())
 
 
+def replaced(old: int, health: Health) -> elections.ReplicaGroup:
+    """What becomes of a group of three when the broker with an id comes as a fourth."""
+    return elections.replace_id(elections.apply(group_of(), "c", "g", 4, "moved:1;7"), old, 4, health)
+
+
+def test_an_id_that_was_replaced_is_nobodys_and_the_new_one_waits_for_the_master() -> None:
+    group = replaced(3, alive(1, 2))
+    assert sorted(group.members) == [1, 2, 4]
+    assert (group.master_id, group.sync_set, group.set_epoch) == (1, (1, 2), 6)
+    assert elections.replace_id(group, 3, 4, alive(1, 2)) is group
+
+
+def test_an_id_is_replaced_in_the_set_where_no_master_lives() -> None:
+    group = replaced(3, alive(2))
+    assert (group.sync_set, group.set_epoch) == ((1, 2, 4), 6)
+    group = replaced(1, alive())
+    assert (group.master_id, group.master_epoch, group.sync_set) == (None, 4, (2, 3, 4))
+    assert elections.elect(group, alive(4), asker=4).master_id == 4
+
+
+def test_a_master_that_comes_with_another_id_was_dead() -> None:
+    group = replaced(1, alive(2, 3, end3=200))
+    assert (group.master_id, group.master_epoch, group.sync_set) == (3, 4, (3,))
+    assert sorted(group.members) == [2, 3, 4]
+
+
 @pytest.mark.feature("X05")
 def test_a_master_that_begins_again_is_dead_and_the_longest_log_of_the_set_leads() -> None:
     group = elections.register(group_of(), "g", 1, "h:1", alive(2, 3, end3=200))

@@ -86,7 +86,7 @@ def next_id(group: ReplicaGroup | None) -> int:
 
 
 def apply(group: ReplicaGroup | None, cluster: str, name: str, member: int, check_code: str) -> ReplicaGroup:
-    """Give an id to a broker.
+    """Give an id to a broker. One with the same check code has it already, and the same group comes back.
 
     Java gives any id that is free, also one far above the next, and then hands out one that is taken. Here an id is the
     next one, or one that was given before and cleaned since.
@@ -112,6 +112,29 @@ def apply(group: ReplicaGroup | None, cluster: str, name: str, member: int, chec
         raise Refusal(ResponseCode.CONTROLLER_INVALID_REQUEST, text)
     members = {**group.members, member: Member(check_code.partition(";")[0], check_code)}
     return msgspec.structs.replace(group, members=members, next_id=max(group.next_id, member + 1))
+
+
+def replace_id(group: ReplicaGroup, old: int, new: int, health: Health) -> ReplicaGroup:
+    """A broker that comes from another address has a new id, and the old one is nobody's from now on.
+
+    The old one may be frozen or cut off with the same id: as nobody's, what it acknowledges counts for no election. The
+    directory may be a copy that lacks something, so while a master lives it is the master's to say that the new id is
+    in sync. Without one the new id takes the old one's place: the others may have moved too, and one has to be elected.
+    """
+    if old not in group.members:
+        return group
+    assert not health.is_alive(old), "an id that is in use is kept"
+    if group.master_id == old:
+        group = replace_dead(group, health, is_unclean_allowed=False) or without_master(group)
+    in_sync = set(group.sync_set)
+    if old in in_sync:
+        in_sync.remove(old)
+        if not health.is_alive(group.master_id):
+            in_sync.add(new)
+        set_epoch = _raised(group.set_epoch, ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
+        group = msgspec.structs.replace(group, sync_set=tuple(sorted(in_sync)), set_epoch=set_epoch)
+    members = {member: known for member, known in group.members.items() if member != old}
+    return msgspec.structs.replace(group, members=members)
 
 
 def register(group: ReplicaGroup | None, name: str, member: int, address: str, health: Health) -> ReplicaGroup:

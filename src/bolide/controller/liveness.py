@@ -40,6 +40,7 @@ class _Life:
     heard_s: float
     timeout_s: float
     sessions: dict[Session, None] = field(default_factory=dict)
+    is_seen_to_end: bool = False  # its last connection ended; one that was only silent may go on elsewhere
 
 
 class Liveness:
@@ -85,6 +86,7 @@ class Liveness:
             life = self._lives[key]
             life.sessions.pop(session, None)
             if not life.sessions:
+                life.is_seen_to_end = True
                 log.info("broker gone name=%s id=%d peer=%s: its connection ended", *key, session.peer)
                 self._died(*key)
 
@@ -96,6 +98,11 @@ class Liveness:
             return
         for session in list(life.sessions):
             self._part((name, member), session, life)
+
+    def is_seen_to_end(self, name: str, member: int) -> bool:
+        """Whether a broker that is not alive is known to have ended; others may be frozen or cut off."""
+        life = self._lives.get((name, member))
+        return life is not None and life.is_seen_to_end
 
     def drop(self, name: str, members: Iterable[int]) -> None:
         """The members were cleaned: nothing is kept of them."""

@@ -138,7 +138,13 @@ class Requests:
             if group is None and count >= self._settings.now.names_max:
                 text = f"{count} broker names are kept here, which is the limit (bolideBrokerNamesMax); clean those "
                 raise Refusal(ResponseCode.CONTROLLER_INVALID_REQUEST, f"{text}that are gone, or raise it")
-            return elections.apply(group, cluster, name, header.broker_id, header.check_code)
+            if header.replaced_id is not None and group is not None:
+                self._refuse_second(group, header.replaced_id, header.check_code.partition(";")[0])
+            after = elections.apply(group, cluster, name, header.broker_id, header.check_code)
+            if header.replaced_id is None or after is group:
+                return after
+            log.warning("id changed name=%s from=%d to=%d", name, header.replaced_id, header.broker_id)
+            return elections.replace_id(after, header.replaced_id, header.broker_id, health)
 
         await self._changes.change(name, decide)
         answer = ApplyBrokerIdAnswer(cluster_name=header.cluster_name, broker_name=name)
@@ -174,11 +180,25 @@ class Requests:
 
         Both would acknowledge under one number, and either could be elected with what only the other has.
         """
-        known = group.members[member].address
+        known = group.members[member].address if member in group.members else address
         if known != address and self._changes.health(group.name, group).is_alive(member):
             why = f"replica {member} of {group.name} runs at {known}, and {address} has a copy of its directory"
             text = f"{why}: give each broker its own, an empty one is filled; or stop the one that runs"
             raise Refusal(ResponseCode.CONTROLLER_INVALID_REQUEST, text)
+
+    def _check_id(self, group: ReplicaGroup, member: int, address: str) -> None:
+        """Raises Refusal for a broker whose id is nobody's or another's, or was that of one nobody saw end.
+
+        Only brokers of ours say who they are, and take another id then (`elections.replace_id`).
+        """
+        if member not in group.members:
+            text = f"BrokerId: {member} hasn't been registered in broker-set: {group.name}"
+            raise Refusal(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, text)
+        self._refuse_second(group, member, address)
+        known = group.members[member].address
+        if known != address and not self._liveness.is_seen_to_end(group.name, member):
+            text = f"replica {member} of {group.name} was at {known} and nobody saw it end: apply for another id"
+            raise Refusal(ResponseCode.CONTROLLER_BROKER_ID_INVALID, text)
 
     async def elect(self, request: Request) -> Command:
         """1002: elect a master, for a broker or for an administrator."""
@@ -218,6 +238,8 @@ class Requests:
         group = await self._changes.read(header.broker_name)
         if group is None:
             raise Refusal(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
+        if header.replica_id is not None and header.address is not None:
+            self._check_id(group, header.replica_id, header.address)
         answer = GetReplicaAnswer(
             master_broker_id=group.master_id, master_address=group.master_address, master_epoch=group.master_epoch
         )

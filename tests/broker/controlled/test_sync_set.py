@@ -142,3 +142,16 @@ def test_the_set_that_the_controller_holds_always_acknowledges(data: st.DataObje
         if data.draw(st.booleans()):
             group.adopt(held, held_epoch)
         assert held - {1} <= group.acknowledging
+
+
+def test_one_that_the_controller_does_not_know_keeps_nobody_else_out() -> None:
+    group = SyncSet(1, {1}, 1, 0.0)
+    here = [slave(2), slave(3)]
+    proposed = group.wanted(here, 0.0, 100, LIMITS)
+    assert proposed == {1, 2}
+    group.propose(proposed)
+    group.refused(proposed)
+    group.rest(proposed, 1.0)
+    assert group.wanted(here, 0.5, 100, LIMITS) == {1, 3}
+    assert group.adopt({1, 3}, 2)
+    assert group.wanted(here, 1.5, 100, LIMITS) == {1, 2, 3}

@@ -16,7 +16,7 @@ from pathlib import Path
 from bolide.broker.controlled.controllers import Controllers
 from bolide.broker.controlled.identity import IdentityFiles
 from bolide.broker.controlled.leadership import Leadership, Rules
-from bolide.broker.controlled.membership import Member, Membership, Progress
+from bolide.broker.controlled.membership import NUMBER_LOST, Member, Membership, Progress
 from bolide.broker.controlled.orders import Order
 from bolide.broker.controlled.sync_set import Limits
 from bolide.broker.replication.change import RoleChange
@@ -72,6 +72,8 @@ class Controlled:
         self._ordered = asyncio.Event()
         self._hinted = asyncio.Event()
         self._doubted_since_s: float | None = None
+        self._own_address: Callable[[str], str] = str
+        self._is_disowned = False  # our number is another's
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -108,7 +110,8 @@ class Controlled:
 
     async def run_forever(self, own_address: Callable[[str], str]) -> None:
         """Belong to the group until cancelled; `own_address` makes ours from our end of a connection."""
-        await self._join(own_address)
+        self._own_address = own_address
+        await self._join()
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "controlled.orders": self._carry_out_forever,
             "controlled.look": self._look_forever,
@@ -123,11 +126,11 @@ class Controlled:
 
     # Joining and living
 
-    async def _join(self, own_address: Callable[[str], str]) -> None:
+    async def _join(self) -> None:
         is_told = False
         while True:
             try:
-                self.offer(await self._membership.join(own_address))
+                self.offer(await self._membership.join(self._own_address))
                 return
             except BolideError as problem:
                 level = logging.DEBUG if is_told else logging.WARNING
@@ -147,7 +150,7 @@ class Controlled:
     @property
     def _is_silent(self) -> bool:
         """A broker that cannot keep messages does not pretend to live, nor one that should not lead any more."""
-        return self._store.is_failed or self._doubted_since_s is not None
+        return self._store.is_failed or self._is_disowned or self._doubted_since_s is not None
 
     @property
     def _last_epoch(self) -> int:
@@ -179,9 +182,16 @@ class Controlled:
             self._hinted.clear()
 
     async def _look(self) -> None:
+        if self._is_disowned:
+            return
         try:
             order = await self._membership.look()
         except Refusal as refusal:
+            if refusal.code in NUMBER_LOST:
+                log.error("this broker follows and leads no more: %s", refusal.remark)
+                self._is_disowned = True
+                self._ordered.set()
+                return
             if refusal.code != ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 raise
             order = await self._membership.register()
@@ -197,6 +207,8 @@ class Controlled:
         while True:
             await self._ordered.wait()
             self._ordered.clear()
+            if self._is_disowned:
+                await self._begin_again()
             order = self._newest
             try:
                 is_done = not self._is_doubtful(order) and await self._is_carried_out(order)
@@ -206,6 +218,14 @@ class Controlled:
             if not is_done:
                 await asyncio.sleep(RETRY_S)
                 self._ordered.set()
+
+    async def _begin_again(self) -> None:
+        """Join as at a start, with another number: what was ordered was meant for the one that has ours."""
+        self.leadership.end()
+        await self._change.fence()
+        self._carried_out = self._newest = Order(epoch=-1)
+        await self._join()
+        self._is_disowned = False
 
     def _is_doubtful(self, order: Order) -> bool:
         """Whether we are named master of an epoch that was ours before a crash, while others may have more of it.

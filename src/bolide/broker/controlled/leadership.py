@@ -23,6 +23,7 @@ from bolide.store.store import Store
 
 PAUSE_FIRST_S = 0.05  # after a proposal that the controller did not carry out
 PAUSE_MAX_S = 5.0
+UNKNOWN_THERE = (ResponseCode.CONTROLLER_INVALID_REPLICAS, ResponseCode.CONTROLLER_BROKER_NOT_ALIVE)
 NOBODY_WILL_DO = Members(frozenset((0,)))  # replicas are numbered from 1
 log = logging.getLogger(__name__)
 
@@ -183,6 +184,8 @@ class Leadership:
             log.warning("set not changed wanted=%s code=%d: %s", sorted(proposed), refusal.code, refusal.remark)
             if is_new:
                 group.refused(proposed)
+            if refusal.code in UNKNOWN_THERE:  # its first heartbeat is under way, or it has lost its number
+                group.rest(proposed, self._clock.monotonic_s() + 2 * self._pause_s)
             self._rebind(group)
             await self._look()
             return False

@@ -4,7 +4,7 @@
     1003         I am here, at this address, and who leads?
     904          I live, and this is how far my log goes
     1002         let there be a master
-    1004         who leads now, and with which set?
+    1004         who leads now, and with which set? Is our number still ours?
     1001         (the master's) this set is in sync with me
 
 Nothing is decided here but the number.
@@ -44,6 +44,12 @@ NOT_CARRIED_OUT = (
     ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
 )
 NO_NUMBER = (ResponseCode.CONTROLLER_BROKER_ID_INVALID, ResponseCode.CONTROLLER_INVALID_REQUEST)
+# To a broker that says who it is: its number is nobody's, another's, or perhaps in use elsewhere.
+NUMBER_LOST = (
+    ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+    ResponseCode.CONTROLLER_INVALID_REQUEST,
+)
 APPLICATIONS_MAX = 10  # others may be quicker that often
 log = logging.getLogger(__name__)
 
@@ -77,20 +83,35 @@ class Membership:
         self._files = files
         self._clock = clock
         self.replica_id = files.replica_id() or 0
+        self._replaced_id: int | None = None
         self.address = ""
 
     async def join(self, own_address: Callable[[str], str]) -> Order:
-        """Get a number if we have none, and register; raises NoAnswer or Refusal.
+        """Get a number if we have none that is ours alone, and register; raises NoAnswer or Refusal.
 
         `own_address` makes the address that others reach us by from our end of a connection.
         """
         self.address = own_address(await self.controllers.own_host())
+        if self.replica_id:
+            await self._check_number()
         for _ in range(APPLICATIONS_MAX):
             if self.replica_id or await self._is_numbered():
                 break
         else:
             raise Refusal(ResponseCode.CONTROLLER_BROKER_ID_INVALID, "other brokers took every number we applied for")
         return await self.register()
+
+    async def _check_number(self) -> None:
+        """Give our number up where the one that had it may run elsewhere: two would acknowledge in its name."""
+        try:
+            await self.look()
+        except Refusal as refusal:
+            if refusal.code not in NUMBER_LOST:
+                return
+            if refusal.code == ResponseCode.CONTROLLER_INVALID_REQUEST:
+                raise  # it does run elsewhere
+            log.warning("another number is needed: %s", refusal.remark)
+            self._replaced_id, self.replica_id = self.replica_id, 0
 
     async def _is_numbered(self) -> bool:
         """Apply for a number; false if another broker was quicker."""
@@ -106,6 +127,7 @@ class Membership:
             broker_name=self._member.broker_name,
             broker_id=application.replica_id,
             check_code=application.check_code,
+            replaced_id=self._replaced_id,
         )
         try:
             await self._ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, applied.encode())
@@ -133,8 +155,10 @@ class Membership:
         return registered(await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, header.encode()))
 
     async def look(self) -> Order:
-        """Who leads, whether alive or not."""
-        header = GetReplicaRequest(broker_name=self._member.broker_name)
+        """Who leads, whether alive or not. A controller of ours refuses where our number is not ours any more."""
+        header = GetReplicaRequest(
+            broker_name=self._member.broker_name, replica_id=self.replica_id or None, address=self.address or None
+        )
         return looked_up(await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.encode()))
 
     async def elect(self) -> Order:

@@ -92,7 +92,8 @@ class SyncSet:
             if replica.replica_id not in self.members and not replica.is_learner
             if self._has_joined(replica, now_s, safe_end)
         }
-        return frozenset(kept | joined | {self._own_id})
+        # One at a time: the controller refuses a set as a whole, and one that it does not know keeps nobody else out.
+        return frozenset(kept | set(sorted(joined)[:1]) | {self._own_id})
 
     def _stays(self, member: int, replica: Replica | None, now_s: float, limits: Limits) -> bool:
         if replica is not None:
@@ -132,3 +133,9 @@ class SyncSet:
     def refused(self, members: frozenset[int]) -> None:
         """The controller did not carry out a proposal that was not open before."""
         self._open.remove(members)
+
+    def rest(self, members: frozenset[int], until_s: float) -> None:
+        """The controller does not know one of these, or takes it for dead: those that were to join wait for a while."""
+        for one in members - self.members:
+            self._joining.pop(one, None)
+            self._resting_until_s[one] = until_s

@@ -44,6 +44,8 @@ class ApplyBrokerIdRequest(RequestHeader):
     broker_name: Label = wire("brokerName")
     broker_id: Int64 = wire("appliedBrokerId")
     check_code: Label = wire("registerCheckCode")
+    # our own: the id it had at another address, which nobody is to have any more
+    replaced_id: Int64 | None = wire("bolideReplacedId", default=None)
 
 
 @header
@@ -103,6 +105,9 @@ class GetReplicaRequest(RequestHeader):
     """Who is master of this name, and which set is in sync."""
 
     broker_name: Label = wire("brokerName")
+    # our own: who asks, so that it hears when its id is another's
+    replica_id: Int64 | None = wire("bolideReplicaId", default=None)
+    address: Label | None = wire("bolideAddress", default=None)
 
 
 @header
