@@ -14,7 +14,7 @@ import pytest
 
 import bolide
 from bolide.cli import secure
-from bolide.cli.replicas import Plan, children
+from bolide.cli.replicas import Plan, unit
 from bolide.client import profiles
 from bolide.errors import ConfigError
 from bolide.proxy import messages as m
@@ -135,10 +135,10 @@ def test_a_named_profile_is_written_where_the_variable_says(tmp_path: Path, conf
 def test_processes_of_replicas_have_no_secret_on_their_command_lines(tmp_path: Path) -> None:
     kept = secure.prepared(tmp_path)
     options = argparse.Namespace(log_level="info", log_format="text", file=None)
-    planned = Plan("127.0.0.1", tmp_path, "b", 1, 2, (3, 4, 5))
-    first, brokers = children(planned, options, {"bolideAdminFrom": "anywhere"}, kept)
-    words = [word for child in (*first, *brokers) for word in child.arguments]
-    assert words.count(f"@{kept.settings_file}") == 5
+    planned = Plan("127.0.0.1", tmp_path, "b", 1, 2, (3, 4, 5), grpc_port=6)
+    processes = unit(planned, options, {"bolideAdminFrom": "anywhere"}, kept)
+    words = [word for part in processes for child in part for word in child.arguments]
+    assert words.count(f"@{kept.settings_file}") == 6
     servers = kept.settings()
     hidden = [kept.as_server()[0].secret_key, profiles.read_profile(kept.client_file)["secretKey"]]
     assert all(secret in "".join(servers.values()) for secret in hidden)

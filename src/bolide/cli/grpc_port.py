@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bolide.cli.start import reachable
 from bolide.errors import ConfigError
+from bolide.remoting.ports import free_port, is_free
 
 if TYPE_CHECKING:
     from bolide.broker.broker import Broker
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PORT = 8081
 OFF = "off"
 PACKAGES = ("google.protobuf",)
+_ANOTHER = "choose another port with --grpc-port, or --grpc-port 0 for a free one"
 log = logging.getLogger(__name__)
 
 
@@ -68,6 +70,21 @@ def read_grpc_config(settings: Mapping[str, str], is_default: bool) -> "ProxyCon
     return read_config(given)[0]
 
 
+def planned_port(settings: Mapping[str, str]) -> int | None:
+    """Where a proxy beside `bolide up` is to listen, or None if there is to be none."""
+    config = read_grpc_config(settings, is_default=True)
+    if config is None:
+        return None
+    listening = config.port.listen
+    port = listening.port or free_port()
+    if is_free(port, reachable(listening.host, 0).rpartition(":")[0]):
+        return port
+    if "grpcServerPort" in settings:
+        raise ConfigError("grpcServerPort", port, f"is taken; {_ANOTHER}")
+    log.warning("no gRPC port: %d is taken; %s", port, _ANOTHER)
+    return None
+
+
 @asynccontextmanager
 async def grpc_beside(
     broker: "Broker", config: "ProxyConfig | None", clock: "Clock", *, is_asked: bool
@@ -83,7 +100,7 @@ async def grpc_beside(
                 _, server = await stack.enter_async_context(serve_beside(broker, config, clock))
                 address = reachable(listening.host, server.port)
             except ConfigError as problem:
-                why = f"{problem.why}; choose another port with --grpc-port, or --grpc-port 0 for a free one"
+                why = f"{problem.why}; {_ANOTHER}"
                 if is_asked:
                     raise ConfigError("grpcServerPort", listening.port, why) from None
                 log.warning("no gRPC port: %s", why)

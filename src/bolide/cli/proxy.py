@@ -13,7 +13,7 @@ from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     StopSignal,
-    pairs_of,
+    assigned,
     reachable,
     run_command,
     run_until_done,
@@ -52,7 +52,7 @@ def _read_config(options: argparse.Namespace) -> "ProxyConfig":
     from bolide.proxy.config import read_config, read_json
 
     settings = read_json(options.file) if options.file is not None else {}
-    settings |= pairs_of("--set", options.assignments)
+    settings |= assigned(options.assignments)
     given = {"namesrvAddr": options.namesrv, "bindAddress": options.host, "grpcServerPort": options.port}
     settings |= {key: value for key, value in given.items() if value is not None}
     settings.setdefault("namesrvAddr", os.environ.get("NAMESRV_ADDR", ""))

@@ -4,6 +4,8 @@ The brokers keep the same messages, and one of them leads. Kill it, and another 
 that was killed is started again and follows. The terminal says who leads. With three replicas or more the group is
 `safe`: what was acknowledged outlives any one of them. Two cannot be that and go on when one is gone, so there a
 message is acknowledged by those that are there.
+
+The gRPC port is a proxy's, a process too: a broker's own would end with the broker, and clients know one address.
 """
 
 import argparse
@@ -15,9 +17,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from bolide.cli.start import ReadyFile, StopSignal, log_options, reachable
+from bolide.cli.grpc_port import OFF, grpc_keys, planned_port
+from bolide.cli.start import ReadyFile, StopSignal, given, log_options, reachable
 from bolide.cli.supervisor import Child, Supervisor
 from bolide.errors import BolideError, ConfigError
 from bolide.remoting.isolated_tasks import IsolatedTasks
@@ -49,6 +52,7 @@ class Plan:
     namesrv_port: int
     controller_port: int
     broker_ports: tuple[int, ...]
+    grpc_port: int | None = None
 
     @property
     def namesrv(self) -> str:
@@ -57,6 +61,10 @@ class Plan:
     @property
     def controller(self) -> str:
         return reachable(self.host, self.controller_port)
+
+    @property
+    def grpc(self) -> str | None:
+        return None if self.grpc_port is None else reachable(self.host, self.grpc_port)
 
     def address(self, number: int) -> str:
         return reachable(self.host, self.broker_ports[number - 1])
@@ -75,7 +83,8 @@ def plan(options: argparse.Namespace, settings: Mapping[str, str], data: Path) -
     for port in (namesrv_port, controller_port, *ports):
         if not is_free(port, reachable(host, 0).rpartition(":")[0]):
             raise ConfigError("listenPort", port, "is taken")
-    return Plan(host, data, settings["brokerName"], namesrv_port, controller_port, tuple(ports))
+    grpc_port = planned_port(settings)
+    return Plan(host, data, settings["brokerName"], namesrv_port, controller_port, tuple(ports), grpc_port)
 
 
 def replicas_in(data: Path) -> int:
@@ -95,65 +104,55 @@ def _check_data(data: Path, count: int) -> None:
         raise ConfigError("--replicas", count, f"{why}: say --replicas {found}, or choose another --data")
 
 
-def children(
-    planned: Plan, options: argparse.Namespace, settings: Mapping[str, str], kept: "Kept | None" = None
-) -> tuple[list[Child], list[Child]]:
-    """The two that brokers need, and the brokers."""
-    logs, admin_from = planned.data / "logs", settings["bolideAdminFrom"]
+class Unit(NamedTuple):
+    """The processes, in the order in which they are started: what brokers need, brokers, what needs them."""
+
+    first: list[Child]
+    brokers: list[Child]
+    last: list[Child]
+
+
+def unit(planned: Plan, options: argparse.Namespace, settings: Mapping[str, str], kept: "Kept | None" = None) -> Unit:
+    logs, admin_from = planned.data / "logs", ("--admin-from", settings["bolideAdminFrom"])
     shared = (*log_options(options), *(() if kept is None else ("--set", f"@{kept.settings_file}")))
-    # Brokers have a table of users each; the other two follow the first one's.
+    # Brokers have a table of users each; the others follow the first one's.
     users = {} if kept is None else {"authConfigPath": planned.data / f"{_DIRECTORY}1" / "config"}
+
+    def child(name: str, command: str, port: int, *words: str, sets: Mapping[str, object]) -> Child:
+        return Child(name, (command, *_at(planned.host, port), *words, *shared, *_sets(sets)), logs)
+
     files = {
         "kvConfigPath": planned.data / "namesrv" / "kvConfig.json",
         "configStorePath": planned.data / "namesrv" / "namesrv.properties",
     }
-    namesrv = Child(
-        "namesrv",
-        (
-            "namesrv",
-            *_at(planned.host, planned.namesrv_port),
-            "--admin-from",
-            admin_from,
-            *shared,
-            *_sets(files | users),
-        ),
-        logs,
-    )
-    controller = Child(
-        "controller",
-        (
-            "controller",
-            *_at(planned.host, planned.controller_port),
-            "--data",
-            str(planned.data / "controller"),
-            *shared,
-            *_sets(users),
-        ),
-        logs,
-    )
+    namesrv = child("namesrv", "namesrv", planned.namesrv_port, *admin_from, sets=files | users)
+    register = ("--data", str(planned.data / "controller"))
+    controller = child("controller", "controller", planned.controller_port, *register, sets=users)
     file = () if options.file is None else ("-c", str(options.file))
     brokers = [
-        Child(
+        child(
             f"{_DIRECTORY}{number}",
-            (
-                *("broker", *_at(planned.host, port), "-n", planned.namesrv, "--admin-from", admin_from, *file),
-                *("--data", str(planned.data / f"{_DIRECTORY}{number}")),
-                *shared,
-                *_sets(_of_group(planned, settings) | _page_of(settings, number)),
-            ),
-            logs,
+            "broker",
+            port,
+            *("-n", planned.namesrv, *admin_from, *file, "--grpc-port", OFF),
+            *("--data", str(planned.data / f"{_DIRECTORY}{number}")),
+            sets=_of_group(planned, settings) | _page_of(settings, number),
         )
         for number, port in enumerate(planned.broker_ports, 1)
     ]
-    return [namesrv, controller], brokers
+    last = []
+    if planned.grpc_port is not None:
+        of_proxy = {key: settings[key] for key in sorted(grpc_keys() & settings.keys() - {"grpcServerPort"})}
+        last = [child("proxy", "proxy", planned.grpc_port, "-n", planned.namesrv, sets={**of_proxy, **users})]
+    return Unit([namesrv, controller], brokers, last)
 
 
 def _of_group(planned: Plan, settings: Mapping[str, str]) -> dict[str, str]:
     is_safe = len(planned.broker_ports) >= SAFE_COUNT
     promise = {"bolideReplication": "safe"} if is_safe else {"allAckInSyncStateSet": "true"}
     place = {"bindAddress", "listenPort", "storePathRootDir", "bolideAdminFrom", "brokerConfigPath", "namesrvAddr"}
-    given = {key: value for key, value in settings.items() if key not in place}
-    return {**promise, **given, "enableControllerMode": "true", "controllerAddr": planned.controller}
+    own = {key: value for key, value in settings.items() if key not in place | grpc_keys()}
+    return {**promise, **own, "enableControllerMode": "true", "controllerAddr": planned.controller}
 
 
 def _page_of(settings: Mapping[str, str], number: int) -> dict[str, str]:
@@ -172,8 +171,7 @@ def _sets(settings: Mapping[str, object]) -> Iterable[str]:
 
 async def serve(
     planned: Plan,
-    first: list[Child],
-    brokers: list[Child],
+    processes: Unit,
     file: ReadyFile,
     kept: "Kept | None" = None,
     dashboard_port: int | None = None,
@@ -183,13 +181,14 @@ async def serve(
 
     stop = StopSignal()
     async with Supervisor(_say) as supervisor, IsolatedTasks() as tasks:
-        await supervisor.start(*first)
-        for broker in brokers:
+        await supervisor.start(*processes.first)
+        for broker in processes.brokers:
             await supervisor.start(broker)
             await _numbered(planned.data / broker.name)
+        await supervisor.start(*processes.last)
         profile = None if kept is None else kept.client_file
         async with dashboard_beside(dashboard_port, planned.namesrv, planned.data, profile) as dashboard:
-            watch = tasks.start(_watch(planned, brokers, file, kept, dashboard), name="replicas.watch")
+            watch = tasks.start(_watch(planned, processes.brokers, file, kept, dashboard), name="replicas.watch")
             try:
                 await stop.wait()
             finally:
@@ -211,7 +210,7 @@ async def _watch(
     from bolide.admin.admin import Admin
 
     told: GroupState | None = None
-    pages = {"dashboard": dashboard} if dashboard else {}
+    further = given({"grpc": planned.grpc, "dashboard": dashboard})
     credentials, connect = (None, None) if kept is None else kept.as_server()
     async with Admin(planned.namesrv, credentials=credentials, connect=connect) as admin:
         while True:
@@ -231,7 +230,7 @@ async def _watch(
                             {"name": planned.broker_name, "id": number, "address": address, "pid": pid}
                             for number, address, pid in state.brokers
                         ],
-                        **pages,
+                        **further,
                     )
                     told = state
             await asyncio.sleep(_LOOK_INTERVAL_S)
@@ -302,6 +301,7 @@ def _greet(planned: Plan, state: GroupState, opened: "Opened | None", dashboard:
             for number, address, pid in state.brokers
         ),
         f"  messages          {planned.data.absolute()}",
+        *([f"  gRPC              {planned.grpc}, for RocketMQ 5's own clients"] if planned.grpc else ()),
         *(opened.lines if opened else (f"  clients           export NAMESRV_ADDR={planned.namesrv}",)),
         f"  who leads         bolide cluster{found}",
         f"  a planned switch  bolide broker promote {planned.broker_name}{found}",

@@ -103,8 +103,6 @@ def _of_servers(kept: Kept, secret: str) -> dict[str, str]:
         "authorizationMetadataProvider": f"{_AUTH}authorization.provider.LocalAuthorizationMetadataProvider",
         "initAuthenticationUser": f'{{"username":"{ADMINISTRATOR}","password":"{secret}"}}',
         "innerClientAuthenticationCredentials": f'{{"accessKey":"{INNER}","secretKey":"{inner}"}}',
-        # Who asks is known now, so it need not be this machine.
-        "bolideAdminFrom": "anywhere",
     }
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bolide.cli.broker import add_broker_options, pages_of, read_broker_settings
-from bolide.cli.grpc_port import OFF, add_grpc_option, grpc_beside, grpc_keys, read_grpc_config
+from bolide.cli.grpc_port import add_grpc_option, grpc_beside, grpc_keys, read_grpc_config
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
@@ -81,11 +81,9 @@ def _serve_replicas(options: argparse.Namespace, file: ReadyFile) -> Coroutine[A
     from bolide.cli import replicas
 
     settings, kept = _read_settings(options)
-    if settings.pop("grpcServerPort", OFF) != OFF:
-        raise ConfigError("--grpc-port", options.grpc_port, "not with --replicas: start `bolide proxy` beside them")
     settings.setdefault("brokerName", broker.BrokerConfig().name)
     planned = replicas.plan(options, settings, Path(settings["storePathRootDir"]))
-    return replicas.serve(planned, *replicas.children(planned, options, settings, kept), file, kept, options.dashboard)
+    return replicas.serve(planned, replicas.unit(planned, options, settings, kept), file, kept, options.dashboard)
 
 
 def _parser() -> argparse.ArgumentParser:

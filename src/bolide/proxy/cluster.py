@@ -3,21 +3,27 @@
 Each client has its own connections to the brokers, under its own id: so brokers count it as a member, and ask it about
 its transactions, as they would a remoting client. Routes, types and groups are asked for and kept for some seconds.
 
+A broker that hangs up or does not lead any more is looked for again: a message waits for its group's next master within
+its time limit, as it does in our own client.
+
 A pop cannot be taken back over the wire: one whose client has left is answered all the same, and who hears the answer
 gives the messages back.
 """
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from bolide.access.signing import signers
 from bolide.client.nameservers import NameServers
+from bolide.client.routes import MASTER_ID
+from bolide.client.sending.failures import is_without_lead
 from bolide.clock import Clock
-from bolide.errors import BolideError, ClientError
-from bolide.protocol.bodies import Clusters
+from bolide.errors import BolideError, ClientError, NoAnswer
 from bolide.protocol.bodies import TopicRoute as ClusterRoute
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.bodies.topics import TopicConfig
@@ -25,8 +31,9 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.groups import GetGroupConfigRequest
 from bolide.protocol.headers.topics import GetTopicConfigRequest
-from bolide.proxy.back import NORMAL, BrokerQueues, Done, Hear, SentDone, TopicRoute
+from bolide.proxy.back import NORMAL, Answer, BrokerQueues, Done, Hear, SentDone, TopicRoute
 from bolide.proxy.config import ProxyConfig
+from bolide.proxy.masters import LOOK_INTERVAL_S, Masters
 from bolide.remoting.client import Client
 from bolide.remoting.owner import Reply, Request
 
@@ -53,6 +60,7 @@ class _Kept(Generic[V]):
         self._clock = clock
         self._ask = ask
         self._kept: dict[str, tuple[float, V]] = {}
+        self._doubted_s = -math.inf
         self._asking: dict[str, asyncio.Future[V]] = {}
 
     def get(self, name: str) -> V | None:
@@ -62,9 +70,14 @@ class _Kept(Generic[V]):
     def prepare(self, name: str) -> Awaitable[object] | None:
         """What to wait for until it is at hand; None if it is."""
         found = self._kept.get(name)
-        is_fresh = found is not None and self._clock.monotonic_s() - found[0] < self._fresh_s
+        fresh_since_s = max(self._clock.monotonic_s() - self._fresh_s, self._doubted_s)
+        is_fresh = found is not None and found[0] > fresh_since_s
         # That there is none is no answer to keep: it may be made any moment.
         return None if is_fresh and found is not None and found[1] is not None else self._fetch(name)
+
+    def doubt(self) -> None:
+        """Something moved: what was told before is asked for again, and good until then."""
+        self._doubted_s = self._clock.monotonic_s()
 
     async def _fetch(self, name: str) -> None:
         asking = self._asking.get(name)
@@ -72,6 +85,7 @@ class _Kept(Generic[V]):
             await asyncio.shield(asking)
             return
         asking = self._asking[name] = asyncio.get_running_loop().create_future()
+        asked_s = self._clock.monotonic_s()
         try:
             value = await self._ask(name)
         except BaseException as problem:
@@ -82,7 +96,7 @@ class _Kept(Generic[V]):
             if len(self._kept) >= _KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
             self._kept.pop(name, None)
-            self._kept[name] = (self._clock.monotonic_s(), value)
+            self._kept[name] = (asked_s, value)
             asking.set_result(value)
         finally:
             del self._asking[name]
@@ -114,18 +128,47 @@ class ClusterLine:
         return not self._closed.is_set()
 
     def ask(self, broker: str, command: Command, timeout_s: float, done: Done) -> Callable[[], None]:
-        address = self._back.addresses.get(broker)
+        address = self._back.masters.addresses.get(broker)
         # Without a task, for thousands may wait. A goodbye has one: the line is closed when it is answered.
         is_goodbye = command.code == RequestCode.UNREGISTER_CLIENT
-        if address is not None and not is_goodbye and self._client.submit(address, command, timeout_s, done):
-            return _nothing
-        task = self._back.start(self._ask(broker, command, timeout_s, done), f"proxy.ask.{command.code}")
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        if address is not None and not is_goodbye:
+            told = partial(self._hear_answer, broker, address, done)
+            if self._client.submit(address, command, timeout_s, told):
+                return _nothing
+        self._start(self._ask(broker, command, timeout_s, done), command)
         return _nothing
 
+    def _hear_answer(self, broker: str, address: str, done: Done, answer: Command | ClientError) -> None:
+        if isinstance(answer, NoAnswer):
+            self._back.doubt(broker, address)
+        done(answer)
+
     def send(self, broker: str, command: Command, timeout_s: float, done: SentDone) -> None:
-        self.ask(broker, command, timeout_s, done)
+        deadline_s = self._back.clock.monotonic_s() + timeout_s
+
+        def settle(answer: Answer) -> None:
+            if _is_astray(answer):
+                self._start(self._send_again(broker, command, deadline_s, answer, done), command)
+            else:
+                done(answer)
+
+        self.ask(broker, command, timeout_s, settle)
+
+    async def _send_again(
+        self, broker: str, command: Command, deadline_s: float, answer: Answer, done: SentDone
+    ) -> None:
+        """Look for the master until it takes the message, or the time is over."""
+        clock = self._back.clock
+        while _is_astray(answer) and clock.monotonic_s() + LOOK_INTERVAL_S < deadline_s:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            self._back.doubt(broker, self._back.masters.addresses.get(broker, ""))
+            answer = await self._answer(broker, command, deadline_s - clock.monotonic_s())
+        done(answer)
+
+    def _start(self, work: Coroutine[Any, Any, None], command: Command) -> None:
+        task = self._back.start(work, f"proxy.ask.{command.code}")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
 
     def close(self) -> None:
         self._closed.set()
@@ -138,16 +181,23 @@ class ClusterLine:
                 await asyncio.wait(self._asking, timeout=_GOODBYE_LIMIT_S)
 
     async def _ask(self, broker: str, command: Command, timeout_s: float, done: Done) -> None:
+        done(await self._answer(broker, command, timeout_s))
+
+    async def _answer(self, broker: str, command: Command, timeout_s: float) -> Answer:
+        masters = self._back.masters
+        address = ""
         try:
-            address = await self._back.address(broker)
+            address = await masters.find(broker, timeout_s)
             await self._opened.wait()
-            answer: Command | BolideError = await self._client.request(address, command, timeout_s)
+            return await self._client.request(address, command, timeout_s)
+        except NoAnswer as problem:
+            self._back.doubt(broker, address)
+            return problem
         except BolideError as problem:
-            answer = problem
-        done(answer)
+            return problem
 
     def _told(self, request: Request) -> Reply | Awaitable[Reply]:
-        broker = self._back.name_at(request.session.peer)
+        broker = self._back.masters.name_at(request.session.peer)
         return self._hear(broker, request.command)
 
 
@@ -158,10 +208,10 @@ class ClusterBack:
         self.config = config
         self.clock = clock
         self.start = start
-        self.addresses: dict[str, str] = {}  # of masters, by broker name
         self._client = client
         addresses = [each.strip() for each in config.namesrv.split(";") if each.strip()]
         self._name_servers = NameServers(client, addresses, _ASK_LIMIT_S, random.Random())
+        self.masters = Masters(self._name_servers, clock)
         self._routes: _Kept[TopicRoute | None] = _Kept(config.route_fresh_s, clock, self._ask_route)
         self._groups: _Kept[GroupConfig] = _Kept(config.group_fresh_s, clock, self._ask_group)
 
@@ -178,42 +228,29 @@ class ClusterBack:
         return self._groups.get(name)
 
     def brokers(self) -> list[str]:
-        return list(self.addresses)
+        return list(self.masters.addresses)
 
     def line(self, client_id: str, peer: str, hear: Hear) -> ClusterLine:
         return ClusterLine(self, hear)
 
-    async def address(self, broker: str) -> str:
-        """Where a broker's master is; raises ClientError."""
-        if broker not in self.addresses:
-            await self._learn()
-        if broker not in self.addresses:
-            raise ClientError(f"broker {broker!r} is not known here")
-        return self.addresses[broker]
-
-    async def _learn(self) -> None:
-        """All masters, from a name server: clients of ours may come with what they knew before we did."""
-        answer = await self._name_servers.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-        for data in Clusters.decode(answer.body).broker_addr_table.values():
-            if 0 in data.broker_addrs:
-                self.addresses[data.broker_name] = data.broker_addrs[0]
-
-    def name_at(self, address: str) -> str:
-        """The broker at an address."""
-        return next((name for name, each in self.addresses.items() if each == address), "")
+    def doubt(self, broker: str, address: str) -> None:
+        """A master was not reached, or says that it is none: name servers may know another by now."""
+        if self.masters.forget(broker, address):
+            self._routes.doubt()
 
     async def _ask_route(self, topic: str) -> TopicRoute | None:
         found = await self._name_servers.route(topic)
         if found is None:
             return None
         for data in found.broker_datas:
-            if 0 in data.broker_addrs:
-                self.addresses[data.broker_name] = data.broker_addrs[0]
-        masters = {data.broker_name for data in found.broker_datas if 0 in data.broker_addrs}
+            self.masters.learn(data)
+        masters = {data.broker_name for data in found.broker_datas if MASTER_ID in data.broker_addrs}
+        # Where nobody leads at the moment, somebody will: a message waits for that rather than being refused.
+        leading = masters or {data.broker_name for data in found.broker_datas}
         queues = tuple(
             BrokerQueues(each.broker_name, 0, each.read_queue_nums, each.write_queue_nums, each.perm)
             for each in found.queue_datas
-            if each.broker_name in masters
+            if each.broker_name in leading
         )
         return TopicRoute(topic, await self._kind(topic, found), queues)
 
@@ -221,10 +258,10 @@ class ClusterBack:
         """The type of a topic, as one of its brokers knows it; 4.9 knows none."""
         command = Command(RequestCode.GET_TOPIC_CONFIG, fields=GetTopicConfigRequest(topic=topic).encode())
         for data in route.broker_datas:
-            if 0 not in data.broker_addrs:
+            if MASTER_ID not in data.broker_addrs:
                 continue
             try:
-                answer = await self._client.request(data.broker_addrs[0], command, _ASK_LIMIT_S)
+                answer = await self._client.request(data.broker_addrs[MASTER_ID], command, _ASK_LIMIT_S)
             except ClientError as problem:
                 log.warning("the type of a topic is not known topic=%s broker=%s: %s", topic, data.broker_name, problem)
                 continue
@@ -235,9 +272,9 @@ class ClusterBack:
     async def _ask_group(self, name: str) -> GroupConfig:
         """A group as one of the brokers knows it; one that none knows is made when its consumer comes."""
         command = Command(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, fields=GetGroupConfigRequest(group=name).encode())
-        if not self.addresses:
-            await self._learn()
-        for address in self.addresses.values():
+        if not self.masters.addresses:
+            await self.masters.look()
+        for address in list(self.masters.addresses.values()):
             try:
                 answer = await self._client.request(address, command, _ASK_LIMIT_S)
             except ClientError as problem:
@@ -251,6 +288,13 @@ class ClusterBack:
 async def _all(waiting: list[Awaitable[object]]) -> None:
     for each in waiting:
         await each
+
+
+def _is_astray(answer: Answer) -> bool:
+    """Whether a message found nobody who leads, or lost the one it had reached."""
+    if isinstance(answer, Command):
+        return is_without_lead(ClientError(answer.remark or "", answer.code))
+    return isinstance(answer, NoAnswer)
 
 
 def _nothing() -> None:
