@@ -36,6 +36,20 @@ def test_the_series_that_was_silent_for_longest_makes_room_for_an_active_one() -
     assert history.columns("group", "busy", "1h", 31) != []
 
 
+def test_who_makes_room_is_looked_for_once_however_many_have_none() -> None:
+    history = History(series_max=100)
+    for name in range(100):
+        history.add("group", f"idle {name}", 1, (0.0,), is_active=name < 60)
+    for name in range(100):
+        history.add("group", f"busy {name}", 2, (1.0,))
+    assert history.count("group") == 100
+    history.add("group", "one more", 2, (1.0,))
+    assert history.columns("group", "one more", "1h", 2) == []
+    assert all(history.columns("group", f"busy {name}", "1h", 2) for name in range(100))
+    history.add("group", "later", 3, (1.0,))
+    assert history.columns("group", "later", "1h", 3) != []
+
+
 def test_a_trend_says_where_a_number_goes() -> None:
     assert direction([0, 0, 50, 100]) == "growing"
     assert direction([100, 80, 40, 10]) == "shrinking"

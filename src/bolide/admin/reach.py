@@ -4,13 +4,18 @@ A list that leaves a broker out looks like a list of everything: a backlog seems
 an operation that a broker does not answer fails, unless the administrator was opened for partial answers; then the
 broker is noted in `silent`, and anyone who shows the answer says so. Brokers that left are noted too, as far as the
 name server remembers them: ours tells it beside the list of brokers, Apache's does not.
+
+Anyone who asks about fifty groups needs the list of brokers once, not fifty times: `one_look` gives an administrator
+that keeps it for a moment.
 """
 
 import asyncio
+import copy
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import starmap
+from typing import Self
 
 import msgspec
 
@@ -24,6 +29,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import DEPARTED_FIELD
 from bolide.remoting.client import Client
 
+LOOK_S = 2.0
 log = logging.getLogger(__name__)
 
 
@@ -39,6 +45,15 @@ class SilentBroker:
         return f"broker {self.name} ({self.address}) {self.why}"
 
 
+class _Look:
+    """The name server's answer of a moment ago; many who want it at once ask for it once."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.answer: Command | None = None
+        self.asked_s = 0.0
+
+
 class Reach:
     """The part of an administrator that asks."""
 
@@ -48,13 +63,31 @@ class Reach:
 
     def __init__(self) -> None:
         self.silent: dict[str, SilentBroker] = {}
+        self._look: _Look | None = None
+
+    def one_look(self) -> Self:
+        """The same administrator on the same connections, with its own `silent`, that keeps the list of brokers."""
+        one = copy.copy(self)
+        one.silent = {}
+        one._look = _Look()
+        return one
 
     async def clusters(self) -> Clusters:
         """All brokers by cluster, as the name server knows them."""
-        answer = await self._namesrv(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        answer = await self._listed()
         for departed in _departed(answer.fields.get(DEPARTED_FIELD)):
             self.silent.setdefault(departed.name, departed)
         return Clusters.decode(answer.body)
+
+    async def _listed(self) -> Command:
+        look, command = self._look, Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+        if look is None:
+            return await self._namesrv(command)
+        async with look.lock:
+            now_s = self._opened().clock.monotonic_s()
+            if look.answer is None or now_s - look.asked_s > LOOK_S:
+                look.answer, look.asked_s = await self._namesrv(command), now_s
+            return look.answer
 
     async def _masters_by_name(self, cluster: str | None = None) -> dict[str, str]:
         known = await self.clusters()

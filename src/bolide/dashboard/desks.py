@@ -5,7 +5,6 @@ one user is never shown to another. A desk that nobody sits at is cleared after 
 """
 
 import asyncio
-import copy
 import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -80,9 +79,7 @@ class Desk:
 
     def admin(self) -> Admin:
         """An administrator for one page: the same connections, and its own list of who did not answer."""
-        one = copy.copy(self._admin)
-        one.silent = {}
-        return one
+        return self._admin.one_look()
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Have something done that outlasts the request that asked for it."""

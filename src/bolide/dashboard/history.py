@@ -76,29 +76,56 @@ class Trend:
     word: str  # growing, steady, shrinking, or nothing where too little is known
 
 
+class Shelf:
+    """All series of one kind. Who makes room is found once for each time, not once for each series that has none."""
+
+    def __init__(self, series_max: int) -> None:
+        self._series_max = series_max
+        self._idle: list[tuple[float, str]] = []  # as they were when they were sorted, the most idle last
+        self._sorted_s = -1.0
+        self.series: dict[str, Series] = {}
+
+    def has_room(self, at_s: float) -> bool:
+        """Whether there is room for one more; one that was silent before this time makes it."""
+        while len(self.series) >= self._series_max:
+            if not self._idle:
+                if self._sorted_s == at_s:
+                    return False  # all are as busy as the one that wants to come
+                self._sorted_s = at_s
+                known = ((series.active_s, name) for name, series in self.series.items() if series.active_s < at_s)
+                self._idle = sorted(known, reverse=True)
+                continue
+            active_s, name = self._idle.pop()
+            series = self.series.get(name)
+            if series is not None and series.active_s == active_s:
+                del self.series[name]
+        return True
+
+
 class History:
     """Series by kind and name."""
 
     def __init__(self, series_max: int = SERIES_MAX) -> None:
         self._series_max = series_max
-        self._kinds: dict[str, dict[str, Series]] = {}
+        self._kinds: dict[str, Shelf] = {}
 
     def add(self, kind: str, name: str, at_s: float, values: Sequence[float], *, is_active: bool = True) -> None:
         """Keep what is known of a thing now."""
-        known = self._kinds.setdefault(kind, {})
-        series = known.get(name)
+        shelf = self._kinds.get(kind)
+        if shelf is None:
+            shelf = self._kinds[kind] = Shelf(self._series_max)
+        series = shelf.series.get(name)
         if series is None:
-            if len(known) >= self._series_max:
-                idle = min(known, key=lambda each: known[each].active_s)
-                if not is_active or known[idle].active_s >= at_s:
-                    return  # all others are as busy as this one
-                del known[idle]
-            series = known[name] = Series(len(values))
+            is_full = len(shelf.series) >= self._series_max
+            if is_full and not (is_active and shelf.has_room(at_s)):
+                return
+            series = shelf.series[name] = Series(len(values))
         series.add(at_s, values, is_active=is_active)
 
     def columns(self, kind: str, name: str, span: str, now_s: float) -> list[list[float]]:
         """Times and values; empty lists where nothing is kept."""
-        series = self._kinds.get(kind, {}).get(name)
+        shelf = self._kinds.get(kind)
+        series = None if shelf is None else shelf.series.get(name)
         return series.columns(span, now_s) if series is not None else []
 
     def trend(self, kind: str, name: str, now_s: float, *, column: int = 1, count_max: int = 60) -> Trend:
@@ -112,12 +139,13 @@ class History:
 
     def forget(self, kind: str, names: Iterable[str]) -> None:
         """Drop what is no longer there."""
-        known = self._kinds.get(kind, {})
-        for name in names:
-            known.pop(name, None)
+        if (shelf := self._kinds.get(kind)) is not None:
+            for name in names:
+                shelf.series.pop(name, None)
 
     def count(self, kind: str) -> int:
-        return len(self._kinds.get(kind, {}))
+        shelf = self._kinds.get(kind)
+        return 0 if shelf is None else len(shelf.series)
 
 
 def direction(values: Sequence[float]) -> str:

@@ -8,12 +8,12 @@ ended; what it could not see is said in its result.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bolide.admin.admin import Admin, BrokerRow, ProgressRow
+from bolide.admin.calls import gathered
 from bolide.admin.deadletters import group_of
 from bolide.admin.reach import SilentBroker
 from bolide.admin.topics import TopicQueueRow
@@ -26,10 +26,9 @@ from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX
 from bolide.protocol.bodies import TopicConfig
 
-AT_ONCE_MAX = 16
 TOPICS_A_WALK = 200
-CALL_LIMIT_S = 5.0
 _RATE_SPAN_MIN_MS = 4_000
+_SLICE = 100
 _OLDEST_LASTS_MS = 300_000  # retention deletes a file at a time
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -154,12 +153,9 @@ class Walk:
         configs = await admin.topic_configs()
         progress = await self._progress()
         now_ms = self._clock.now_ms()
-        groups = {group: _group_look(group, rows, now_ms) for group, rows in progress.items()}
-        span_ms = now_ms - before.at_ms
-        if before.is_seen and span_ms >= _RATE_SPAN_MIN_MS:
-            groups = {name: _with_rate(look, before.groups.get(name), span_ms) for name, look in groups.items()}
-        elif before.is_seen:
-            groups = {name: _same_rate(look, before.groups.get(name)) for name, look in groups.items()}
+        groups: dict[str, GroupLook] = {}
+        async for group, rows in in_slices(progress.items()):
+            groups[group] = _group_look(group, rows, now_ms, before.groups.get(group), now_ms - before.at_ms)
         self._note_ends(progress.values(), now_ms)
         await self.look_at(self._next_topics(configs), configs, brokers)
         self.topics = {name: look for name, look in self.topics.items() if name in configs}
@@ -176,7 +172,7 @@ class Walk:
             groups_of=groups_of,
             behind_of=behind_of,
         )
-        self._remember(snapshot, now_ms / 1000)
+        await self._remember(snapshot, now_ms / 1000)
         return snapshot
 
     async def _progress(self) -> dict[str, list[ProgressRow]]:
@@ -209,7 +205,9 @@ class Walk:
             if span_ms < _RATE_SPAN_MIN_MS:
                 look = replace(look, end=known.end, seen_ms=known.seen_ms)  # too short a span to count a rate from
             else:
-                look = replace(look, in_rate=max(0, end - known.end) * 1000 / span_ms)
+                fresh = max(0, end - known.end)
+                kept = None if known.kept is None else known.kept + fresh
+                look = replace(look, kept=kept, in_rate=fresh * 1000 / span_ms)
         if rows is not None:
             kept = sum(row.message_count for row in rows)
             look = replace(look, kept=kept, last_ms=max((row.last_update_ms for row in rows), default=0))
@@ -256,23 +254,28 @@ class Walk:
     async def oldest_of(self, topics: Iterable[str]) -> dict[str, int | None]:
         """When the oldest messages of some topics were stored; None where that is not known, or there is none."""
         topics, now_ms = list(topics), self._clock.now_ms()
-        due = [name for name in topics if now_ms - self._oldest.get(name, (0, None))[0] > _OLDEST_LASTS_MS]
+        filled = {name for name in topics if name not in self.topics or self.topics[name].kept != 0}
+        due = [
+            name
+            for name in topics
+            if name in filled and now_ms - self._oldest.get(name, (0, None))[0] > _OLDEST_LASTS_MS
+        ]
         found = await gathered({name: self._admin.time_spans(TOOLS_GROUP, name) for name in due})
         for name, spans in found.items():
             if not isinstance(spans, BaseException):
                 times = [span.min_time_stamp for span in spans.values() if span.min_time_stamp > 0]
                 # A topic that is empty is asked again: its first message may come at once.
                 self._oldest[name] = (now_ms if times else 0, min(times, default=None))
-        return {name: self._oldest.get(name, (0, None))[1] for name in topics}
+        return {name: self._oldest[name][1] if name in filled and name in self._oldest else None for name in topics}
 
-    def _remember(self, seen: Snapshot, at_s: float) -> None:
+    async def _remember(self, seen: Snapshot, at_s: float) -> None:
         history = self._history
-        for name, group in seen.groups.items():
+        async for name, group in in_slices(seen.groups.items()):
             lag_s = UNKNOWN if group.lag_ms is None else group.lag_ms / 1000
             rate = UNKNOWN if group.out_rate is None else group.out_rate
             is_active = group.behind > 0 or bool(group.out_rate)
             history.add("group", name, at_s, (group.behind, lag_s, rate), is_active=is_active)
-        for name, topic in self.topics.items():
+        async for name, topic in in_slices(list(self.topics.items())):
             if topic.in_rate is not None:
                 rates = [seen.groups[group].out_rate for group in seen.groups_of.get(name, ())]
                 out = sum(rate for rate in rates if rate is not None)
@@ -284,29 +287,23 @@ class Walk:
         history.add("cluster", "", at_s, (sum(row.put_rate for row in rows), sum(row.got_rate for row in rows)))
 
 
-def _group_look(group: str, rows: list[ProgressRow], now_ms: int) -> GroupLook:
+def _group_look(group: str, rows: list[ProgressRow], now_ms: int, before: GroupLook | None, span_ms: int) -> GroupLook:
     own = [row for row in rows if row.behind > 0]
     # The last message that was consumed was stored then; the first unread one is younger than that.
     ages = [now_ms - row.last_consumed_ms for row in own if row.last_consumed_ms > 0]
-    is_known = len(ages) == len(own)
+    consumed = sum(row.consumer_offset for row in rows)
+    rate = None if before is None else before.out_rate
+    if before is not None and span_ms >= _RATE_SPAN_MIN_MS:
+        rate = max(0, consumed - before.consumed) * 1000 / span_ms
     return GroupLook(
         group=group,
         behind=sum(row.behind for row in rows),
         retry_behind=sum(row.behind for row in rows if row.queue.topic.startswith(RETRY_PREFIX)),
-        lag_ms=max(ages, default=None if own else 0) if is_known or ages else None,
-        consumed=sum(row.consumer_offset for row in rows),
+        lag_ms=max(ages, default=None if own else 0),
+        consumed=consumed,
+        out_rate=rate,
         topics=tuple(sorted({row.queue.topic for row in rows})),
     )
-
-
-def _with_rate(look: GroupLook, before: GroupLook | None, span_ms: int) -> GroupLook:
-    if before is None:
-        return look
-    return replace(look, out_rate=max(0, look.consumed - before.consumed) * 1000 / span_ms)
-
-
-def _same_rate(look: GroupLook, before: GroupLook | None) -> GroupLook:
-    return look if before is None else replace(look, out_rate=before.out_rate)
 
 
 def _by_topic(
@@ -322,29 +319,9 @@ def _by_topic(
     return {topic: tuple(found) for topic, found in groups.items()}, behind
 
 
-K = TypeVar("K")
-
-
-def _closed(asking: Coroutine[Any, Any, object], _: object) -> None:
-    asking.close()
-
-
-async def gathered(
-    asked: Mapping[K, Coroutine[Any, Any, T]], limit_s: float = CALL_LIMIT_S
-) -> dict[K, T | BolideError | TimeoutError]:
-    """Many calls, some at once and each with a limit; one that fails gives its error, and the others go on."""
-    gate = asyncio.Semaphore(AT_ONCE_MAX)
-
-    async def one(asking: Coroutine[Any, Any, T]) -> T | BolideError | TimeoutError:
-        try:
-            async with gate, asyncio.timeout(limit_s):
-                return await asking
-        except (BolideError, TimeoutError) as problem:
-            return problem
-
-    async with asyncio.TaskGroup() as group:
-        tasks = {key: group.create_task(one(asking), name="dashboard.call") for key, asking in asked.items()}
-        for key, asking in asked.items():
-            # Cancelled before its first step, a call was never begun.
-            tasks[key].add_done_callback(partial(_closed, asking))
-    return {key: task.result() for key, task in tasks.items()}
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a chance for everybody else after each hundred: pages are served by the same loop."""
+    for place, item in enumerate(items, 1):
+        yield item
+        if place % _SLICE == 0:
+            await asyncio.sleep(0)

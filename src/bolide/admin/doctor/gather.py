@@ -8,11 +8,14 @@ found what stands still.
 import asyncio
 import os
 import resource
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from bolide.admin.admin import Admin, ProgressRow
+from bolide.admin.calls import gathered
+from bolide.admin.deadletters import DeadGroupRow
 from bolide.admin.doctor.facts import (
     BrokerFacts,
     Facts,
@@ -27,6 +30,7 @@ from bolide.client.config import Credentials
 from bolide.clock import Clock, SystemClock
 from bolide.errors import AccessRefused, ClientError, Refusal
 from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies import TopicConfig
 from bolide.protocol.bodies.clients import ConsumeType, ProducerConnections
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode
@@ -41,6 +45,8 @@ TOPICS_MAX = 500  # are looked at one by one; more of them, and the answer would
 GROUPS_MAX = 200
 HALVES_MAX = 2_000
 PROBE_S = 1.0
+_TOLD_MAX = 20
+_OUR_VERSION = "Bolide_"
 _HTTP2_SETTINGS = 4  # the kind of frame that a server of HTTP/2 begins with
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0])
 T = TypeVar("T")
@@ -84,11 +90,13 @@ class Doctor:
                 unseen=tuple(self._unseen),
             )
         seats = {seat: address for each in namesrvs for seat, address in each.brokers.items()}
-        async with self._admin(answering[0]) as admin:
+        async with self._admin(answering[0]) as opened:
+            admin = opened.one_look()
             brokers = tuple(await asyncio.gather(*(self._broker(admin, *seat, at) for seat, at in seats.items())))
             if any(broker.is_master and not broker.problem for broker in brokers):
-                looks = self._topics(admin, topic), self._groups(admin, group), self._undecided(admin)
-                topics, groups, undecided = await asyncio.gather(*looks)
+                are_ours = all(each.runtime.get("brokerVersionDesc", "").startswith(_OUR_VERSION) for each in brokers)
+                looks = self._topics(admin, topic), self._groups(admin, group, are_ours=are_ours)
+                topics, groups, undecided = await asyncio.gather(*looks, self._undecided(admin))
             else:
                 self._unseen.append("no master answers, so neither topics nor groups were looked at")
                 topics, groups, undecided = (), (), {}
@@ -145,10 +153,19 @@ class Doctor:
         return BrokerFacts(**seat, **seen)  # type: ignore[arg-type]
 
     async def _topics(self, admin: Admin, topic: str | None) -> tuple[TopicFacts, ...]:
-        names = [topic] if topic is not None else await self._or_nothing(admin.topics(), "topics")
-        if len(names) > TOPICS_MAX:
-            self._unseen.append(f"{len(names) - TOPICS_MAX} of {len(names)} topics; --topic looks at one")
-        return tuple(await asyncio.gather(*(self._topic(admin, name) for name in names[:TOPICS_MAX])))
+        """All topics with one call to each master; asked for by name are those that some master has not."""
+        if topic is not None:
+            return (await self._topic(admin, topic),)
+        names = await self._or_nothing(admin.topics(), "topics")
+        configs = dict(await self._or_nothing(admin.topic_configs(), "settings of topics"))
+        masters = await self._or_nothing(admin.master_addresses(), "masters")
+        odd = [name for name in names if len(configs.get(name, ())) < len(masters)]
+        if len(odd) > TOPICS_MAX:
+            self._unseen.append(f"{len(odd) - TOPICS_MAX} of {len(names)} topics; --topic looks at one")
+        asked = await gathered({name: self._topic(admin, name) for name in odd[:TOPICS_MAX]}, LIMIT_S)
+        told = {name: _topic_facts(name, configs[name]) for name in names if name not in odd}
+        told |= {name: each for name, each in asked.items() if isinstance(each, TopicFacts)}
+        return tuple(told[name] for name in names if name in told)
 
     async def _topic(self, admin: Admin, name: str) -> TopicFacts:
         shapes = await self._or_nothing(admin.topic_shapes(name), f"topic {name}")
@@ -169,39 +186,75 @@ class Doctor:
                 why = str(problem)
         return TopicFacts(name=name, shapes=told, why_absent=why)
 
-    async def _groups(self, admin: Admin, group: str | None) -> tuple[GroupFacts, ...]:
-        names = [group] if group is not None else await self._or_nothing(admin.groups(), "groups")
+    async def _groups(self, admin: Admin, group: str | None, *, are_ours: bool) -> tuple[GroupFacts, ...]:
+        before = await self._progress(admin, group)
+        names = sorted(before, key=lambda name: (-sum(row.behind for row in before[name]), name))
         if len(names) > GROUPS_MAX:
             self._unseen.append(f"{len(names) - GROUPS_MAX} of {len(names)} groups; --group looks at one")
             names = names[:GROUPS_MAX]
-        before = {name: await self._or_nothing(admin.group_progress(name), f"group {name}") for name in names}
         await asyncio.sleep(self._between_s)
         dead = {row.group: row for row in await self._or_nothing(admin.dead_letter_groups(), "dead letters")}
-        found = []
-        for name in names:
-            earlier = {row.queue: row.consumer_offset for row in before[name]}
-            members = await self._or_none(admin.members(name), f"members of {name}")
-            progress = await self._or_nothing(admin.group_progress(name), f"group {name}")
-            firsts = await self._firsts(admin, progress)
-            connections = () if members is None else members.connection_set
-            conflicts = () if members is None else members.bolide_conflicts or ()
-            letter = dead.get(name)
-            of_letters = (
-                await self._or_nothing(admin.topic_shapes(f"%DLQ%{name}"), f"dead letters of {name}") if letter else {}
-            )
-            found.append(
-                GroupFacts(
-                    name=name,
-                    members=tuple((each.client_id, each.client_addr, each.version) for each in connections),
-                    is_pulling=members is not None and members.consume_type is ConsumeType.CONSUME_ACTIVELY,
-                    conflicts=tuple(f"{each.client_id} and {each.mate_id}: {each.text}" for each in conflicts),
-                    queues=tuple(_queue(row, earlier.get(row.queue), firsts.get(row.queue)) for row in progress),
-                    dead_count=0 if letter is None else letter.count,
-                    dead_last_ms=0 if letter is None else letter.last_ms,
-                    dead_permission=min((shape.permission for shape in dict(of_letters).values()), default=None),
-                )
-            )
-        return tuple(found)
+        after = await self._progress(admin, group)
+        behind = {row.queue.topic for name in names for row in after.get(name, ()) if row.behind > 0}
+        firsts = await self._firsts(admin, behind)
+        looks = {
+            name: self._group(admin, name, before[name], after.get(name, []), dead.get(name), are_ours=are_ours)
+            for name in names
+        }
+        found = await gathered(looks, LIMIT_S)
+        for name, each in found.items():
+            if isinstance(each, BaseException):
+                self._unseen.append(f"group {name}: {each}")
+        seen = [each for each in found.values() if isinstance(each, GroupFacts)]
+        return tuple(_with_firsts(each, firsts) for each in sorted(seen, key=lambda each: each.name))
+
+    async def _progress(self, admin: Admin, group: str | None) -> dict[str, list[ProgressRow]]:
+        """How far groups are: all with one call to each master, where masters tell it."""
+        if group is not None:
+            return {group: await self._or_nothing(admin.group_progress(group), f"group {group}")}
+        names = await self._or_nothing(admin.groups(), "groups")
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                told = await admin.all_progress()
+        except (ClientError, Refusal, TimeoutError):
+            asked = await gathered({name: admin.group_progress(name) for name in names[:GROUPS_MAX]}, LIMIT_S)
+            told = {name: rows for name, rows in asked.items() if isinstance(rows, list)}
+        return {name: told.get(name, []) for name in names}
+
+    async def _group(
+        self,
+        admin: Admin,
+        name: str,
+        before: list[ProgressRow],
+        after: list[ProgressRow],
+        letter: DeadGroupRow | None,
+        *,
+        are_ours: bool,
+    ) -> GroupFacts:
+        earlier = {row.queue: row.consumer_offset for row in before}
+        members = await self._or_none(admin.members(name), f"members of {name}")
+        connections = () if members is None else members.connection_set
+        conflicts = [
+            f"{each.client_id} and {each.mate_id}: {each.text}"
+            for each in (() if members is None else members.bolide_conflicts or ())
+        ]
+        if not are_ours and len(connections) > 1:
+            # Apache's brokers compare nothing: the members are asked themselves.
+            rows = await self._or_nothing(admin.member_rows(name), f"members of {name}")
+            conflicts += [f"{row.client_id} and {row.mate}: {each}" for row in rows for each in row.differences]
+        of_letters = (
+            await self._or_nothing(admin.topic_shapes(f"%DLQ%{name}"), f"dead letters of {name}") if letter else {}
+        )
+        return GroupFacts(
+            name=name,
+            members=tuple((each.client_id, each.client_addr, each.version) for each in connections),
+            is_pulling=members is not None and members.consume_type is ConsumeType.CONSUME_ACTIVELY,
+            conflicts=tuple(conflicts),
+            queues=tuple(_queue(row, earlier.get(row.queue)) for row in after),
+            dead_count=0 if letter is None else letter.count,
+            dead_last_ms=0 if letter is None else letter.last_ms,
+            dead_permission=min((shape.permission for shape in dict(of_letters).values()), default=None),
+        )
 
     async def _undecided(self, admin: Admin) -> dict[str, int]:
         """Producer groups with half messages that nobody can be asked about."""
@@ -218,14 +271,12 @@ class Doctor:
             self._unseen.append(f"undecided transactions: {problem}")
             return {}
 
-    async def _firsts(self, admin: Admin, progress: Iterable[ProgressRow]) -> dict[MessageQueue, int]:
-        """Where queues begin in which somebody is behind."""
-        topics = {row.queue.topic for row in progress if row.behind > 0}
-        firsts: dict[MessageQueue, int] = {}
-        for topic in sorted(topics):
-            for row in await self._or_nothing(admin.topic_queues(topic), f"topic {topic}"):
-                firsts[row.queue] = row.min_offset
-        return firsts
+    async def _firsts(self, admin: Admin, topics: Iterable[str]) -> dict[MessageQueue, int]:
+        """Where the queues of topics begin in which somebody is behind."""
+        found = await gathered({topic: admin.topic_queues(topic) for topic in sorted(topics)[:TOPICS_MAX]}, LIMIT_S)
+        failed = [f"topic {topic}: {rows}" for topic, rows in found.items() if isinstance(rows, BaseException)]
+        self._unseen += failed[:_TOLD_MAX]
+        return {row.queue: row.min_offset for rows in found.values() if isinstance(rows, list) for row in rows}
 
     async def _or_none(self, asking: Awaitable[T], what: str) -> T | None:
         try:
@@ -269,7 +320,17 @@ async def spoken_at(address: str) -> str:
     return "HTTP" if head.startswith(b"HTTP/") else ""
 
 
-def _queue(row: ProgressRow, before: int | None, first: int | None) -> QueueFacts:
+def _topic_facts(name: str, configs: Mapping[str, TopicConfig]) -> TopicFacts:
+    shapes = (
+        ShapeFacts(
+            broker=broker, read_count=each.read_queue_nums, write_count=each.write_queue_nums, permission=each.perm
+        )
+        for broker, each in configs.items()
+    )
+    return TopicFacts(name=name, shapes=tuple(shapes))
+
+
+def _queue(row: ProgressRow, before: int | None) -> QueueFacts:
     queue = row.queue
     return QueueFacts(
         topic=queue.topic,
@@ -278,8 +339,14 @@ def _queue(row: ProgressRow, before: int | None, first: int | None) -> QueueFact
         end=row.broker_offset,
         committed=row.consumer_offset,
         committed_before=before,
-        first=first,
     )
+
+
+def _with_firsts(group: GroupFacts, firsts: Mapping[MessageQueue, int]) -> GroupFacts:
+    queues = (
+        replace(each, first=firsts.get(MessageQueue(each.topic, each.broker, each.queue_id))) for each in group.queues
+    )
+    return replace(group, queues=tuple(queues))
 
 
 def machine_of(store: Path) -> MachineFacts:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from bolide.admin.calls import gathered
 from bolide.admin.rows import consumer_cells, producer_cells
 from bolide.dashboard.page import Answer, Page, Visit
 from bolide.dashboard.paging import Slice, sliced
-from bolide.dashboard.walk import gathered
 from bolide.protocol.bodies import ConsumerConnections
 
 SEARCHED_MAX = 1_000

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from bolide.admin.calls import gathered
 from bolide.admin.deadletters import EVER_MS, DeadGroupRow, DeadLetter, DeadLetterFilter, Resent, as_row, group_of
 from bolide.admin.rows import dead_group_cells
 from bolide.admin.walking import TOOLS_GROUP
@@ -19,7 +20,6 @@ from bolide.dashboard.asked import time_ms
 from bolide.dashboard.jobs import Job
 from bolide.dashboard.page import Action, Answer, Form, Page, Visit, dashboard_of, enter
 from bolide.dashboard.streams import data, named
-from bolide.dashboard.walk import gathered
 from bolide.errors import BolideError, ClientError
 from bolide.model.texts import json_text
 from bolide.model.topics import dead_letter_topic

@@ -6,13 +6,14 @@ from statistics import median
 from urllib.parse import quote
 
 from bolide.admin.admin import GroupRow, ProgressRow
+from bolide.admin.calls import gathered
 from bolide.admin.membership import MemberRow
 from bolide.admin.reach import SilentBroker
 from bolide.admin.rows import config_cells, group_cells, member_cells, progress_cells
 from bolide.dashboard.history import SPANS_S, Trend
 from bolide.dashboard.page import Action, Answer, Form, Page, Problem, Visit, problem_of
 from bolide.dashboard.paging import Slice, sliced
-from bolide.dashboard.walk import GroupLook, gathered
+from bolide.dashboard.walk import GroupLook
 from bolide.errors import ClientError
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue

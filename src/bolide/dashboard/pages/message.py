@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bolide.admin.calls import gathered
 from bolide.admin.searching import SearchLimits, Wanted, search
 from bolide.admin.traces import MessageTrace
 from bolide.admin.walking import TOOLS_GROUP
 from bolide.dashboard.page import Action, Answer, Form, Page, Visit, dashboard_of, enter
 from bolide.dashboard.pages.messages import shown_cells
-from bolide.dashboard.walk import gathered
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage, parse_offset_id

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bolide.admin.admin import BrokerRow
+from bolide.admin.calls import gathered
 from bolide.admin.controllers import ReplicaRow
 from bolide.admin.doctor.findings import Finding
 from bolide.admin.reach import SilentBroker
@@ -11,7 +12,7 @@ from bolide.admin.rows import broker_cells, finding_cells
 from bolide.dashboard.history import History
 from bolide.dashboard.page import Action, Answer, Form, Page, Visit
 from bolide.dashboard.pages.groups import GroupLine, lines_of, worst_first
-from bolide.dashboard.walk import BrokerLook, Snapshot, gathered
+from bolide.dashboard.walk import BrokerLook, Snapshot
 
 WORST_COUNT = 5
 _DISK_LIMIT = 0.9  # of brokers that do not tell theirs

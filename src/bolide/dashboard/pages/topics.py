@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from bolide.admin.calls import gathered
 from bolide.admin.reach import SilentBroker
 from bolide.admin.rows import queue_cells
 from bolide.admin.topics import TopicQueueRow
@@ -10,7 +11,7 @@ from bolide.admin.walking import TOOLS_GROUP
 from bolide.dashboard.history import SPANS_S, Trend
 from bolide.dashboard.page import Answer, Page, Problem, Visit, problem_of
 from bolide.dashboard.paging import Slice, sliced
-from bolide.dashboard.walk import Snapshot, TopicLook, gathered
+from bolide.dashboard.walk import Snapshot, TopicLook
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies import QueueTimeSpan, TopicConfig
 
