@@ -164,6 +164,7 @@ class Side:
         # Ours says no secret, and what is wrong with an address.
         text = re.sub(r"secretKey=\S+ cannot", "secretKey=S cannot", text)
         text = re.sub(r"(netaddress is \S+?):? .*", r"\1", text)
+        text = re.sub(r"@[0-9a-f]{6,8}\b", "@OBJECT", text)  # Java's name of an object that has none
         text = re.sub(r"\S*/plain_acl\.yml", "FILE", text.replace("broker-a", "NAME").replace("broker-b", "NAME"))
         text = re.sub(r"\n\s*at .*|\(.*?\.java:\d+\)|, org\.apache\S+$", "", text, flags=re.MULTILINE)
         return re.sub(r"[ \t]+", " ", text).strip()

@@ -6,26 +6,18 @@ import pytest
 
 from bolide.access.questions import of_group, of_topic
 from bolide.access.resources import Action, Kind, Need
-from bolide.access.sources import Users
 from bolide.model.message import parse_offset_id
 from bolide.model.queue import QueueKey
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.remoting.ports import free_port
-from tests.access.walking import ABLE_SECRET, GROUP, ON, ROOT, ROOT_SECRET, give, request_of, signed
+from tests.access.walking import ABLE_SECRET, GROUP, ON, ROOT, ROOT_SECRET, give, request_of, signed, users_of
 from tests.broker.whole import Whole, whole
 from tests.remoting.loops import eventually, one_loop
 
 TIMEOUT_S = 20
 MINE, SECRET = "Mine", "Secret"
 ELSEWHERE = f"REAL_TOPIC\x01{SECRET}\x02REAL_QID\x010\x02"
-
-
-def users_of(broker: Whole) -> Users:
-    door = broker.broker.admission.door
-    assert door is not None
-    assert isinstance(door._source, Users)
-    return door._source
 
 
 async def ask(broker: Whole, command: Command, *, is_root: bool = False) -> Command:

@@ -97,14 +97,100 @@ def test_a_file_that_somebody_edits_is_followed_and_a_broken_one_changes_nothing
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
-    assert "user 'root': password can not be blank" in caplog.text
+    assert "line 1: user 'root': password can not be blank" in caplog.text
     assert "other-secret" not in caplog.text
 
 
-def test_a_start_with_a_broken_file_names_it(tmp_path: Path) -> None:
-    (tmp_path / "users.json").write_text('{"users":[{"username":"bob","password":"x","userType":"King"}]}')
-    with pytest.raises(StoreError, match=r"users\.json.*user 'bob'.*King"):
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        (
+            "users.json",
+            '{"users":[\n{"username":"bob","password":"x","userType":"King"}]}',
+            r"line 2: user 'bob'.*King",
+        ),
+        ("users.json", '{"users":\n[\n{"username" "bob"}]}', r"line 3: .*malformed"),
+        ("acls.json", '{"acls":[\n\n{"subject":"User:bob","policies":[{}]}]}', r"line 3: subject 'User:bob': "),
+    ],
+)
+def test_a_start_with_a_broken_file_names_it_and_takes_no_older_one(
+    tmp_path: Path, file: str, text: str, words: str
+) -> None:
+    Users(ON, tmp_path)
+    (tmp_path / f"{file}.bak").write_text((tmp_path / file).read_text())  # somebody may be in it who was deleted
+    (tmp_path / file).write_text(text)
+    with pytest.raises(StoreError, match=rf"{file}: {words}.*repair"):
         Users(ON, tmp_path)
+    assert (tmp_path / file).read_text() == text
+
+
+def test_a_crash_between_two_files_leaves_no_rights_to_the_next_user_of_that_name() -> None:
+    whole = UserTable().with_user(User(username="bob", password="s")).with_policies("User:bob", PUB_T)
+    cut = UserTable(whole.without_user("bob").users, whole.policies)
+    assert cut.with_user(User(username="bob", password="t")).acl("User:bob") is None
+
+
+def test_a_file_that_is_gone_for_a_moment_locks_nobody_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        users, path = Users(ON, tmp_path), tmp_path / "users.json"
+        path.rename(tmp_path / "elsewhere")
+        users.refresh()
+        users.refresh()
+        assert users.table.users["root"].password == "first-secret"
+        (tmp_path / "elsewhere").rename(path)
+        users.refresh()
+        with ThreadPoolExecutor(1) as thread:
+            await users.change(lambda table: table.with_user(User(username="bob", password="s")), thread)
+        assert set(users.table.users) == {"root", "bob"}
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(scenario())
+    assert caplog.text.count("users.json is not there any more") == 1
+
+
+def test_a_change_by_request_loses_no_edit_and_writes_over_none_that_has_a_mistake(tmp_path: Path) -> None:
+    """Several servers may share the files, and somebody may edit them: what is on disk counts."""
+
+    async def scenario() -> None:
+        one, other = Users(ON, tmp_path), Users(ON, tmp_path)
+        with ThreadPoolExecutor(1) as thread:
+            await one.change(lambda table: table.with_user(User(username="ann", password="s")), thread)
+            await other.change(lambda table: table.with_user(User(username="bob", password="s")), thread)
+            assert set(Users(ON, tmp_path).table.users) == {"root", "ann", "bob"}
+            path = tmp_path / "users.json"
+            path.write_text('{"users":[{"username":"root"}]}')
+            with pytest.raises(Refusal, match=r"nothing is changed before the file is repaired.*user 'root'"):
+                await one.change(lambda table: table.without_user("ann"), thread)
+            assert path.read_text() == '{"users":[{"username":"root"}]}'
+
+    asyncio.run(scenario())
+
+
+def test_files_that_others_can_read_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        Users(ON, tmp_path)
+        (tmp_path / "users.json").chmod(0o644)
+        (tmp_path / "acls.json").chmod(0o602)
+        Users(ON, tmp_path)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "users.json is ours alone and can be read by others (mode 0644)" in caplog.text
+    assert "acls.json is ours alone and can be written by others (mode 0602)" in caplog.text
+
+
+def test_thousands_of_entries_or_addresses_are_refused_before_they_are_looked_at() -> None:
+    table = UserTable().with_user(User(username="bob", password="s"))
+    entries = [AclEntry(actions=["Nonsense"], decision="Allow", resource="x")] * 10_001
+    assert (
+        "at most 10000 entries"
+        in refused(lambda: table.with_policies("User:bob", Acl(policies=[AclPolicy(entries=entries)])))[1]
+    )
+    far = AclEntry(actions=["Pub"], decision="Allow", resource="Topic:T", source_ips=["nowhere"] * 257)
+    assert (
+        "at most 256 addresses"
+        in refused(lambda: table.with_policies("User:bob", Acl(policies=[AclPolicy(entries=[far])])))[1]
+    )
 
 
 def test_accounts_become_users_with_the_same_rights_once() -> None:

@@ -23,6 +23,7 @@ from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.table import header_of
 from bolide.protocol.signature import ACCESS_KEY, SIGNATURE, sign
+from tests.broker.whole import Whole
 
 TOPIC, GROUP, CLUSTER = "T", "g", "C1"
 ROOT, ROOT_SECRET = "root", "planted-root-secret"
@@ -93,6 +94,13 @@ def signed(command: Command, name: str, secret: str) -> Command:
     command.fields.pop(SIGNATURE, None)
     command.fields[SIGNATURE] = sign(command.fields, command.body, secret)
     return command
+
+
+def users_of(broker: Whole) -> Users:
+    door = broker.broker.admission.door
+    assert door is not None
+    assert isinstance(door._source, Users)
+    return door._source
 
 
 def give(users: Users, name: str, secret: str, needs: list[Need]) -> None:

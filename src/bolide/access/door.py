@@ -138,6 +138,11 @@ class Door:
             return False
         return True
 
+    def user_of(self, session: Session) -> str:
+        """The name that was last proven on a connection; empty where none was needed."""
+        caller = self._callers.get(session)
+        return "" if caller is None else caller.name
+
     # For who checks signatures of another protocol, and asks in the name of the one who signed
 
     def is_white(self, host: str) -> bool:

@@ -28,6 +28,7 @@ from bolide.protocol.codes import ResponseCode
 
 CUSTOM, DEFAULT = "Custom", "Default"
 ALLOW, DENY = "Allow", "Deny"
+SOURCES_MAX = 256  # of one entry; they are compared one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ def _entry(given: AclEntry) -> Entry:
         raise refusal("The actions can not be Any.")
     if not actions or None in actions:
         raise refusal("The actions is empty.")
+    if len(sources) > SOURCES_MAX:
+        raise refusal(f"an entry has at most {SOURCES_MAX} addresses; a network in CIDR is one")
     if not all(map(is_source, sources)):
         raise refusal("The source ip is invalid.")
     if (given.decision or "").lower() not in (ALLOW.lower(), DENY.lower()):

@@ -31,7 +31,7 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.header import Header
 from bolide.protocol.headers.table import header_of
 from bolide.protocol.properties import parse_properties
-from bolide.protocol.staging import STAGE_TOPIC, TARGET_TOPIC
+from bolide.protocol.staging import MARK_TOPIC, STAGE_TOPIC, TARGET_TOPIC
 
 BODY_SIZE_MAX = 256 * 1024  # the client of a thousand groups sends less
 OBJECTS_MAX = 4_000  # and has fewer; each is made and its names are looked at while everybody waits
@@ -78,7 +78,11 @@ def needs_of(command: Command, cluster: str, topic_at: TopicAt) -> Needs:
 
 
 def _is_about_what_waits(need: Need) -> bool:
-    return need.kind is Kind.TOPIC and is_waiting_topic(need.name)
+    if need.kind is not Kind.TOPIC:
+        return False
+    # Anyone who stages may publish; to look at what is staged, and by whom, is another thing.
+    is_staged = need.name in (STAGE_TOPIC, MARK_TOPIC) and need.actions != {_PUB}
+    return is_staged or is_waiting_topic(need.name)
 
 
 def of_topic(name: str, *actions: Action) -> Need:

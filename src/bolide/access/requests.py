@@ -31,10 +31,11 @@ from bolide.protocol.headers.access import (
     UpdateWhiteAddressesRequest,
     UserRequest,
 )
-from bolide.remoting.handlers import Handler
+from bolide.remoting.handlers import Handler, bounded_body
 from bolide.remoting.owner import Request
 
 DONE = "not set any response code"  # RocketMQ's words for a success of 3001 to 3010
+BODY_SIZE_MAX = 1 << 20  # of users and policies; ten thousand entries have room
 log = logging.getLogger(__name__)
 
 
@@ -63,24 +64,21 @@ class UserRequests:
     async def create(self, request: Request) -> Command:
         """3001: a new user."""
         user = self._named(request)
-        if (user.user_type or "").lower() == SUPER.lower():
-            self._demand_super(request, "create")
-        return await self._change(request, lambda table: table.with_user(user))
+        return await self._change(request, lambda table: self._allowed(request, table, user, "create").with_user(user))
 
     async def update(self, request: Request) -> Command:
         """3002: another password, type or status."""
         user = self._named(request)
-        if (user.user_type or "").lower() == SUPER.lower() or self._users.table.user(user.username).is_super:
-            self._demand_super(request, "update")
-        return await self._change(request, lambda table: table.with_changed(user))
+        return await self._change(
+            request, lambda table: self._allowed(request, table, user, "update").with_changed(user)
+        )
 
     async def delete(self, request: Request) -> Command:
         """3003: without a user and its policies."""
-        name = UserRequest.decode(request.command.fields).username
-        known = self._users.table.users.get(name or "")
-        if known is not None and known.is_super:
-            self._demand_super(request, "delete")
-        return await self._change(request, lambda table: table.without_user(name))
+        user = User(username=UserRequest.decode(request.command.fields).username)
+        return await self._change(
+            request, lambda table: self._allowed(request, table, user, "delete").without_user(user.username)
+        )
 
     def get(self, request: Request) -> Command:
         """3004: one user, without its password; no body if there is none."""
@@ -99,7 +97,7 @@ class UserRequests:
     async def grant(self, request: Request) -> Command:
         """3006, 3007: entries are merged into those of a subject."""
         subject = AuthAclRequest.decode(request.command.fields).subject
-        acl = Acl.decode(request.command.body)
+        acl = Acl.decode(bounded_body(request, BODY_SIZE_MAX))
         return await self._change(request, lambda table: table.with_policies(subject, acl))
 
     async def revoke(self, request: Request) -> Command:
@@ -125,12 +123,16 @@ class UserRequests:
         name = UserRequest.decode(request.command.fields).username
         if not (name or "").strip():
             raise Refusal(ResponseCode.INVALID_PARAMETER, "The username is blank")
-        return msgspec.structs.replace(User.decode(request.command.body), username=name)
+        return msgspec.structs.replace(User.decode(bounded_body(request, BODY_SIZE_MAX)), username=name)
 
-    def _demand_super(self, request: Request, what: str) -> None:
-        caller = self._door.check(request.command, request.session)
-        if caller is not None and not caller.is_super:
-            raise refusal(f"The super user can only be {what} by super user")
+    def _allowed(self, request: Request, table: UserTable, user: User, what: str) -> UserTable:
+        """The table as it is when the change is made, if the caller may: Super users are made by their like."""
+        known = table.users.get(user.username or "")
+        if (user.user_type or "").lower() == SUPER.lower() or (known is not None and known.is_super):
+            caller = self._door.check(request.command, request.session)
+            if caller is not None and not caller.is_super:
+                raise refusal(f"The super user can only be {what} by super user")
+        return table
 
     async def _change(self, request: Request, make: Callable[[UserTable], UserTable]) -> Command:
         await _kept(self._users.change(make, self._file_thread))

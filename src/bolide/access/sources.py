@@ -6,11 +6,12 @@ Anything wrong with a file at the start stops it; later the old rules stay, and 
 
 import asyncio
 import logging
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bolide.access.accounts import FILE_SIZE_MAX, Account, AccountFile, AccountTable, parse_file
 from bolide.access.config import AccessConfig
@@ -19,8 +20,8 @@ from bolide.access.policies import Policies, decide, refusal
 from bolide.access.questions import Needs
 from bolide.access.resources import Action, Kind, Need
 from bolide.access.users import User, UserTable, parse_policies, parse_users
-from bolide.errors import BolideError, ConfigError, Refusal
-from bolide.files import read_whole, write_whole
+from bolide.errors import BolideError, ConfigError, Refusal, StoreError
+from bolide.files import backup_of, read_whole, write_whole
 from bolide.model.topics import TRACE_TOPIC
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
@@ -30,6 +31,7 @@ SECRET_MODE = 0o600
 USERS_FILE, POLICIES_FILE = "users.json", "acls.json"
 DEFAULT_FILE, FILES_DIRECTORY = "conf/plain_acl.yml", "conf/acl"
 _DENY, _PUB, _SUB = 1, 4, 8
+T = TypeVar("T")
 _ACL = "org.apache.rocketmq.acl.common.AclException: "
 log = logging.getLogger(__name__)
 
@@ -91,40 +93,56 @@ class Users:
         if self.table != loaded or not self._paths[0].exists():
             self._write(self.table)
         self._seen = _stamps(self._paths)
+        self._existing = set(self._seen)  # files that were there when they were last read
+        self._problem = ""
         self._turn = asyncio.Lock()
+        _warn_of_readers(self._paths)
 
     def _loaded(self) -> UserTable:
         no_users: dict[str, User] = {}
         no_policies: dict[str, Policies] = {}
-        users = read_whole(self._paths[0], parse_users, no_users)
-        return UserTable(users, read_whole(self._paths[1], parse_policies, no_policies))
+        users = _read_first(self._paths[0], parse_users, no_users)
+        return UserTable(users, _read_first(self._paths[1], parse_policies, no_policies))
 
     def _write(self, table: UserTable) -> None:
         for path, text in zip(self._paths, (table.users_text(), table.policies_text()), strict=True):
             write_whole(path, text, SECRET_MODE)
-        self._seen = _stamps(self._paths)
+        self._seen, self._existing = _stamps(self._paths), set(self._paths)
 
     async def change(self, make: Callable[[UserTable], UserTable], file_thread: Executor) -> None:
         """In force when it is on disk; raises Refusal or StoreError, and then nothing has changed."""
         async with self._turn:
+            _refuse_over(self._read_again())
             table = make(self.table)
             if table != self.table:
                 await asyncio.get_running_loop().run_in_executor(file_thread, self._write, table)
                 self.table, self.version = table, self.version + 1
 
     def refresh(self) -> None:
+        if not self._turn.locked():
+            self._read_again()
+
+    def _read_again(self) -> str:
+        """Follow files that somebody edited, or that another server shares; returns what is wrong with them."""
         stamps = _stamps(self._paths)
-        if stamps == self._seen or self._turn.locked():
-            return
+        if stamps == self._seen:
+            return self._problem
         self._seen = stamps
         try:
-            texts = [path.read_text("utf-8") if path.exists() else "{}" for path in self._paths]
-            table = UserTable(parse_users(texts[0]), parse_policies(texts[1]))
+            # One that is gone is no empty table: everybody would be locked out while an editor writes it.
+            if gone := self._existing - stamps.keys():
+                raise ValueError(f"{', '.join(map(str, sorted(gone)))} is not there any more")
+            users, policies = self._paths
+            table = UserTable(_parsed(users, parse_users), _parsed(policies, parse_policies))
         except (OSError, ValueError) as problem:
-            log.error("users and policies not read again, the old ones stay: %s: %s", self._paths[0].parent, problem)
-            return
-        self.table, self.version = table, self.version + 1
+            self._problem = f"users and policies not read again, the old ones stay: {problem}"
+            log.error("%s", self._problem)
+            return self._problem
+        self.table, self.version, self._problem = table, self.version + 1, ""
+        self._existing = set(stamps)
         log.info("users and policies read again users=%d directory=%s", len(table.users), self._paths[0].parent)
+        _warn_of_readers(self._paths)
+        return ""
 
     def secret_of(self, name: str) -> str | None:
         user = self.table.users.get(name)
@@ -180,6 +198,7 @@ class Accounts:
             write_whole(self._default, "", SECRET_MODE)
         self.table = self._loaded()
         self._seen = _stamps(self._found())
+        self._problem = ""
         self._turn = asyncio.Lock()
         self._warn()
 
@@ -204,10 +223,12 @@ class Accounts:
                     log.warning("%s: %s passes without a signature from: %s", path, account.access_key, patterns)
         for name in self.table.repeated():
             log.warning("account %s is in several files; the first one counts: %s", name, self._default)
+        _warn_of_readers(self.table.files)
 
     async def change(self, make: Callable[[AccountTable], tuple[AccountTable, Path]], file_thread: Executor) -> None:
         """In force when it is on disk; raises Refusal or StoreError, and then nothing has changed."""
         async with self._turn:
+            _refuse_over(self._read_again())
             table, path = make(self.table)
             text = table.files[path].text()
             await asyncio.get_running_loop().run_in_executor(file_thread, write_whole, path, text, SECRET_MODE)
@@ -215,18 +236,25 @@ class Accounts:
             self._seen = _stamps(self._found())
 
     def refresh(self) -> None:
+        if not self._turn.locked():
+            self._read_again()
+
+    def _read_again(self) -> str:
+        """Follow files that somebody edited; returns what is wrong with them."""
         try:
             stamps = _stamps(self._found())
-            if stamps == self._seen or self._turn.locked():
-                return
+            if stamps == self._seen:
+                return self._problem
             self._seen = stamps
             table = self._loaded()
         except (BolideError, OSError) as problem:
-            log.error("accounts not read again, the old ones stay: %s", problem)
-            return
-        self.table, self.version = table, self.version + 1
+            self._problem = f"accounts not read again, the old ones stay: {problem}"
+            log.error("%s", self._problem)
+            return self._problem
+        self.table, self.version, self._problem = table, self.version + 1, ""
         log.info("accounts read again count=%d", len(table.accounts))
         self._warn()
+        return ""
 
     def secret_of(self, name: str) -> str | None:
         account = self.table.accounts.get(name)
@@ -299,7 +327,42 @@ def _read_accounts(path: Path) -> AccountFile:
         raise ConfigError("plain_acl", str(path), f"cannot be read: {problem}") from None
 
 
-def _stamps(paths: "list[Path] | tuple[Path, ...]") -> dict[Path, tuple[int, int, int]]:
+def _read_first(path: Path, parse: Callable[[str], T], empty: T) -> T:
+    """A file at the start. A crash leaves none, and its backup counts; one that is broken has to be repaired.
+
+    Its backup is older: somebody may be in it who was deleted since.
+    """
+    try:
+        if path.exists() and path.read_text("utf-8").strip():
+            return _parsed(path, parse)
+    except (OSError, ValueError) as problem:
+        advice = f"repair the file, or put {backup_of(path)} in its place if that is right"
+        raise StoreError(f"{problem}; {advice}") from None
+    return read_whole(path, parse, empty)
+
+
+def _parsed(path: Path, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(path.read_text("utf-8") if path.exists() else "{}")
+    except ValueError as problem:
+        raise ValueError(f"{path}: {problem}") from None
+
+
+def _refuse_over(problem: str) -> None:
+    """What somebody edited is not written over while it has a mistake: it would be lost."""
+    if problem:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"nothing is changed before the file is repaired: {problem}")
+
+
+def _warn_of_readers(paths: Iterable[Path]) -> None:
+    """Secrets and rights stand in these files. RocketMQ's own are often for everybody: no reason not to start."""
+    for path, mode in ((path, stat.S_IMODE(path.stat().st_mode)) for path in paths if path.exists()):
+        if mode & 0o077:
+            verb = "written" if mode & 0o022 else "read"
+            log.warning("%s is ours alone and can be %s by others (mode %04o): chmod 600 it", path, verb, mode)
+
+
+def _stamps(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
     """What tells one state of some files from another."""
     found = {}
     for path in paths:

@@ -5,8 +5,10 @@ The remarks are RocketMQ's. A password is never shown: the signature needs it as
 files, and they are readable for their owner alone.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +26,7 @@ ENTRIES_MAX = 10_000  # of one user
 NAME_SIZE_MAX = 255
 PASSWORD_SIZE_MAX = 1_024
 _SUBJECT = "User:"
+F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ class UserTable:
             raise refusal("password can not be blank")
         if len(self.users) >= USERS_MAX:
             raise refusal(f"there are {USERS_MAX} users already")
-        return self._with(_changed(User(name, ""), given))
+        # What a name was granted goes with its user; a crash or an editor may have left it behind.
+        policies = {each: kept for each, kept in self.policies.items() if each != name}
+        return replace(self, policies=policies)._with(_changed(User(name, ""), given))
 
     def with_changed(self, given: UserBody) -> "UserTable":
         """With what is given of a user changed."""
@@ -101,6 +106,8 @@ class UserTable:
             raise refusal(f"The subject of {_SUBJECT}{name} is not exist.")
         if not given.policies:
             raise refusal("The policies is empty.")
+        if sum(len(policy.entries) for policy in given.policies) > ENTRIES_MAX:
+            raise refusal(f"a user has at most {ENTRIES_MAX} entries")
         policies = merged(self.policies.get(name, {}), given.policies)
         if sum(len(policy.entries) for policy in policies.values()) > ENTRIES_MAX:
             raise refusal(f"a user has at most {ENTRIES_MAX} entries")
@@ -152,9 +159,9 @@ class _AclsFile(msgspec.Struct):
 
 
 def parse_users(text: str) -> dict[str, User]:
-    """The file of users; raises ValueError that names the user."""
+    """The file of users; raises ValueError that names the line and the user."""
     found: dict[str, User] = {}
-    for given in msgspec.json.decode(text, type=_UsersFile).users:
+    for given in _decoded(text, _UsersFile).users:
         name = given.username or ""
         try:
             if not given.password:
@@ -162,19 +169,37 @@ def parse_users(text: str) -> dict[str, User]:
             _check_name(name)
             found[name] = _changed(User(name, ""), given)
         except Refusal as problem:
-            raise ValueError(f"user {name!r}: {problem.remark}") from None
+            raise ValueError(f"{_line_with(text, name)}user {name!r}: {problem.remark}") from None
     return found
 
 
 def parse_policies(text: str) -> dict[str, Policies]:
-    """The file of policies; raises ValueError that names the subject."""
+    """The file of policies; raises ValueError that names the line and the subject."""
     found: dict[str, Policies] = {}
-    for given in msgspec.json.decode(text, type=_AclsFile).acls:
+    for given in _decoded(text, _AclsFile).acls:
         try:
             found[name_of(given.subject)] = merged({}, given.policies)
         except Refusal as problem:
-            raise ValueError(f"subject {given.subject!r}: {problem.remark}") from None
+            subject = given.subject or ""
+            raise ValueError(f"{_line_with(text, subject)}subject {subject!r}: {problem.remark}") from None
     return found
+
+
+def _decoded(text: str, kind: type[F]) -> F:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as problem:
+        place = re.search(r"\(byte (\d+)\)", str(problem))
+        if place is None:
+            raise
+        line = text.encode()[: int(place[1])].count(b"\n") + 1
+        raise ValueError(f"line {line}: {problem}") from None
+
+
+def _line_with(text: str, name: str) -> str:
+    """Where a name stands in a file; nothing if it is written in another way there."""
+    place = text.find(msgspec.json.encode(name).decode()) if name else -1
+    return "" if place < 0 else f"line {text[:place].count(chr(10)) + 1}: "
 
 
 def name_of(subject: str | None) -> str:

@@ -35,7 +35,7 @@ class Admission:
         if source is None:
             return
         self.door = Door(config.access, source, state.clock, config.cluster, _topics_of(state.store))
-        state.members.may_send = self.door.may_send
+        state.members.may_send, state.members.user_of = self.door.may_send, self.door.user_of
         if isinstance(source, Users):
             self._requests = UserRequests(source, self.door, file_thread)
         if isinstance(source, Accounts):

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bolide.broker.config import LiveConfig
 from bolide.broker.members.conflicts import Agreement, SubscriptionRefused
@@ -98,6 +99,13 @@ class _Joined:
     client_ids: dict[str, None] = field(default_factory=dict)
 
 
+class _Claim(NamedTuple):
+    """The connection that a client last produced on, and as which user."""
+
+    session: Session
+    user: str
+
+
 class Members:
     """All groups with somebody in them."""
 
@@ -112,8 +120,10 @@ class Members:
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.producer_groups: dict[str, dict[Session, Member]] = {}
         self._joined: dict[Session, _Joined] = {}
-        self._producing: dict[str, Session] = {}  # client id → the connection it last produced on
-        self.may_send: Callable[[Session, str], bool] | None = None  # where access is checked: to a topic
+        self._producing: dict[str, _Claim] = {}  # by client id
+        # where access is checked: may it send to a topic, and who is it
+        self.may_send: Callable[[Session, str], bool] | None = None
+        self.user_of: Callable[[Session], str] | None = None
         self._turn = 0
         self._on_subscribed: list[Callable[[str, list[Subscription]], None]] = []
         self._on_empty: list[Callable[[str], None]] = []
@@ -138,7 +148,8 @@ class Members:
 
     def producer_session(self, client_id: str) -> Session | None:
         """The connection of a client that is a producer here."""
-        return self._producing.get(client_id)
+        claim = self._producing.get(client_id)
+        return None if claim is None else claim.session
 
     def has_producer(self, group: str) -> bool:
         """Whether anybody of the group is connected."""
@@ -242,15 +253,25 @@ class Members:
             log.info("producer joined group=%s client=%s peer=%s", group, member.client_id, session.peer)
         joined = self._joined.setdefault(session, _Joined())
         joined.producers.add(group)
-        joined.client_ids[member.client_id] = None
-        self._producing[member.client_id] = session
+        if self._claim_id(session, member.client_id):
+            joined.client_ids[member.client_id] = None
         if len(joined.client_ids) > CLIENT_IDS_MAX:
             self._forget_ids(session, joined, [next(iter(joined.client_ids))])
+
+    def _claim_id(self, session: Session, client_id: str) -> bool:
+        """Have replies to this client go there; false where they are another user's, who is connected."""
+        user = "" if self.user_of is None else self.user_of(session)
+        known = self._producing.get(client_id)
+        if known is not None and known.user != user and known.session.is_open:
+            log.warning("client id %s of user %r claimed by %r from %s", client_id, known.user, user, session.peer)
+            return False
+        self._producing[client_id] = _Claim(session, user)
+        return True
 
     def _forget_ids(self, session: Session, joined: _Joined, client_ids: list[str]) -> None:
         for client_id in client_ids:
             del joined.client_ids[client_id]
-            if self._producing.get(client_id) is session:
+            if self.producer_session(client_id) is session:
                 del self._producing[client_id]
 
     # Leaving

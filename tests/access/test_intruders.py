@@ -1,0 +1,157 @@
+"""Somebody with a valid name and few rights tries to get at what is others': replies, staged messages, old rights."""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bolide.access import guesses
+from bolide.access.questions import of_topic
+from bolide.access.resources import Action, Kind, Need
+from bolide.clock import SystemClock
+from bolide.model.message import parse_offset_id
+from bolide.model.queue import QueueKey
+from bolide.protocol.bodies import Heartbeat
+from bolide.protocol.bodies.clients import ProducerMember
+from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.command import Command
+from bolide.protocol.signature import ACCESS_KEY, SIGNATURE
+from bolide.protocol.staging import STAGE, STAGE_TOPIC, TARGET_QUEUE, TARGET_TOPIC
+from bolide.remoting.client import Client
+from bolide.remoting.config import ConnectConfig
+from tests.access.walking import ABLE_SECRET, ON, PLAIN_SECRET, ROOT, ROOT_SECRET, give, request_of, signed, users_of
+from tests.broker.whole import Whole, whole
+from tests.remoting.loops import one_loop
+
+TIMEOUT_S = 20
+
+
+async def ask(client: Client, broker: Whole, command: Command, name: str, secret: str) -> Command:
+    return await client.request(broker.address, signed(command, name, secret), TIMEOUT_S)
+
+
+def beat(client_id: str, group: str) -> Command:
+    producers = [ProducerMember(group_name=group)]
+    return Command(RequestCode.HEART_BEAT, body=Heartbeat(client_id=client_id, producer_data_set=producers).encode())
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_reply_goes_to_the_user_who_had_the_client_id_first(tmp_path: Path) -> None:
+    async with (
+        whole(tmp_path, **ON) as broker,
+        Client(ConnectConfig(), SystemClock()) as victim,
+        Client(ConnectConfig(), SystemClock()) as thief,
+    ):
+        members = broker.broker.state.members
+        give(users_of(broker), "able", ABLE_SECRET, [of_topic("T", Action.PUB)])
+        give(users_of(broker), "plain", PLAIN_SECRET, [])
+        assert (await ask(victim, broker, beat("10.0.0.1@7", "pg"), "able", ABLE_SECRET)).code == 0
+        owner = members.producer_session("10.0.0.1@7")
+        assert owner is not None
+        assert (await ask(thief, broker, beat("10.0.0.1@7", "pg"), "plain", PLAIN_SECRET)).code == 0
+        assert members.producer_session("10.0.0.1@7") is owner
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_right_on_all_topics_does_not_show_what_is_staged_for_one_that_is_denied(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        everything = Need(Kind.TOPIC, "*", frozenset((Action.GET,)))
+        give(users_of(broker), "able", ABLE_SECRET, [everything])
+        prepare = Command(RequestCode.PUBLISH_STAGED, body=b'{"query":"q","batch":0}')
+        assert (await ask(broker.client, broker, prepare, ROOT, ROOT_SECRET)).code == ResponseCode.SUCCESS
+        about = {STAGE: "q/0/0", TARGET_TOPIC: "Secret", TARGET_QUEUE: "0", "KEYS": "k"}
+        staged = request_of(RequestCode.SEND_MESSAGE_V2)
+        staged.fields |= {"b": STAGE_TOPIC, "i": "".join(f"{name}\x01{text}\x02" for name, text in about.items())}
+        staged.body = b"not for all"
+        answer = await ask(broker.client, broker, staged, ROOT, ROOT_SECRET)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        place = parse_offset_id(answer.fields["msgId"])
+        assert place is not None
+        view = Command(RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(place.physical_offset)})
+        query = request_of(RequestCode.QUERY_MESSAGE)
+        query.fields |= {"topic": STAGE_TOPIC, "key": "k", "maxNum": "32", "endTimestamp": str(1 << 62)}
+        for asked in (view, query):
+            seen = await ask(broker.client, broker, asked, "able", ABLE_SECRET)
+            assert (seen.code, seen.body) == (ResponseCode.NO_PERMISSION, b""), asked
+        assert b"not for all" in (await ask(broker.client, broker, view, ROOT, ROOT_SECRET)).body
+
+
+def _with(change: Callable[[str], str]) -> Callable[[Command], None]:
+    def spoil(command: Command) -> None:
+        command.fields[SIGNATURE] = change(command.fields[SIGNATURE])
+
+    return spoil
+
+
+def _as_other_user(command: Command) -> None:
+    command.fields[ACCESS_KEY] = "plain"
+
+
+def _to_other_topic(command: Command) -> None:
+    command.fields["b"] = "Other"
+
+
+def _moved_between_fields(command: Command) -> None:
+    """The same bytes in the same order: the topic has one letter less, the field before it one more."""
+    command.fields["a"], command.fields["b"] = command.fields["a"] + command.fields["b"][0], command.fields["b"][1:]
+
+
+def _other_body(command: Command) -> None:
+    command.body += b"!"
+
+
+def _unsigned(command: Command) -> None:
+    del command.fields[SIGNATURE]
+
+
+WRONG = {
+    "empty": _with(lambda right: ""),
+    "of nothing": _with(lambda right: base64.b64encode(bytes(20)).decode()),
+    "half": _with(lambda right: right[:14]),
+    "twice": _with(lambda right: right + right),
+    "another case": _with(str.swapcase),
+    "without its padding": _with(lambda right: right.rstrip("=")),
+    "with a blank": _with(lambda right: right + " "),
+    "in hexadecimal": _with(lambda right: base64.b64decode(right).hex()),
+    "in other letters": _with(lambda right: right.translate(str.maketrans("+/", "-_")).replace("=", ".")),
+    "of another alphabet": _with(lambda right: "\u0391" + right[1:]),
+    "as long as a header may be": _with(lambda right: right * 4_000),
+    "missing": _unsigned,
+    "another user's": _as_other_user,
+    "for another topic": _to_other_topic,
+    "a letter moved": _moved_between_fields,
+    "of another body": _other_body,
+}
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_no_wrong_signature_is_let_in_beside_right_ones_with_or_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the fast path, where the first right one has been judged; a one-way request is told nothing."""
+    monkeypatch.setattr(guesses, "FREE_COUNT", 1 << 30)
+
+    def send() -> Command:
+        command = request_of(RequestCode.SEND_MESSAGE_V2)
+        command.fields |= {"a": "pg", "b": "Mine", "c": "TBW102", "d": "1", "e": "0"}
+        command.body = b"body"
+        return signed(command, "able", ABLE_SECRET)
+
+    async with whole(tmp_path, **ON) as broker:
+        give(users_of(broker), "able", ABLE_SECRET, [of_topic("Mine", Action.PUB)])
+        give(users_of(broker), "plain", PLAIN_SECRET, [of_topic("Mine", Action.PUB)])
+        queue, at = QueueKey("Mine", 0), broker.address
+        for count, (kind, spoil) in enumerate(WRONG.items(), 1):
+            right, wrong, silent = send(), send(), send()
+            spoil(wrong)
+            spoil(silent)
+            assert (await broker.client.request(at, right, TIMEOUT_S)).code == ResponseCode.SUCCESS, kind
+            await broker.client.send_oneway(at, silent)
+            refused = await broker.client.request(at, wrong, TIMEOUT_S)
+            assert refused.code != ResponseCode.SUCCESS, kind
+            assert broker.broker.state.store.max_offset(queue) == count, kind
+        assert broker.broker.state.store.max_offset(QueueKey("Other", 0)) == 0
