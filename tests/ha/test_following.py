@@ -15,7 +15,7 @@ from bolide.store.store import Store
 from bolide.testing.disk import path_of
 from tests.ha.brokers import FILE_SIZE, Peer, broker, fake_master, turns
 from tests.remoting.loops import both_loops, eventually, virtual_time, within
-from tests.store.given import bodies, draft, opened, small
+from tests.store.given import bodies, crash, draft, opened, small
 
 COUNT = 8
 
@@ -423,3 +423,53 @@ async def test_a_master_that_leaves_the_order_of_the_stream_is_left(tmp_path: Pa
         assert await within(1, peer.is_ended())
         await turns(lambda: not slave.replication.following.is_connected)
         assert "a master in state" in slave.replication.following.problem
+
+
+def damaged(root: Path, log: bytes) -> int:
+    """Leave a slave's store as a power cut does that took a record from the middle; returns where the hole begins."""
+    ends = list(ends_of_records(log))
+    with opened(small(root)) as store:
+        store.follow()
+        store.append_copy(0, log)
+        crash(store)
+    with (root / "commitlog" / "0".zfill(20)).open("r+b") as file:
+        file.seek(ends[2])
+        file.write(bytes(ends[3] - ends[2]))
+    return ends[2]
+
+
+@pytest.mark.feature("X05")
+@both_loops
+async def test_a_slave_whose_log_has_a_hole_copies_all_from_there_again(tmp_path: Path, log: bytes) -> None:
+    hole = damaged(tmp_path, log)
+    async with fake_master() as master, broker(tmp_path, is_slave=True) as slave:
+        assert slave.store.recovered.damaged_from == hole
+        slave.replication.follow(master.address)
+        peer = await master.slave()
+        assert await peer.hear(8) == plain_report(hole)
+        peer.say(plain_head(Head(hole, len(log) - hole)) + log[hole:])
+        assert await peer.hear(8) == plain_report(len(log))
+        assert slave.log() == log
+        assert len(bodies(slave.store)) == COUNT
+        assert slave.store.recovered.damaged_from is None
+
+
+@pytest.mark.feature("X05")
+@both_loops
+async def test_a_replica_whose_log_has_a_hole_copies_all_from_there_again(tmp_path: Path, log: bytes) -> None:
+    hole, second = damaged(tmp_path, log), list(ends_of_records(log))[4]
+    epochs = [(1, 0), (2, second)]
+    async with fake_master() as master, broker(tmp_path, is_slave=True, epochs=epochs) as slave:
+        slave.replication.follow(master.address)
+        peer = await master.slave()
+        await peer.hear(16)
+        peer.say(welcome(len(log), [Epoch(1, 0), Epoch(2, second)]))
+        assert await peer.hear(12) == report(hole)
+        assert slave.epochs is not None
+        assert slave.epochs.entries == (Epoch(1, 0),)
+        peer.say(head(Head(hole, second - hole, 1, 0, 0)) + log[hole:second])
+        assert await peer.hear(12) == report(second)
+        peer.say(head(Head(second, len(log) - second, 2, second, 0)) + log[second:])
+        assert await peer.hear(12) == report(len(log))
+        assert slave.log() == log
+        assert slave.epochs.entries == (Epoch(1, 0), Epoch(2, second))

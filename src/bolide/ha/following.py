@@ -5,6 +5,10 @@ A report follows every chunk, and under synchronous flush every flush: a slave a
 
 In the AutoSwitch stream the slave first cuts what its log has beyond the newest epoch that it shares with the master.
 An epoch is recorded before the first byte of it, so that no byte is ever taken for another master's.
+
+A power cut may take a page from the middle of a log and leave what follows. Recovery goes round it, for one broker has
+nothing better. A slave has: it cuts its log where the damage begins, and copies the rest again. Otherwise it would
+acknowledge, and one day lead, with messages missing.
 """
 
 import asyncio
@@ -57,6 +61,8 @@ class MasterLink(Link):
     def begin(self) -> None:
         """Say where we are: at once in the plain stream, after a handshake in the other."""
         if self._epochs is None:
+            if (whole_end := self._whole_end()) > self._store.log_start:  # below, a plain master sends its last file
+                self._cut(whole_end)
             self._report_when_flushed()
             return
         # An epoch may have been recorded for bytes that never came.
@@ -105,6 +111,20 @@ class MasterLink(Link):
                 log.warning("log cut to where it agrees with the master's end=%d was=%d epoch=%d", end, own_end, number)
                 self._store.cut_to(end)
             self._epochs.cut_to(end, number)
+        if self._cut(self._whole_end()):
+            self._epochs.cut_to(self._store.log_end)
+
+    def _whole_end(self) -> int:
+        """Up to where our log has no bad stretch."""
+        damaged_from = self._store.recovered.damaged_from
+        return self._store.log_end if damaged_from is None else damaged_from
+
+    def _cut(self, end: int) -> bool:
+        if end >= self._store.log_end:
+            return False
+        log.warning("log cut where it is damaged, to be copied again end=%d was=%d", end, self._store.log_end)
+        self._store.cut_to(end)
+        return True
 
     def _check(self, head: Head) -> None:
         """Whether a frame follows on what we have; its epoch is recorded before its bytes."""

@@ -135,11 +135,13 @@ class Follower:
             size = 2 * size if reached == at else _PIECE  # a record may be larger than a piece
             at = reached
 
-    def check_cut(self, offset: int) -> None:
-        """Raise StoreError unless the log may be cut there: where a record begins, or the last whole one ends."""
+    def check_cut(self, offset: int, damaged_from: int | None = None) -> None:
+        """Raise StoreError unless the log may be cut there: where a record begins or began, or the last one ends."""
         if not self._log.start <= offset <= self._progress.appended:
             raise StoreError(f"a log from {self._log.start} to {self._progress.appended} cannot be cut at {offset}")
-        if offset == self._progress.whole or (offset < self._progress.whole and self._copied.is_start(offset)):
+        if offset in (self._progress.whole, damaged_from) or (
+            offset < self._progress.whole and self._copied.is_start(offset)
+        ):
             return
         raise StoreError(f"no record begins at {offset}: the log cannot be cut there")
 

@@ -98,6 +98,13 @@ class Recovered:
     was_clean: bool
     started_at: int
     losses: Losses
+    healed: list[int] = field(default_factory=list)  # where the log was cut since, to be copied again
+
+    @property
+    def damaged_from(self) -> int | None:
+        """Where the first bad stretch begins that the log still has."""
+        end = min(self.healed, default=self.end)
+        return min((start for start, _ in self.losses.stretches if start < end), default=None)
 
 
 def refuse_foreign(root: Path) -> None:

@@ -387,7 +387,7 @@ class Store:
         Readers may lose what they saw. A crash leaves the log as it was, or cut.
         """
         self._check_follows()
-        self._follower.check_cut(offset)
+        self._follower.check_cut(offset, self.recovered.damaged_from)
         if offset == self.progress.appended:
             return
         try:
@@ -402,6 +402,7 @@ class Store:
             cut.run(self.commitlog.segments, offset)
             self._follower.cut(offset, self.checkpoint.index_ms)
             cut.end()
+            self.recovered.healed.append(offset)
         except OSError as error:
             raise StoreError(f"the log cannot be cut at {offset}: {error}; restart the broker") from error
         self._last_store_ms = self._follower.last_store_ms

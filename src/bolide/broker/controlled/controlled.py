@@ -158,7 +158,9 @@ class Controlled:
 
     @property
     def _progress(self) -> Progress:
-        return Progress(self._last_epoch, self._store.log_end, self._store.visible_end)
+        # A damaged log counts as far as it is whole, so that one that has everything is elected rather.
+        damaged_from, end = self._store.recovered.damaged_from, self._store.log_end
+        return Progress(self._last_epoch, end if damaged_from is None else damaged_from, self._store.visible_end)
 
     async def _find_leader_forever(self) -> None:
         while True:
