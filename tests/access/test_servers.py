@@ -2,11 +2,15 @@
 
 import asyncio
 import ssl
+import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 
+from bolide.access.sealing import unseal, wanted
+from bolide.access.users import UserTable
 from bolide.broker.broker import serve
 from bolide.broker.config import read_config
 from bolide.clock import SystemClock
@@ -15,6 +19,7 @@ from bolide.controller.server import serve as serve_controller
 from bolide.namesrv.config import read_config as namesrv_config
 from bolide.namesrv.server import serve as serve_namesrv
 from bolide.protocol.bodies import Clusters
+from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy, User
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.proxy.config import read_config as proxy_config
@@ -22,8 +27,8 @@ from bolide.proxy.server import serve_beside
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.ports import free_port
-from tests.access.walking import request_of, signed
-from tests.broker.replication.replicas import group
+from tests.access.walking import request_of, signed, users_of
+from tests.broker.replication.replicas import Life, group
 from tests.broker.whole import SMALL
 from tests.remoting.authority import Authority
 from tests.remoting.loops import eventually, one_loop
@@ -67,6 +72,71 @@ async def test_a_slave_follows_a_master_that_checks_with_the_inner_credentials(t
         send.fields["b"], send.body = "Made", b"kept"
         assert (await client.request(master.address, signed(send, "root", "root-secret"), TIMEOUT_S)).code == 0
         await eventually(lambda: slave.store.log_end == master.store.log_end, 30)
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_slaves_users_are_its_masters_and_are_changed_there(tmp_path: Path) -> None:
+    async with group(tmp_path) as brokers, Client(ConnectConfig(), SystemClock()) as client:
+        master = await brokers.master(**ON, **INNER, **ROOT)
+
+        async def ask(place: Life, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, str]:
+            command = signed(Command(code, fields=fields, body=body), "root", "root-secret")
+            answer = await client.request(place.address, command, TIMEOUT_S)
+            assert b"bobs-secret" not in answer.encode()
+            return answer.code, answer.remark or ""
+
+        bob = User(username="bob", password="bobs-secret").encode()
+        assert (await ask(master, 3001, {"username": "bob"}, bob))[0] == 0
+        slave = await brokers.start("slave", brokerRole="SLAVE", brokerId="1", **ON, **INNER, **ROOT)
+        mine, his = users_of(slave), users_of(master)
+        await eventually(lambda: mine.secret_of("bob") == "bobs-secret", 30)
+        assert stat.S_IMODE((tmp_path / "slave" / "config" / "users.json").stat().st_mode) == 0o600
+
+        grant = AclEntry(actions=["Pub"], decision="Allow", resource="Topic:T")
+        acl = Acl(subject="User:bob", policies=[AclPolicy(entries=[grant], policy_type="Custom")]).encode()
+        ann = User(username="ann", password="anns-secret").encode()
+        for code, fields, body in (
+            (3006, {"subject": "User:bob"}, acl),
+            (3008, {"subject": "User:bob"}, b""),
+            (3001, {"username": "ann"}, ann),
+            (3002, {"username": "ann"}, User(username="ann", password="other-secret").encode()),
+            (3003, {"username": "ann"}, b""),
+        ):  # as `bolide user` and `bolide acl` do it: the master first; what it did is nothing new to the slave
+            refused = await ask(slave, code, fields, body)
+            assert refused[0] == 16, (code, refused)
+            assert "are those of its master" in refused[1], (code, refused)
+            assert (await ask(master, code, fields, body))[0] == 0, code
+            assert (await ask(slave, code, fields, body))[0] == 0, code
+            assert mine.table == his.table, code
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_what_a_slave_asks_for_is_sealed_for_those_with_the_inner_secret(tmp_path: Path) -> None:
+    async with group(tmp_path) as brokers, Client(ConnectConfig(), SystemClock()) as client:
+        master = await brokers.master(**ON, **INNER, **ROOT)
+        table = users_of(master).table
+        question = wanted(UserTable(), "inner-secret")
+        asked = Command(RequestCode.GET_SEALED_USERS, body=msgspec.json.encode(question))
+        answer = await client.request(master.address, signed(asked, "root", "root-secret"), TIMEOUT_S)
+        assert answer.code == 0
+        assert unseal(answer.body, "inner-secret", question.number) == table
+        for word in (b"root", b"inner", b"password"):
+            assert word not in answer.body
+        for body, secret, number in (
+            (answer.body, "another-secret", question.number),
+            (answer.body, "inner-secret", bytes(16)),
+            (answer.body[:-1] + b"?", "inner-secret", question.number),
+            (answer.body[:40], "inner-secret", question.number),
+            (b"", "inner-secret", question.number),
+        ):
+            with pytest.raises(ValueError, match="not sealed with our"):
+                unseal(body, secret, number)
+        same = Command(RequestCode.GET_SEALED_USERS, body=msgspec.json.encode(wanted(table, "inner-secret")))
+        assert (await client.request(master.address, signed(same, "root", "root-secret"), TIMEOUT_S)).body == b""
+        odd = Command(RequestCode.GET_SEALED_USERS, body=b'{"challenge":"ff","have":""}')
+        assert (await client.request(master.address, signed(odd, "root", "root-secret"), TIMEOUT_S)).code == 29
 
 
 async def shown_at(port: int, alpn: str = "") -> str:

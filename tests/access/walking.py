@@ -23,6 +23,7 @@ from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.table import header_of
 from bolide.protocol.signature import ACCESS_KEY, SIGNATURE, sign
+from tests.broker.replication.replicas import Life
 from tests.broker.whole import Whole
 
 TOPIC, GROUP, CLUSTER = "T", "g", "C1"
@@ -96,8 +97,9 @@ def signed(command: Command, name: str, secret: str) -> Command:
     return command
 
 
-def users_of(broker: Whole) -> Users:
-    door = broker.broker.admission.door
+def users_of(running: Whole | Life) -> Users:
+    """The users of a broker."""
+    door = running.broker.admission.door
     assert door is not None
     assert isinstance(door._source, Users)
     return door._source

@@ -156,6 +156,27 @@ def test_users_are_copied_from_one_broker_to_another(guarded: Cluster) -> None:
     run(guarded.namesrv, "user", "delete", "dan", "-y")
 
 
+@pytest.mark.feature("X10")
+def test_brokers_that_differ_are_named_and_one_command_brings_all_of_them_together(guarded: Cluster) -> None:
+    first = guarded.brokers[0].address
+    with bolide.Admin(guarded.namesrv) as admin:
+        admin.create_user("eve", "secret of eve", address=first)
+        admin.grant("User:eve", ["Topic:T"], ["Pub"], address=first)
+    listed = run(guarded.namesrv, "user", "list")
+    assert "broker-1 differs from other brokers in eve; `bolide user copy" in listed.stderr
+    assert "broker-1 differs from other brokers in eve; `bolide acl copy" in run(guarded.namesrv, "acl", "list").stderr
+    done = run(guarded.namesrv, "user", "copy", "eve", "--from", first, given="secret of eve\n")
+    assert (done.exit_code, done.stderr.count("is not told")) == (0, 1), done.stderr
+    assert "differs" not in run(guarded.namesrv, "user", "list").stderr
+    assert "differs" not in run(guarded.namesrv, "acl", "list").stderr
+    with bolide.Admin(guarded.namesrv) as admin:
+        admin.grant("User:eve", ["Topic:T"], ["Pub", "Sub"], address=first)
+    [rows] = told(guarded.namesrv, "acl", "copy", "eve", "--from", first)
+    assert [(row["user"], row["entries"]) for row in rows] == [("eve", 1)]
+    assert run(guarded.namesrv, "acl", "check", "eve", "Sub", "Topic:T").exit_code == 0
+    run(guarded.namesrv, "user", "delete", "eve", "-y")
+
+
 def test_without_access_control_it_says_how_to_turn_it_on() -> None:
     with cluster() as rocket:
         for words in (("user", "list"), ("acl", "list"), ("acl", "check", "ada", "Pub", "Topic:T")):

@@ -452,7 +452,7 @@ ROWS: dict[int, Row] = {
         _CHANGE,
     ),
 }
-# Served, and for administrators alone: the accounts of 4.x.
+# Served, and for administrators alone: the accounts of 4.x, and users for slaves.
 FOR_ADMINISTRATORS = frozenset(
     (
         Code.UPDATE_AND_CREATE_ACL_CONFIG,
@@ -460,6 +460,7 @@ FOR_ADMINISTRATORS = frozenset(
         Code.GET_BROKER_CLUSTER_ACL_INFO,
         Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         Code.GET_BROKER_CLUSTER_ACL_CONFIG,
+        Code.GET_SEALED_USERS,
     )
 )
 _READ_BODIES = frozenset(

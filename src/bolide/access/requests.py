@@ -46,6 +46,7 @@ class UserRequests:
         self._users = users
         self._door = door
         self._file_thread = file_thread
+        self.follow: Callable[[], Awaitable[str]] | None = None  # has what the master has, and says where that is
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -64,7 +65,14 @@ class UserRequests:
     async def create(self, request: Request) -> Command:
         """3001: a new user."""
         user = self._named(request)
-        return await self._change(request, lambda table: self._allowed(request, table, user, "create").with_user(user))
+
+        def make(table: UserTable) -> UserTable:
+            return self._allowed(request, table, user, "create").with_user(user)
+
+        def again(table: UserTable) -> UserTable:
+            return table.with_changed(user) if user.username in table.users else make(table)
+
+        return await self._change(request, make, again)
 
     async def update(self, request: Request) -> Command:
         """3002: another password, type or status."""
@@ -103,9 +111,14 @@ class UserRequests:
     async def revoke(self, request: Request) -> Command:
         """3008: without the entry of a resource, or without all of a subject."""
         header = AuthDeleteAclRequest.decode(request.command.fields)
-        return await self._change(
-            request, lambda table: table.without_policies(header.subject, header.policy_type, header.resource)
-        )
+
+        def make(table: UserTable) -> UserTable:
+            return table.without_policies(header.subject, header.policy_type, header.resource)
+
+        def again(table: UserTable) -> UserTable:
+            return table if table.acl(header.subject) is None else make(table)
+
+        return await self._change(request, make, again)
 
     def get_acl(self, request: Request) -> Command:
         """3009: the policies of a subject; no body if it has none."""
@@ -134,8 +147,22 @@ class UserRequests:
                 raise refusal(f"The super user can only be {what} by super user")
         return table
 
-    async def _change(self, request: Request, make: Callable[[UserTable], UserTable]) -> Command:
-        await _kept(self._users.change(make, self._file_thread))
+    async def _change(
+        self,
+        request: Request,
+        make: Callable[[UserTable], UserTable],
+        again: Callable[[UserTable], UserTable] | None = None,
+    ) -> Command:
+        """`again` is asked instead where the master may have done it already; there it must change nothing."""
+        master = "" if self.follow is None else await self.follow()
+
+        def followed(table: UserTable) -> UserTable:
+            changed = (again or make)(table)
+            if changed != table:
+                raise refusal(f"this broker is a slave, its users are those of its master {master}: change them there")
+            return changed
+
+        await _kept(self._users.change(followed if master else make, self._file_thread))
         log.info("users or policies changed request=%d by=%s", request.command.code, request.session.peer)
         return _done(request, b"")
 

@@ -129,6 +129,10 @@ class UserTable:
         name = name_of(subject)
         if name not in self.users:
             raise refusal("The subject is not exist.")
+        return self.told(name)
+
+    def told(self, name: str) -> Acl | None:
+        """What stands here under a name, whether or not it is a user's."""
         return shown(_SUBJECT + name, self.policies[name]) if name in self.policies else None
 
     def acls(self, subject_text: str, resource_text: str) -> list[Acl]:

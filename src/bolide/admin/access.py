@@ -163,18 +163,21 @@ class AccessCalls(Reach):
         command = Command(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields=header.encode())
         return list(await self._each_broker(command, address))
 
-    async def _each_broker(self, command: Command, address: str | None) -> dict[str, Command]:
-        """The answers of all brokers by name (a slave's with its number), or that of one by its address."""
-        if address is not None:
-            return {address: await self._ask(address, command)}
+    async def broker_places(self) -> dict[str, str]:
+        """The addresses of all brokers by name, each master before its slaves (which have their number behind it)."""
         known = (await self.clusters()).broker_addr_table
-        places = {
+        return {
             name if number == 0 else f"{name} {number}": place
             for name, data in sorted(known.items())
             for number, place in sorted(data.broker_addrs.items())
         }
+
+    async def _each_broker(self, command: Command, address: str | None) -> dict[str, Command]:
+        """The answers of all brokers by name (a slave's with its number), or that of one by its address."""
+        if address is not None:
+            return {address: await self._ask(address, command)}
         found = {}
-        for name, place in places.items():
+        for name, place in (await self.broker_places()).items():
             answer = await self._noting(name, place, self._ask(place, command))
             if answer is not None:
                 found[name] = answer

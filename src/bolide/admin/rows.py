@@ -3,7 +3,7 @@
 A function here has the columns of one kind of row, so that commands and pages cannot differ.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bolide.model.texts import moment, span
@@ -209,6 +209,15 @@ def acl_rows(by_broker: "Mapping[str, list[Acl]]") -> list[dict[str, str]]:
                     places.setdefault(row, []).append(broker)
     names = ("user", "resource", "actions", "decision", "from", "policy")
     return [{**dict(zip(names, row, strict=True)), "brokers": ", ".join(at)} for row, at in sorted(places.items())]
+
+
+def lacking(brokers: Iterable[str], rows: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
+    """The users of whom a broker does not have a row that another has."""
+    found: dict[str, list[str]] = {broker: [] for broker in brokers}
+    for row in rows:
+        for broker in found.keys() - set(row["brokers"].split(", ")):
+            found[broker].append(row["user"])
+    return {broker: sorted(set(users)) for broker, users in sorted(found.items()) if users}
 
 
 def entry_cells(entry: "AclEntry") -> tuple[str, str, str, str]:

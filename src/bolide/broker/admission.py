@@ -10,12 +10,14 @@ from concurrent.futures import Executor
 from bolide.access.door import Door
 from bolide.access.requests import AccountRequests, UserRequests
 from bolide.access.sources import Accounts, Users, open_source
+from bolide.broker.replication.users import UserCopy
 from bolide.broker.state import BrokerState
 from bolide.errors import CorruptRecord, Refusal
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.topics import is_system_topic
 from bolide.protocol.codes import ResponseCode
+from bolide.remoting.client import Client
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Answered, Read
 from bolide.store.record import decode
@@ -27,24 +29,30 @@ HandleTurn = Callable[[Sequence[Read]], list[Answered]]
 class Admission:
     """Who gets in; `door` is None where everybody does."""
 
-    def __init__(self, state: BrokerState, file_thread: Executor) -> None:
+    def __init__(self, state: BrokerState, client: Client, file_thread: Executor) -> None:
+        """`client` asks a master for its users."""
         config = state.settings.now
         source = open_source(config.access, config.store.root)
         self.door: Door | None = None
         self._requests: UserRequests | AccountRequests | None = None
+        self.user_copy: UserCopy | None = None
         if source is None:
             return
         self.door = Door(config.access, source, state.clock, config.cluster, _topics_of(state.store))
         state.members.may_send, state.members.user_of = self.door.may_send, self.door.user_of
         if isinstance(source, Users):
             self._requests = UserRequests(source, self.door, file_thread)
+            if (pair := config.access.inner_pair) is not None:
+                self.user_copy = UserCopy(state, client, source, pair, file_thread)
+                self._requests.follow = self.user_copy.sync
         if isinstance(source, Accounts):
             host, port = config.advertised_host, config.listen.port
             about = (config.name, f"{host}:{port}" if host and port else "", config.cluster)
             self._requests = AccountRequests(source, state.clock, file_thread, about)
 
     def handlers(self) -> dict[int, Handler]:
-        return {} if self._requests is None else self._requests.handlers()
+        copied = {} if self.user_copy is None else self.user_copy.handlers()
+        return copied if self._requests is None else self._requests.handlers() | copied
 
     def guarded(self, handle_turn: HandleTurn) -> HandleTurn:
         """The fast path behind the door."""

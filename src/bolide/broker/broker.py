@@ -111,7 +111,7 @@ class Broker:
         settings, config, clock, store = state.settings, state.settings.now, state.clock, state.store
         self.state = state
         self.table_writer = table_writer
-        self.admission = Admission(state, file_thread)
+        self.admission = Admission(state, client, file_thread)
         self.filters = Filters(settings, table_writer, clock)
         self.filter_budget = FilterBudget(clock)
         self.filter_servers = FilterServers(settings, clock)
@@ -325,6 +325,8 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
     }
     if broker.admission.door is not None:
         works["broker.access"] = broker.admission.door.refresh_forever
+    if broker.admission.user_copy is not None:
+        works["broker.users"] = broker.admission.user_copy.run_forever
     return works
 
 

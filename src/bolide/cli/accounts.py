@@ -1,14 +1,16 @@
 """What `bolide user` and `bolide acl` share: a cluster that checks who asks, and secrets that nobody sees."""
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import click
 
 from bolide.admin.admin import Admin
+from bolide.admin.rows import lacking
 from bolide.cli.commands import Option
+from bolide.cli.forms import printable
 from bolide.cli.output import ask
 from bolide.cli.secure import generated_secret
 from bolide.cli.start import fail
@@ -25,6 +27,14 @@ _OLD = (
     "this cluster has accounts in files (ACL 1.0, aclEnable) and no users: change plain_acl.yml, or use "
     "Admin.set_account from Python or `mqadmin updateAclConfig`; migrateAuthFromV1Enabled=true makes users of them"
 )
+_NAMED_MAX = 10
+Source = Annotated[str, Option("--from", metavar="HOST:PORT", help="the broker that has them")]
+Targets = Annotated[
+    list[str] | None,
+    Option(
+        "--to", metavar="HOST:PORT", help="the broker that is to have them; may be repeated; without it, all others"
+    ),
+]
 PasswordFile = Annotated[
     Path | None, Option("--password-file", metavar="FILE", help="where the new secret is; without it you are asked")
 ]
@@ -43,6 +53,31 @@ def new_secret(file: Path | None, *, is_generated: bool) -> str:
     if not line:
         fail("standard input ends where the new secret was to come; give it there, with --password-file or --generate")
     return line
+
+
+def warn_of_differences(brokers: Iterable[str], rows: Iterable[Mapping[str, str]], what: str) -> None:
+    """Name the brokers that do not have what others have: who may enter here may not enter there."""
+    for broker, users in lacking(brokers, rows).items():
+        names = ", ".join(users[:_NAMED_MAX]) + (", ..." if len(users) > _NAMED_MAX else "")
+        advice = f"`bolide {what} copy --from HOST:PORT` brings the others what one broker has"
+        click.echo(printable(f"{broker} differs from other brokers in {names}; {advice}"), err=True)
+
+
+async def copy_targets(admin: Admin, source: str, given: list[str] | None) -> list[str]:
+    """The addresses to copy to: those that are given, or all brokers but the one that is copied."""
+    places = given or [place for place in (await admin.broker_places()).values() if place != source]
+    if not places:
+        raise ClientError("there is no other broker in this cluster; --to names one of another")
+    return places
+
+
+async def copy_rights(admin: Admin, name: str, source: str, target: str) -> int:
+    """Have a user's rights at one broker at another too; how many entries these are."""
+    acl = await admin.acl(f"User:{name}", address=source)
+    if acl is None:
+        return 0
+    await admin.put_acl(acl, address=target)
+    return sum(len(policy.entries) for policy in acl.policies)
 
 
 def ask_guarded(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:

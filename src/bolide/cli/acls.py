@@ -6,14 +6,15 @@ import click
 from click.exceptions import Exit
 
 from bolide.admin.access import ALLOW, DENY
+from bolide.admin.admin import Admin
 from bolide.admin.rows import acl_rows, entry_cells
-from bolide.cli.accounts import ask_guarded
+from bolide.cli.accounts import Source, Targets, ask_guarded, copy_rights, copy_targets, warn_of_differences
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.forms import json_text, printable
 from bolide.cli.output import Format, Namesrv, Output, show
 from bolide.protocol.bodies.access import AclEntry
 
-app = Commands("Rights: list, grant, revoke, check.")
+app = Commands("Rights: list, grant, revoke, check, copy.")
 User = Annotated[str, Argument(help="the user")]
 NO = 1
 
@@ -27,7 +28,9 @@ def list_(
 ) -> None:
     """What users may do, and the brokers that say so."""
     found = ask_guarded(namesrv, lambda admin: admin.acls(user, resource))
-    show(acl_rows(found), output, empty="nobody was granted anything; `bolide acl grant USER ACTIONS RESOURCE` does")
+    rows = acl_rows(found)
+    show(rows, output, empty="nobody was granted anything; `bolide acl grant USER ACTIONS RESOURCE` does")
+    warn_of_differences(found, rows, "acl")
 
 
 def _line(entry: AclEntry) -> str:
@@ -81,6 +84,32 @@ def revoke(
         click.echo(json_text({"user": user, "resource": resource, "brokers": brokers}))
     else:
         click.echo(printable(f"{user} has nothing for {resource or 'any resource'} on {', '.join(brokers)} now"))
+
+
+@app.add()
+def copy(
+    users: Annotated[list[str] | None, Argument(help="whose rights; without any, everybody's")] = None,
+    source: Source = "",
+    targets: Targets = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Copy what users may do from one broker to others that know them; `bolide user copy` brings the users too."""
+    if not source:
+        raise click.UsageError("--from says which broker, as `bolide cluster` shows it")
+    show(ask_guarded(namesrv, lambda admin: _copied(admin, users, source, targets)), output, empty="nothing to copy")
+
+
+async def _copied(
+    admin: Admin, users: list[str] | None, source: str, targets: list[str] | None
+) -> list[dict[str, object]]:
+    (found,) = (await admin.acls(address=source)).values()
+    names = [name for acl in found if (name := (acl.subject or "").removeprefix("User:")) in (users or [name])]
+    return [
+        {"user": name, "to": target, "entries": await copy_rights(admin, name, source, target)}
+        for target in await copy_targets(admin, source, targets)
+        for name in names
+    ]
 
 
 @app.add()

@@ -7,7 +7,17 @@ import click
 from bolide.admin.access import NORMAL, SUPER
 from bolide.admin.admin import Admin
 from bolide.admin.rows import user_rows
-from bolide.cli.accounts import Generate, PasswordFile, ask_guarded, new_secret
+from bolide.cli.accounts import (
+    Generate,
+    PasswordFile,
+    Source,
+    Targets,
+    ask_guarded,
+    copy_rights,
+    copy_targets,
+    new_secret,
+    warn_of_differences,
+)
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.forms import json_text, printable
 from bolide.cli.output import Format, Namesrv, Output, show
@@ -30,7 +40,9 @@ def list_(
 ) -> None:
     """All users, and the brokers that know them."""
     found = ask_guarded(namesrv, lambda admin: admin.users(text, address=at))
-    show(user_rows(found), output, empty="no such user")
+    rows = user_rows(found)
+    show(rows, output, empty="no such user")
+    warn_of_differences(found, rows, "user")
 
 
 @app.add()
@@ -83,27 +95,37 @@ def delete(
 @app.add()
 def copy(
     names: Annotated[list[str] | None, Argument(help="which users; without any, all")] = None,
-    source: Annotated[str, Option("--from", metavar="HOST:PORT", help="the broker that knows them")] = "",
-    target: Annotated[str, Option("--to", metavar="HOST:PORT", help="the broker that is to know them")] = "",
+    source: Source = "",
+    targets: Targets = None,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Copy users and what they may do from one broker to another.
+    """Copy users and what they may do from one broker to others.
 
-    Apache's brokers tell passwords; ours tell none, so you are asked for those that are not known there yet.
+    Apache's brokers tell passwords; ours tell none, so you are asked for those that are not known there yet. Slaves of
+    ours follow their masters by themselves.
     """
-    if not source or not target:
-        raise click.UsageError("--from and --to say which brokers, as `bolide cluster` shows them")
-    users = ask_guarded(namesrv, lambda admin: admin.users(address=source))
-    wanted = [user for found in users.values() for user in found if not names or user.username in names]
-    known = {
-        user.username
-        for found in ask_guarded(namesrv, lambda admin: admin.users(address=target)).values()
-        for user in found
-    }
-    given = [_with_secret(user) if user.username not in known else user for user in wanted]
-    rows = ask_guarded(namesrv, lambda admin: _copied(admin, given, source, target, known))
+    if not source:
+        raise click.UsageError("--from says which broker, as `bolide cluster` shows it")
+    users, known = ask_guarded(namesrv, lambda admin: _differing(admin, source, targets))
+    wanted = [user for user in users if not names or user.username in names]
+    given = [
+        _with_secret(user) if any(user.username not in there for there in known.values()) else user for user in wanted
+    ]
+    rows = ask_guarded(namesrv, lambda admin: _copied(admin, given, source, known))
     show(rows, output, empty=f"{source} has no such user")
+
+
+async def _differing(
+    admin: Admin, source: str, targets: list[str] | None
+) -> tuple[list[User], dict[str, set[str | None]]]:
+    """The users of one broker, and the names that each of the others knows."""
+    (users,) = (await admin.users(address=source)).values()
+    known = {}
+    for target in await copy_targets(admin, source, targets):
+        (there,) = (await admin.users(address=target)).values()
+        known[target] = {user.username for user in there}
+    return users, known
 
 
 def _with_secret(user: User) -> User:
@@ -115,21 +137,19 @@ def _with_secret(user: User) -> User:
 
 
 async def _copied(
-    admin: Admin, users: list[User], source: str, target: str, known: set[str | None]
+    admin: Admin, users: list[User], source: str, known: dict[str, set[str | None]]
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
-    for user in users:
-        name = user.username or ""
-        if name in known:
-            kept = {"user_type": user.user_type, "user_status": user.user_status}
-            await admin.update_user(name, password=user.password or None, address=target, **kept)
-        else:
-            await admin.create_user(name, user.password or "", user_type=user.user_type or NORMAL, address=target)
-        acl = await admin.acl(f"User:{name}", address=source)
-        if acl is not None:
-            await admin.put_acl(acl, address=target)
-        entry_count = sum(len(policy.entries) for policy in acl.policies) if acl is not None else 0
-        rows.append({"user": name, "was_there": name in known, "entries": entry_count})
+    for target, names in known.items():
+        for user in users:
+            name = user.username or ""
+            if name in names:
+                kept = {"user_type": user.user_type, "user_status": user.user_status}
+                await admin.update_user(name, password=user.password or None, address=target, **kept)
+            else:
+                await admin.create_user(name, user.password or "", user_type=user.user_type or NORMAL, address=target)
+            entry_count = await copy_rights(admin, name, source, target)
+            rows.append({"user": name, "to": target, "was_there": name in names, "entries": entry_count})
     return rows
 
 

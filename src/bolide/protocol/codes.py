@@ -194,8 +194,9 @@ class RequestCode(IntEnum):
     GET_SYNC_STATE_DATA_REQUEST = 1017
     RAFT_BROKER_HEART_BEAT_EVENT_REQUEST = 1018
 
-    # Bolide's own, see protocol/staging.py
+    # Bolide's own, see protocol/staging.py and access/sealing.py
     PUBLISH_STAGED = 27001
+    GET_SEALED_USERS = 27002
 
     # reserved: RocketMQ names them and answers none
     QUERY_BROKER_OFFSET = 13

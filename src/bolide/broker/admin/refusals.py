@@ -67,6 +67,7 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+        RequestCode.GET_SEALED_USERS,
         *(code for code in RequestCode if 3001 <= code <= 3010),
     ),
     _NO_CONTROLLER: tuple(code for code in RequestCode if 1001 <= code <= 1018),
