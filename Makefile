@@ -19,8 +19,11 @@ SIDE_BY_SIDE := -n 3
 BOTH_KERNELS := tests/protocol tests/remoting tests/namesrv tests/store tests/broker --ignore-glob='*benchmark*'
 # Of these, what no kernel is asked for (tests/tidy/test_mirror.py).
 NO_KERNEL := tests/protocol/bodies/test_bodies.py tests/protocol/test_named_fields.py tests/namesrv/test_routes_model.py
-# Groups of several brokers each: they copy records as bytes that the store's tests read with both kernels.
-ONE_KERNEL := tests/broker/replication tests/broker/controlled
+# Groups of several brokers each: they copy records as bytes that the store's tests read with both kernels. Rot in every
+# place of a store, what operators ask, members and floods: tests/kernel holds what reads bytes there equal on both.
+ONE_KERNEL := tests/broker/replication tests/broker/controlled tests/broker/admin tests/broker/members tests/broker/metrics \
+	tests/broker/test_registration.py tests/broker/test_hostile.py tests/namesrv/test_shares.py tests/store/test_rot.py \
+	tests/store/test_derived.py tests/store/test_follower.py tests/store/test_cut.py
 
 .PHONY: help build up test browser lint bench interop interop-short soak sanitize fuzz features docs picture wheels try-install lint-release clean
 .DEFAULT_GOAL := help

@@ -32,7 +32,7 @@ def result(task: Any) -> Any:
     return task.get(timeout=LIMIT_S, interval=0.02)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.soak)])
 def test_a_worker_runs_tasks_retries_and_chords_and_obeys(
     pool: str, rocket: Cluster, shop: ModuleType, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ import bolide
 from bolide.testing import Cluster, cluster
 
 POLL_INTERVAL_S = 0.05
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 SOURCE, TARGET = "KilledFrom", "KilledTo"
 QUERIES = ("files", "topic")
 

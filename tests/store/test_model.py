@@ -143,4 +143,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreAgainstModel = StoreMachine.TestCase
-TestStoreAgainstModel.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+TestStoreAgainstModel.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

@@ -190,7 +190,12 @@ class InsideLife:
         return os.getpid()
 
     async def begin(self) -> int:
-        self._task = self._group.create_task(self._run(), name=f"cluster.{self._name}")
+        life = self._run()
+        try:
+            self._task = self._group.create_task(life, name=f"cluster.{self._name}")
+        except RuntimeError:  # the cluster has fallen, and takes nobody in any more
+            life.close()
+            raise
         return (await self._started).port
 
     async def _run(self) -> None:
