@@ -119,7 +119,8 @@ bolideReplacedId:l | clusterName:s brokerName:s
 1003 CONTROLLER_REGISTER_BROKER | clusterName:s brokerName:s* brokerId:l* brokerAddress:s* invokeTime:l \
 | clusterName:s brokerName:s {MASTER}
 1002 CONTROLLER_ELECT_MASTER | clusterName:s brokerName:s* brokerId:l designateElect:b invokeTime:l | {MASTER}
-1004 CONTROLLER_GET_REPLICA_INFO | brokerName:s* bolideReplicaId:l bolideAddress:s | masterBrokerId:l masterAddress:s masterEpoch:i
+1004 CONTROLLER_GET_REPLICA_INFO | brokerName:s* bolideReplicaId:l bolideAddress:s \
+| masterBrokerId:l masterAddress:s masterEpoch:i
 1001 CONTROLLER_ALTER_SYNC_STATE_SET | brokerName:s* masterBrokerId:l* masterEpoch:i* invokeTime:l \
 | newSyncStateSetEpoch:i
 1008 NOTIFY_BROKER_ROLE_CHANGED | {MASTER} |
