@@ -14,8 +14,8 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from bolide.admin.admin import Admin
-from bolide.aio import Producer
 from bolide.admin.calls import gathered
+from bolide.aio import Producer
 from bolide.clock import SystemClock
 from bolide.dashboard.app import build_app
 from bolide.dashboard.config import DashboardConfig
