@@ -30,6 +30,7 @@ DELIVERY_LIMIT_S = 60
 LIFE_LIMIT_S = 60  # on a machine that does much else
 KILL, POWER_CUT, LOG_ROT, DERIVED_ROT = "kill", "power cut", "rot of the log", "rot of derived files"
 KINDS = (KILL, POWER_CUT, LOG_ROT, DERIVED_ROT)
+PROGRAM = "tests.crash.recorded"
 STALLS = {"share": 0.05, "longest_s": 0.3}
 STALLS_SHARE = 0.2  # of lives
 STOPS_SHARE = 0.5  # of the lives before rot: a disk lies after a clean stop as well
@@ -91,11 +92,11 @@ class Campaign:
         world.rename(store)
 
 
-async def run_campaign(directory: Path, kinds: Sequence[str], count: int, seed: int) -> None:
+async def run_campaign(directory: Path, kinds: Sequence[str], count: int, seed: int, program: str) -> None:
     # A power cut takes what was not synced; a kill takes nothing that was written.
     settings = SETTINGS | {"flushDiskType": "ASYNC_FLUSH" if kinds == [KILL] else "SYNC_FLUSH"}
     async with (
-        cluster(processes=True, directory=directory, settings=settings, program="tests.crash.recorded") as rocket,
+        cluster(processes=True, directory=directory, settings=settings, program=program) as rocket,
         asyncio.TaskGroup() as tasks,
     ):
         flows = [flow(rocket.namesrv, rocket.brokers[0].port) for flow in FLOWS]
@@ -141,10 +142,10 @@ def report(campaign: Campaign) -> None:
         log.info("%s: %s, %d excused", flow.topic, flow.counts(), len(flow.excused & flow.promised))
 
 
-def survive(directory: Path, kinds: Sequence[str], count: int, seed: int) -> None:
+def survive(directory: Path, kinds: Sequence[str], count: int, seed: int, program: str = PROGRAM) -> None:
     """The store stays where it is when this fails, and the failure says where that is."""
     try:
-        run_on(uvloop.new_event_loop, lambda: run_campaign(directory, kinds, count, seed))
+        run_on(uvloop.new_event_loop, lambda: run_campaign(directory, kinds, count, seed, program))
     except BaseException as problem:
         problem.add_note(f"seed {seed}, {count} faults of {kinds}; the store and its log are kept in {directory}")
         raise

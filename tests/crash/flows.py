@@ -24,8 +24,9 @@ from tests.remoting.ends import Peer
 from tests.remoting.loops import POLL_INTERVAL_S
 
 SEND_LIMIT_S = 2.0
-PULL = aio.PullRules(pause_s=0.05)
-CONNECT = aio.ConnectConfig(backoff_first_ms=20, backoff_max_ms=50)  # a life is shorter than the usual rest
+PULL = aio.PullRules(pause_s=0.2)
+CONNECT = aio.ConnectConfig(backoff_first_ms=50, backoff_max_ms=200)  # a life is shorter than the usual rest
+POLL_AWAY_S = 0.1  # of a flow whose broker is away: the processor is the broker's, which starts
 COMMITTED_OF_FOUR = 2
 INVISIBLE_MS = 1_000
 POP_LIMIT_S = 5.0
@@ -117,10 +118,12 @@ class Flow:
         async with self._producer:
             number = 0
             while not self._is_over:
-                with suppress(BolideError, TimeoutError):
+                try:
                     await self.send(b"%d" % number, number)
+                    await asyncio.sleep(POLL_INTERVAL_S)
+                except (BolideError, TimeoutError):
+                    await asyncio.sleep(POLL_AWAY_S)
                 number += 1
-                await asyncio.sleep(POLL_INTERVAL_S)
             self._has_stopped.set()
             await asyncio.Event().wait()
 
@@ -265,7 +268,7 @@ class Popped(Flow):
             with suppress(OSError, AssertionError):  # the connection is gone with the broker
                 async with asyncio.timeout(POP_LIMIT_S):
                     await self._pop(Popper(await Peer.connect(self.broker_port), clock))
-            await asyncio.sleep(POLL_INTERVAL_S)
+            await asyncio.sleep(POLL_AWAY_S)
 
     async def _pop(self, popper: Popper) -> None:
         while True:

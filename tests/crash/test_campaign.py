@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.campaign import KINDS, POWER_CUT, survive
+from tests.crash import campaign
+from tests.crash.campaign import KINDS, LOG_ROT, POWER_CUT, survive
 
 
 def test_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path) -> None:
@@ -25,3 +26,10 @@ def test_a_thousand_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path, s
 @pytest.mark.parametrize("seed", range(10))
 def test_a_thousand_faults_take_only_the_messages_whose_own_records_they_hit(tmp_path: Path, seed: int) -> None:
     survive(tmp_path, KINDS, 100, seed)
+
+
+@pytest.mark.soak
+def test_a_campaign_catches_a_build_with_the_old_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "DELIVERY_LIMIT_S", 10)
+    with pytest.raises(AssertionError, match=r" lost \d+"):
+        survive(tmp_path, [LOG_ROT], 10, seed=11, program="tests.crash.forgetful")
