@@ -38,6 +38,11 @@ class Memory:
         self.size = self.kept_size
 
 
+def visit(slack: Slack) -> None:
+    slack.came()
+    slack.left()
+
+
 async def _looked(slack: Slack) -> None:
     await eventually(lambda: slack._timer is None)
     await asyncio.sleep(1)  # virtual: the thread has long ended
@@ -48,11 +53,11 @@ async def test_after_a_burst_memory_is_given_back_and_after_a_quiet_visit_it_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     memory, slack = Memory(monkeypatch), Slack([])
-    slack.left()
+    visit(slack)
     await _looked(slack)
     assert not memory.trims
     memory.size = 200_000_000
-    slack.left()
+    visit(slack)
     await _looked(slack)
     assert memory.trims == [200_000_000]
     slack.stop()
@@ -62,10 +67,10 @@ async def test_after_a_burst_memory_is_given_back_and_after_a_quiet_visit_it_is_
 async def test_what_is_freed_after_the_looks_at_others_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, slack = Memory(monkeypatch), Slack([])
     memory.size = memory.kept_size = 200_000_000  # somebody holds it while others leave
-    slack.left()
+    visit(slack)
     await asyncio.sleep(slack_module.LOOK_AFTER_S + slack_module.LAST_LOOK_AFTER_S / 2)  # virtual
     memory.kept_size = 100_000_000
-    slack.left()
+    visit(slack)
     await _looked(slack)
     assert memory.size == 100_000_000
     slack.stop()
@@ -76,7 +81,7 @@ async def test_letting_go_of_nothing_is_tried_more_and_more_rarely(monkeypatch: 
     memory, slack = Memory(monkeypatch), Slack([])
     memory.size = memory.kept_size = 200_000_000
     for _ in range(200):
-        slack.left()
+        visit(slack)
         await asyncio.sleep(5)  # virtual
     assert 5 <= len(memory.trims) <= 13
     slack.stop()
@@ -89,7 +94,7 @@ async def test_what_was_freed_while_letting_go_did_not_help_is_given_back_in_the
     memory, slack = Memory(monkeypatch), Slack([])
     memory.size = memory.kept_size = 200_000_000
     for _ in range(10):
-        slack.left()
+        visit(slack)
         await asyncio.sleep(1)  # virtual
     memory.kept_size = 100_000_000
     await _looked(slack)
@@ -98,11 +103,31 @@ async def test_what_was_freed_while_letting_go_did_not_help_is_given_back_in_the
 
 
 @virtual_time
+async def test_what_a_crowd_held_is_given_back_when_it_has_gone_however_long_it_stayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, slack = Memory(monkeypatch), Slack([])
+    memory.size = memory.kept_size = 200_000_000
+    for _ in range(500):
+        slack.came()
+    for _ in range(60):
+        visit(slack)
+        await asyncio.sleep(1)  # virtual
+    memory.kept_size = 100_000_000
+    for _ in range(500):
+        slack.left()
+    await asyncio.sleep(slack_module.LOOK_AFTER_S + slack_module.LAST_LOOK_AFTER_S + 0.5)  # virtual
+    assert memory.size == 100_000_000
+    assert len(memory.trims) < 10
+    slack.stop()
+
+
+@virtual_time
 async def test_no_buffer_of_those_who_left_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     Memory(monkeypatch)
     spare = [memoryview(bytearray(10)) for _ in range(64)]
     slack = Slack(spare)
-    slack.left()
+    visit(slack)
     await _looked(slack)
     assert not spare
 

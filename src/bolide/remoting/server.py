@@ -172,6 +172,7 @@ class Server:
         self._is_full = False
         connection = _Connection(self, accepted, peer)
         self._connections.add(connection)
+        self.shared.slack.came()
         connection.task = self._tasks.start(connection.run(), name=f"connection.{peer}")
         connection.task.add_done_callback(lambda _: self._leave(connection))
 

@@ -11,7 +11,8 @@ objects that Python itself keeps for the next one of their kind, which a full co
 held in cycles: servers have the collector go through everything a tenth as often as by default (`cli/start.py`).
 
 What is really held stays, and letting go of nothing costs time as well. So if it did not help, the next attempt is
-later, twice as long each time, until it helps again.
+later, twice as long each time, until it helps again. But what did not help while a crowd was here says nothing of the
+time when it has gone: then the next attempt is at once.
 """
 
 import asyncio
@@ -62,9 +63,16 @@ class Slack:
         self._have_more_left = False
         self._rests_until_s = 0.0
         self._rest_s = _REST_S
+        self._here_count = 0
+        self._crowd_count = 0  # who was here when the last attempt did not help
+
+    def came(self) -> None:
+        """Somebody is here."""
+        self._here_count += 1
 
     def left(self) -> None:
         """Somebody has gone, and perhaps what he made us hold."""
+        self._here_count -= 1
         self._have_more_left = True
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look, False)
@@ -83,6 +91,8 @@ class Slack:
         size, least_size = own_size(), self._least_size
         self._least_size = min(size, least_size)
         has_grown = size > least_size + least_size // _GROWTH_SHARE + _GROWTH_FREE
+        if self._here_count < self._crowd_count // 2:
+            self._rests_until_s, self._rest_s, self._crowd_count = 0.0, _REST_S, 0
         if has_grown and loop.time() >= self._rests_until_s:
             self._let_go(size)
         elif has_grown and is_last:
@@ -101,3 +111,4 @@ class Slack:
         has_helped = freed_size > before_size // _HELP_SHARE
         self._rest_s = _REST_S if has_helped else min(2 * self._rest_s, REST_MAX_S)
         self._rests_until_s = asyncio.get_running_loop().time() + (0.0 if has_helped else self._rest_s)
+        self._crowd_count = 0 if has_helped else self._here_count
