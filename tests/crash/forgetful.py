@@ -12,9 +12,9 @@ def forget() -> None:
     """From now on this process looks for nothing behind a bad record, and believes no durable position."""
     end_log = Recovery._end_log
 
-    def end_early(recovery: Recovery, end: int, queues_from: int) -> int:
-        recovery._checkpoint.durable = min(recovery._checkpoint.durable, end)
-        return end_log(recovery, end, queues_from)
+    def end_early(self: Recovery, end: int, queues_from: int) -> int:
+        self._checkpoint.durable = min(self._checkpoint.durable, end)
+        return end_log(self, end, queues_from)
 
     Recovery._end_log = end_early  # type: ignore[method-assign]
     Resync.behind = lambda *_: None  # type: ignore[method-assign]
