@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bolide import aio
+from bolide.dashboard import prometheus as charts
 from tests.broker.metering import PROM
 from tests.broker.whole import whole
 from tests.remoting.loops import both_loops
@@ -105,6 +106,9 @@ async def test_every_panel_asks_what_prometheus_understands_and_a_broker_answers
                 if not found["data"]["result"] and not MAY_BE_EMPTY.search(query):
                     empty.append(query)
             assert empty == []
+            for kind, name in (("cluster", ""), ("topic", "Orders"), ("group", "readers")):
+                for query in charts.queries(kind, name, "C1", "1h"):
+                    await until(address, query)  # a rate needs two scrapes
             rules = await asyncio.to_thread(asked, address, "/api/v1/rules")
             health = {rule["name"]: rule["lastError"] for group in rules["data"]["groups"] for rule in group["rules"]
                       if rule.get("lastError")}  # fmt: skip

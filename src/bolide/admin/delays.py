@@ -1,5 +1,6 @@
 """What is to be delivered later: how many messages wait in each level, and how many are timed, by topic."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from bolide.errors import ClientError, ConfigError
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
-from bolide.model.topics import SCHEDULE_TOPIC
+from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from bolide.protocol.bodies.brokers import TimerCounts
 from bolide.protocol.bodies.queues import DelayOffsets
 from bolide.protocol.codes import RequestCode
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 DUE_SPANS_MS = (60_000, 3_600_000, 86_400_000)
 _READ_MAX = 256  # of a level, to tell their topics
+_TIMED_READ_MAX = 2_048  # of a broker's timed messages, to tell when they are due
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,20 @@ class DelayLevelRow:
     def read_count(self) -> int:
         """How many were read to tell their topics."""
         return sum(self.topics.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRow:
+    """The timed messages of one broker: how many wait, and of those that were read how many are due when."""
+
+    broker: str
+    waiting_count: int
+    due_counts: tuple[int, ...]  # within each of `DUE_SPANS_MS`, and after them
+    due_ms: int | None  # of the first of them
+
+    @property
+    def unread_count(self) -> int:
+        return max(0, self.waiting_count - sum(self.due_counts))
 
 
 class DelayCalls(Reach):
@@ -100,6 +116,39 @@ class DelayCalls(Reach):
             counts = TimerCounts.decode(answer.body).timing_count if answer.body else {}
             found[data.broker_name] = {topic: each.count for topic, each in counts.items() if each.count > 0}
         return found
+
+    async def timed_rows(
+        self, consumer: "PullConsumer", counts: Mapping[str, Mapping[str, int]], now_ms: int
+    ) -> list[TimedRow]:
+        """When timed messages are due, of the brokers of `timed_counts`; read from the timer's topic, newest first.
+
+        What is delivered stays in that topic for as long as the log keeps it, so only what is due from now on counts.
+        """
+        rows = []
+        for broker, topics in counts.items():
+            if waiting_count := sum(topics.values()):
+                due = await _timed_due(consumer, MessageQueue(TIMER_TOPIC, broker, 0), waiting_count, now_ms)
+                spans = [0] * (len(DUE_SPANS_MS) + 1)
+                for each in due:
+                    spans[bisect_left(DUE_SPANS_MS, each - now_ms)] += 1
+                rows.append(TimedRow(broker, waiting_count, tuple(spans), min(due, default=None)))
+        return rows
+
+
+async def _timed_due(consumer: "PullConsumer", queue: MessageQueue, wanted_count: int, now_ms: int) -> list[int]:
+    """When each of a broker's timed messages is due; one that was filed halfway is there twice and counted once."""
+    end = await consumer.max_offset(queue)
+    first = max(await consumer.min_offset(queue), end - _TIMED_READ_MAX)
+    due: dict[str, int] = {}
+    while end > first and len(due) < wanted_count:
+        begin = max(first, end - _READ_MAX)
+        for each in await _read(consumer, queue, begin):
+            at = each.properties.get(names.TIMER_OUT_AT, "")
+            is_recall = names.TIMER_DELETE_UNIQUE_KEY in each.properties
+            if not is_recall and at.isdecimal() and len(at) < 19 and int(at) > now_ms:
+                due[each.properties.get(names.UNIQUE_KEY) or each.offset_id] = int(at)
+        end = begin
+    return list(due.values())
 
 
 async def _due_counts(

@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--hide-bodies", action="store_true", help="never show what is in messages")
     found.add_argument("--password-file", type=Path, metavar="FILE", help="who may sign in: a line name:password each")
     found.add_argument("--public-url", default="", metavar="URL", help="the origin that browsers see, behind a proxy")
+    found.add_argument(
+        "--prometheus", default="", metavar="URL", help="charts come from this Prometheus, which scrapes the brokers"
+    )
     found.add_argument("--audit-file", type=Path, metavar="FILE", help="where changes are noted, a line each")
     add_running_options(found)
     return found
@@ -80,6 +83,7 @@ def read_config(options: argparse.Namespace) -> "DashboardConfig":
         hides_bodies=options.hide_bodies,
         password_file=options.password_file,
         audit_file=options.audit_file,
+        prometheus=options.prometheus,
     )
 
 

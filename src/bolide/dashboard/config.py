@@ -22,11 +22,14 @@ class DashboardConfig:
     hides_bodies: bool = False
     password_file: Path | None = None
     audit_file: Path | None = None
+    prometheus: str = ""  # where charts come from, instead of what was seen since the start
     walk_interval_s: float = 15.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError("--port", self.port, "must be 0 to 65535")
+        if self.prometheus and urlsplit(self.prometheus).scheme not in ("http", "https"):
+            raise ConfigError("--prometheus", self.prometheus, "must be a URL like http://127.0.0.1:9090")
         if self.public_url:
             parts = urlsplit(self.public_url)
             if parts.scheme not in ("http", "https") or not parts.netloc:

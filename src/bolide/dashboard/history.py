@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SPANS_S = {"1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600}
-_STEPS_S = {"1h": 15, "6h": 60, "24h": 300}
+STEPS_S = {"1h": 15, "6h": 60, "24h": 300}
 SERIES_MAX = 1_000
 UNKNOWN = float("nan")
 
@@ -54,7 +54,7 @@ class Series:
     __slots__ = ("_rings", "active_s")
 
     def __init__(self, width: int) -> None:
-        self._rings = {name: Ring(step, SPANS_S[name] // step, width) for name, step in _STEPS_S.items()}
+        self._rings = {name: Ring(step, SPANS_S[name] // step, width) for name, step in STEPS_S.items()}
         self.active_s = 0.0
 
     def add(self, at_s: float, values: Sequence[float], *, is_active: bool = True) -> None:

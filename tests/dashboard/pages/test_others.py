@@ -1,6 +1,7 @@
 """Clients, sending, delays, transactions, access, settings and the live tail."""
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -8,6 +9,7 @@ from bolide import Admin, Consumer, Producer
 from bolide.dashboard.pages.settings import is_secret
 from bolide.testing.blocking import Cluster
 from tests.cli.inside import told
+from tests.cli.processes import wait_for
 from tests.dashboard.site import Site
 
 
@@ -73,6 +75,24 @@ def test_what_waits_in_a_level_is_counted_by_when_it_is_due(rocket: Cluster, pag
     (row,) = [row for row in pages.rows("/delayed")["levels"] if row["level"] == 18]
     assert (row["waiting"], row["topics"]) == (3, {"Later": 3})
     assert row["due"] == {"next minute": 0, "next hour": 0, "next day": 3, "later": 0}
+
+
+def test_timed_messages_are_counted_by_when_they_are_due(rocket: Cluster, pages: Site) -> None:
+    rocket.create_topic("Timely", 1)
+
+    def due() -> Counter[str]:
+        rows = pages.rows("/delayed")["timed_due"]
+        return Counter({name: count for row in rows for name, count in row["due"].items()})
+
+    before = due()
+    with Producer("later", rocket.namesrv) as producer:
+        for delay_s in (50, 1800, 1800, 7200, 2 * 86_400):
+            producer.send("Timely", b"x", delay=delay_s)
+    wanted = Counter({"next minute": 1, "next hour": 2, "next day": 1, "later": 1})
+    wait_for(lambda: due() - before == wanted)
+    text = pages.text("/delayed")
+    assert "first is due" in text
+    assert "were not read" not in text
 
 
 def test_a_timed_message_is_recalled_from_its_receipt_and_from_its_place(rocket: Cluster, changing: Site) -> None:

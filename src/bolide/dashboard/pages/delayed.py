@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from bolide.admin.delays import DelayLevelRow
+from bolide.admin.delays import DelayLevelRow, TimedRow
 from bolide.admin.walking import TOOLS_GROUP
 from bolide.dashboard.page import Answer, Page, Visit
 
@@ -13,12 +13,14 @@ _LATE_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class DelayedView:
-    """Levels, topics, and a histogram of what is due when. Brokers tell timed messages by topic alone."""
+    """Levels, timed messages, topics, and a histogram of what is due when."""
 
     levels: list[DelayLevelRow]
-    timed: dict[str, dict[str, int]]
+    timed: list[TimedRow]
+    has_timer: bool
     topics: list[tuple[str, int, int]]  # how many wait in levels, and how many are timed
     unread_count: int  # of levels, whose topic was not read
+    undated_count: int  # timed ones that were not read
     buckets: list[tuple[str, int]]
     most: int
     late: list[DelayLevelRow]
@@ -29,8 +31,10 @@ async def load(visit: Visit) -> Answer:
     snapshot = await visit.seen()
     async with visit.admin.puller(TOOLS_GROUP) as consumer:
         levels = await visit.admin.delay_levels(consumer, visit.now_ms)
-    timed = await visit.admin.timed_counts()
-    counts = [sum(row.due_counts[place] for row in levels) for place in range(len(_BUCKETS))]
+        counted = await visit.admin.timed_counts()
+        timed = await visit.admin.timed_rows(consumer, counted, visit.now_ms)
+    due = [*(row.due_counts for row in levels), *(row.due_counts for row in timed)]
+    counts = [sum(each[place] for each in due) for place in range(len(_BUCKETS))]
     status = [
         (look.row.name, look.status.get("timerReadBehind", "–"), look.status.get("timerCongestNum", "–"))
         for look in snapshot.brokers
@@ -40,8 +44,10 @@ async def load(visit: Visit) -> Answer:
     view = DelayedView(
         levels=levels,
         timed=timed,
-        topics=_by_topic(levels, timed),
+        has_timer=bool(counted),
+        topics=_by_topic(levels, counted),
         unread_count=sum(max(0, row.waiting_count - row.read_count) for row in levels),
+        undated_count=sum(row.unread_count for row in timed),
         buckets=list(zip(_BUCKETS, counts, strict=True)),
         most=max(*counts, 1),
         late=sorted(late, key=lambda row: row.due_ms or 0),
@@ -60,7 +66,16 @@ async def load(visit: Visit) -> Answer:
             }
             for row in levels
         ],
-        "timed": timed,
+        "timed": counted,
+        "timed_due": [
+            {
+                "broker": row.broker,
+                "waiting": row.waiting_count,
+                "first_due_at": row.due_ms,
+                "due": dict(zip(_BUCKETS, row.due_counts, strict=True)),
+            }
+            for row in timed
+        ],
     }
     return Answer("delayed.html", view, rows)
 

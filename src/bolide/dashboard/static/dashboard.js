@@ -34,6 +34,7 @@
       return;
     }
     if (!box.isConnected) return;
+    box.dataset.note = told.note || "";
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     if (!told.columns.length || told.columns[0].length < 2) {
