@@ -6,17 +6,17 @@ import pytest
 
 from bolide import Admin, Consumer, Producer, StartFrom
 from interop.cluster import Station, java_station
+from interop.release import SERVER_RELEASES
 from tests.dashboard.letters import bury
 from tests.dashboard.site import Site, site
 
-RELEASE = "5.5.0"
 COUNT = 12
 NOT_LOADED = ("It did not work", "did not answer")
 
 
-@pytest.fixture(scope="module")
-def station(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
-    with java_station(tmp_path_factory.mktemp("dashboard"), RELEASE) as station:
+@pytest.fixture(scope="module", params=SERVER_RELEASES)
+def station(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
+    with java_station(tmp_path_factory.mktemp("dashboard"), request.param) as station:
         for topic in ("Orders", "Doomed"):
             station.make_topic(topic)
         with Producer("shop", station.name_servers) as producer:

@@ -67,6 +67,15 @@ def test_two_members_with_one_id_are_found(station: Station) -> None:
         assert numbers(station, topic="Orders", group="twins") == {"D05"}
 
 
+def test_members_that_subscribe_differently_are_found_by_asking_them(station: Station) -> None:
+    """Apache's brokers compare nothing; members tell themselves what they want."""
+    with (
+        Consumer("torn", {"Orders": "A"}, station.name_servers),
+        Consumer("torn", {"Orders": "B"}, station.name_servers, instance_name="other"),
+    ):
+        assert "D04" in numbers(station, topic="Orders", group="torn")
+
+
 def test_a_broker_that_hangs_is_found(station: Station) -> None:
     """One that died is not known any more: its name server saw the connection end."""
     station.program.freeze()

@@ -26,6 +26,8 @@ CHROMIUM = "/usr/bin/chromium"
 WIDTH, HEIGHT = 1280, 800
 LIMIT_MS = 20_000
 _COLOURS = 48  # a picture of 20 KB instead of 80
+MAKES_PICTURES = os.environ.get("BOLIDE_PICTURES") == "1"
+PICTURE_STORE = Path("/srv/bolide")
 PICTURES = Path(__file__).parents[2] / "docs" / "dashboard"
 
 
@@ -74,6 +76,19 @@ def served(namesrv: str, **settings: Any) -> Iterator[str]:
         loop.close()
 
 
+@contextmanager
+def picture_store() -> Iterator[Path | None]:
+    """Where the brokers of pictures keep their files: a place as in life, and nowhere in particular for tests."""
+    if not MAKES_PICTURES:
+        yield None
+        return
+    PICTURE_STORE.mkdir()
+    try:
+        yield PICTURE_STORE
+    finally:
+        shutil.rmtree(PICTURE_STORE)
+
+
 class Watched:
     """One visitor: a context of the browser's own, whose pages are watched."""
 
@@ -112,7 +127,7 @@ class Watched:
 
     def picture(self, name: str) -> None:
         """Keep what is seen, light and dark, where the pictures of the documentation are made."""
-        if os.environ.get("BOLIDE_PICTURES") != "1":
+        if not MAKES_PICTURES:
             return
         PICTURES.mkdir(exist_ok=True)
         for scheme in ("light", "dark"):

@@ -11,8 +11,9 @@ from bolide import Admin, Consumer, Producer
 from bolide.protocol.bodies import GroupConfig
 from bolide.testing import cluster
 from bolide.testing.blocking import Cluster
-from tests.dashboard.browser import LIMIT_MS, Watched, demand_chromium, opened_browser, served
+from tests.dashboard.browser import LIMIT_MS, Watched, demand_chromium, opened_browser, picture_store, served
 from tests.dashboard.letters import bury
+from tests.dashboard.life import at_work
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +38,7 @@ def shop() -> Iterator[Cluster]:
     """A cluster that looks like one at work."""
     demand_chromium()
     settings = {"traceTopicEnable": "true", "enablePropertyFilter": "true", "brokerName": "broker-a"}
-    with cluster(settings=settings) as rocket:
+    with picture_store() as directory, cluster(settings=settings, directory=directory) as rocket:
         for topic, count in TOPICS.items():
             rocket.create_topic(topic, count)
         with Producer("shop", rocket.namesrv, trace=True) as producer, Admin(rocket.namesrv) as admin:
@@ -55,7 +56,8 @@ def shop() -> Iterator[Cluster]:
             producer.send("Orders", HOSTILE.encode(), keys=["hostile"], tags="<b>", properties=properties)
         reasons = {f"pay-{n}": "card declined" if n % 4 else "timeout of the bank" for n in range(14)}
         bury(rocket.namesrv, "refunds-cg", "Refunds", reasons)
-        yield rocket
+        with at_work(rocket.namesrv):
+            yield rocket
 
 
 @pytest.fixture(scope="module")
@@ -275,26 +277,44 @@ def test_read_only_shows_no_button_that_changes_anything(browser: Browser, shop:
         visitor.close()
 
 
-def test_a_broker_dies_while_pages_are_open_and_each_says_so_and_recovers(browser: Browser) -> None:
-    with cluster(brokers=2) as rocket, served(rocket.namesrv) as url:
+EVERY_PAGE = (
+    *(
+        "/",
+        "/messages?topic=Spread",
+        "/messages/{id}?topic=Spread",
+        "/groups",
+        "/groups/away-cg",
+        "/groups/away-cg/reset",
+    ),
+    *("/dead", "/dead/away-cg", "/topics", "/topics/Spread", "/topics/Spread/tail", "/topics/Spread/edit", "/clients"),
+    *("/send", "/delayed", "/transactions", "/access", "/settings"),
+)
+
+
+def test_a_broker_dies_while_every_page_is_open_and_each_says_so_and_recovers(browser: Browser) -> None:
+    with cluster(brokers=2) as rocket, served(rocket.namesrv, allows_changes=True) as url:
         rocket.create_topic("Spread", 2)
+        with Producer("spread", rocket.namesrv) as producer, Admin(rocket.namesrv) as admin:
+            found = producer.send("Spread", b"there before").msg_id
+            admin.set_group(GroupConfig(group_name="away-cg"))
+            admin.reset_group("away-cg", "Spread", offset=0)
         visitor = Watched(browser, url)
-        pages = []
-        for path in ("/", "/groups", "/topics", "/topics/Spread"):
-            page = visitor.new_page()
-            page.goto(url + path)
+        pages = {}
+        for path in EVERY_PAGE:
+            page = pages[path] = visitor.new_page()
+            page.goto(url + path.replace("{id}", found))
             page.wait_for_selector("main footer.asked")
-            pages.append(page)
         rocket.brokers[1].kill()
-        for page in pages:
+        for page in pages.values():
             page.bring_to_front()
-            page.wait_for_selector(".note.partial")
-        visitor.page = pages[0]
+            page.wait_for_selector(".away:visible")
+        visitor.page = pages["/"]
+        visitor.page.bring_to_front()
         visitor.picture("partial")
         rocket.brokers[1].start()
-        for page in pages:
+        for page in pages.values():
             page.bring_to_front()
-            page.wait_for_selector("main:not(:has(.note.partial)) footer.asked")
+            page.wait_for_selector("body:not(:has(.away)) main footer.asked")
         visitor.close()
 
 
@@ -385,6 +405,19 @@ def test_every_page_is_calm_and_fits_the_screen_and_a_phone(visitor: Watched, na
         page.wait_for_selector(".chart canvas", timeout=CHART_LIMIT_MS)
     if path == "/":
         page.wait_for_selector(".findings:not(:has(.waiting))")  # the doctor has looked
+    if path == "/clients":
+        expect(page.locator("main")).to_contain_text("billing-2")
+    if path == "/transactions":
+        expect(page.locator("main")).to_contain_text("bank-pg")
+    if path == "/delayed":
+        expect(page.locator("main")).to_contain_text("first is due")
+    if path == "/settings":
+        page.fill("form.sheet [name=key]", "flushDelayOffsetInterval")
+        page.fill("form.sheet [name=value]", "12000")
+        page.click("form.sheet button.primary")
+        visitor.settled()
+        expect(page.locator("#audit")).to_contain_text("12000")
+        visitor.go(path)
     visitor.picture(name)
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -17,6 +17,7 @@ from bolide.dashboard.pages import (
     search,
     send,
     settings,
+    state,
     tail,
     topic_changes,
     topics,
@@ -26,7 +27,7 @@ from bolide.dashboard.pages import (
 # Of two paths that fit, the first is taken: what stands under a name comes before the name.
 _MODULES = (
     *(overview, charts, search, messages, message, tail, topic_changes, topics, reset, groups, dead),
-    *(clients, send, delayed, transactions, access, settings),
+    *(clients, send, delayed, transactions, access, settings, state),
 )
 
 

@@ -129,6 +129,8 @@
     note.textContent = `The dashboard does not answer (${why}) since ${short.format(new Date(since))}; what is below was seen before. It is asked again by itself.`;
     if (missed >= 3) box.classList.add("old");
   }
+  // A request that was given up is told below; the browser need not tell it again.
+  addEventListener("unhandledrejection", (event) => { if (event.reason && event.reason.name === "AbortError") event.preventDefault(); });
   document.addEventListener("htmx:error", (event) => { if (event.target === content()) lose("no connection"); });
   document.addEventListener("htmx:after:request", (event) => {
     if (event.target !== content()) return;
