@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 
 from bolide import aio
 
@@ -39,7 +39,7 @@ async def _work(namesrv: str, ready: threading.Event, stop: asyncio.Event) -> No
         transaction = (await stack.enter_async_context(banker)).transaction("Payments", b"who pays?")
         await transaction.start()
         await transaction.unknown()
-        tasks = [group.create_task(_sell(producer), name="shop.sell")]
+        tasks = [group.create_task(_sell(producer, stop), name="shop.sell")]
         for name, topic, instance in MEMBERS:
             member = aio.Consumer(name, topic, namesrv, instance_name=instance)
             consumer = await stack.enter_async_context(member)
@@ -50,13 +50,15 @@ async def _work(namesrv: str, ready: threading.Event, stop: asyncio.Event) -> No
             task.cancel()
 
 
-async def _sell(producer: aio.Producer) -> None:
+async def _sell(producer: aio.Producer, stop: asyncio.Event) -> None:
     number = 0
-    while True:
+    while not stop.is_set():
         await producer.send("Payments", b"paid again", keys=[f"sale-{number}"])
         await producer.send("Audit", b"sold", tags="eu" if number % 3 else "us")
         number += 1
-        await asyncio.sleep(_SALE_INTERVAL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SALE_INTERVAL_S):
+                await stop.wait()
 
 
 async def _consume(consumer: aio.Consumer) -> None:
