@@ -20,7 +20,7 @@ from bolide.namesrv.config import read_config as namesrv_config
 from bolide.namesrv.server import serve as serve_namesrv
 from bolide.protocol.bodies import Clusters
 from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy, User
-from bolide.protocol.codes import RequestCode
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.proxy.config import read_config as proxy_config
 from bolide.proxy.server import serve_beside
@@ -137,6 +137,9 @@ async def test_what_a_slave_asks_for_is_sealed_for_those_with_the_inner_secret(t
         assert (await client.request(master.address, signed(same, "root", "root-secret"), TIMEOUT_S)).body == b""
         odd = Command(RequestCode.GET_SEALED_USERS, body=b'{"challenge":"ff","have":""}')
         assert (await client.request(master.address, signed(odd, "root", "root-secret"), TIMEOUT_S)).code == 29
+        slave = await brokers.start("slave", brokerRole="SLAVE", brokerId="1", **ON, **INNER, **ROOT)
+        told = await client.request(slave.address, signed(asked, "root", "root-secret"), TIMEOUT_S)
+        assert (told.code, told.body) == (ResponseCode.SYSTEM_BUSY, b""), "what a slave has may be old"
 
 
 async def shown_at(port: int, alpn: str = "") -> str:

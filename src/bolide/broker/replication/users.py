@@ -54,6 +54,8 @@ class UserCopy:
 
     def tell(self, request: Request) -> Command:
         """27002: users and policies for a slave that knows the inner secret; nothing if it has them."""
+        if not self._role.now.is_leading:  # what a slave has may be old
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "this broker is no master; its users are for others to tell")
         try:
             asked = msgspec.json.decode(bounded_body(request, _QUESTION_SIZE_MAX), type=Wanted)
             number = asked.number
