@@ -30,7 +30,7 @@ def test_nothing_acknowledged_is_lost_when_brokers_die_again_and_again(tmp_path:
         group = bolide_group(tmp_path, net)
         with ended(lambda: group.nodes):
             kinds = possible(QUICK_KINDS, Faults(group, 0))
-            outcome = run_campaign(group, seed=5, for_s=15, kinds=kinds, lasts_s=(0.2, 2.0))
+            outcome = run_campaign(group, seed=5, for_s=30, kinds=kinds, lasts_s=(0.2, 2.0))
     assert not outcome.found, f"{outcome.timeline}\n{outcome}"
     assert outcome.verdicts[0].counts["sends acknowledged"] > 100, f"{outcome.timeline}\n{outcome}"
 
