@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
             with ended(lambda: group.nodes):  # noqa: B023
                 rows[kind] = measured(group, options.kills if kind == "bolide" else options.java_kills)
         print(f"{kind}: {json.dumps(rows[kind])}", flush=True)
-    told = {"question": QUESTION, "rows": rows, "machine": machine(), "commit": commit()}
+    told: dict[str, object] = {"question": QUESTION, "rows": rows, "machine": machine(), "commit": commit()}
     line = json.dumps(told)
     print(line)
     if options.keep:
