@@ -79,6 +79,27 @@ async def test_a_right_on_all_topics_does_not_show_what_is_staged_for_one_that_i
         assert b"not for all" in (await ask(broker.client, broker, view, ROOT, ROOT_SECRET)).body
 
 
+@pytest.mark.feature("X10")
+@one_loop
+async def test_nobody_has_the_batches_of_another_users_query_passed_over_as_done(tmp_path: Path) -> None:
+    """The name of a query stands in every message of it: those who read its topic know it."""
+
+    async def publish(broker: Whole, batch: int, name: str, secret: str) -> int:
+        body = (
+            b'{"query":"q","batch":%d,"stages":[],"user":"able"}' % batch
+        )  # what it says of itself counts for nothing
+        return (await ask(broker.client, broker, Command(RequestCode.PUBLISH_STAGED, body=body), name, secret)).code
+
+    for life in range(2):  # the second knows it from what the first left
+        async with whole(tmp_path, **ON) as broker:
+            give(users_of(broker), "able", ABLE_SECRET, [of_topic(STAGE_TOPIC, Action.PUB)])
+            give(users_of(broker), "plain", PLAIN_SECRET, [of_topic(STAGE_TOPIC, Action.PUB)])
+            assert await publish(broker, 2 * life, "able", ABLE_SECRET) == ResponseCode.SUCCESS
+            assert await publish(broker, 1 << 60, "plain", PLAIN_SECRET) == ResponseCode.NO_PERMISSION
+            assert await publish(broker, 2 * life + 1, "able", ABLE_SECRET) == ResponseCode.SUCCESS
+            assert broker.broker.staged_batches.last_done("q") == 2 * life + 1
+
+
 def _with(change: Callable[[str], str]) -> Callable[[Command], None]:
     def spoil(command: Command) -> None:
         command.fields[SIGNATURE] = change(command.fields[SIGNATURE])

@@ -45,12 +45,16 @@ NOTHING = -1
 NUMBER_MAX = (1 << 63) - 1
 
 
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of the request, and of the record by which a broker notes that it has begun to carry it out."""
+class Publish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of the request, and of the record by which a broker notes that it has begun to carry it out.
+
+    `user` is for that record alone: who asked, where access is checked.
+    """
 
     query: str
     batch: int
     stages: list[tuple[int, int]] | None = None
+    user: str = ""
 
     @classmethod
     def decode(cls, data: bytes) -> "Publish":

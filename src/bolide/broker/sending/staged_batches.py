@@ -69,10 +69,14 @@ _WAITING_NAMES = (names.DELAY.encode(), TIMER_PREFIX.encode())
 
 
 class Table(msgspec.Struct):
-    """The file: up to where the mark topic is in it, and of each query the last batch and when that was published."""
+    """The file: up to where the mark topic is in it, and of each query the last batch and when that was published.
+
+    `owners` are the users of queries, where access is checked.
+    """
 
     offset: int = 0
     marks: dict[str, tuple[int, int]] = {}
+    owners: dict[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -112,6 +116,7 @@ class StagedBatches:
         self._path: Path = state.settings.now.directory / TABLE_NAME
         self._table = Table()
         self._marks: dict[str, int] = {}
+        self._owners: dict[str, str] = {}  # of queries that were published by somebody with a name
         self._fresh: deque[_Fresh] = deque()
         self._begun: dict[str, _Begun] = {}
         self._turn = asyncio.Lock()
@@ -130,7 +135,19 @@ class StagedBatches:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "this broker is a slave and takes no messages; ask its master")
         if not self._state.may_write:
             raise Refusal(ResponseCode.NO_PERMISSION, f"broker {config.name} is closed for writing (brokerPermission)")
-        return self._answer(request, wanted)
+        return self._answer(request, self._owned(request, wanted))
+
+    def _owned(self, request: Request, wanted: Publish) -> Publish:
+        """The request with its user. The name of a query is in every message of it, so that others may know it: by an
+        empty batch of a high number they could have its later ones passed over as done.
+        """
+        user_of = self._state.members.user_of
+        user = "" if user_of is None else user_of(request.session)
+        owner = self._owners.get(wanted.query, "")
+        if owner and user != owner and user_of is not None:
+            remark = f"query {shown(wanted.query)} is of user {owner}; take a new checkpoint to write as another"
+            raise Refusal(ResponseCode.NO_PERMISSION, remark)
+        return msgspec.structs.replace(wanted, user=user)
 
     async def _answer(self, request: Request, wanted: Publish) -> Reply:
         end = 0
@@ -167,7 +184,12 @@ class StagedBatches:
             await self._check(wanted)
             appended = self._intake.append_own([self._note(wanted.encode())])
             begun = self._begun[wanted.query] = _Begun(wanted, appended.physical_offsets[0])
+            self._own(wanted)
             await self._carry_out(begun)
+
+    def _own(self, publish: Publish) -> None:
+        if publish.user:
+            self._owners[publish.query] = publish.user
 
     async def _check(self, wanted: Publish) -> None:
         """Refuse what could not be carried out to its end, before it is begun."""
@@ -264,11 +286,15 @@ class StagedBatches:
             fresh = self._fresh.popleft()
             table.marks.pop(fresh.query, None)
             table.marks[fresh.query] = fresh.batch, fresh.at_ms  # the last one in the map is the newest
+            if owner := self._owners.get(fresh.query):
+                table.owners[fresh.query] = owner
             table.offset, has_changed = max(table.offset, fresh.offset), True
         while len(table.marks) > QUERIES_MAX:
             oldest = next(iter(table.marks))
             del table.marks[oldest]
             self._marks.pop(oldest, None)
+            self._owners.pop(oldest, None)
+            table.owners.pop(oldest, None)
         if has_changed:
             self._table_writer.save(self._path, lambda: msgspec.json.encode(self._table).decode())
 
@@ -285,7 +311,7 @@ class StagedBatches:
         """Another broker is the master now: what was published here may be cut off, and only the mark topic knows."""
         self._fresh.clear()
         self._begun.clear()
-        self._marks = {}
+        self._marks, self._owners = {}, {}
         if self._table.marks or self._table.offset:
             self._table = Table()
             self._table_writer.save(self._path, lambda: msgspec.json.encode(self._table).decode())
@@ -296,6 +322,7 @@ class StagedBatches:
         self._begun.clear()
         self._table = read_whole(self._path, lambda text: msgspec.json.decode(text, type=Table), Table())
         self._marks = {query: batch for query, (batch, _) in self._table.marks.items()}
+        self._owners = dict(self._table.owners)
         for slices in self._store.walk(_MARKS, self._table.offset, count_max=_READ_COUNT):
             for view in slices.views:
                 self._take_in(view)
@@ -318,6 +345,7 @@ class StagedBatches:
             return
         if isinstance(read, Publish):
             self._begun[read.query] = _Begun(read, note.physical_offset)
+            self._own(read)
         else:
             self._begun.pop(read.query, None)
             self._marks[read.query] = read.done
