@@ -11,7 +11,9 @@ import pytest
 from bolide.clock import SystemClock
 from bolide.model.queue import QueueKey, QueueOffset
 from bolide.protocol import sysflags
+from bolide.protocol.bodies import ConsumerMember, ConsumeType, Heartbeat, Subscription
 from bolide.protocol.bodies.consumers import DirectConsumption, RunningConsumer
+from bolide.protocol.bodies.pop import GroupRequestMode, RequestMode
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import ConsumeDirectlyRequest, GetConsumerStateRequest
@@ -519,6 +521,59 @@ async def test_the_type_of_a_topic_is_set_as_rocketmqs_tools_do(tmp_path: Path) 
         assert (refused.code, "enableMixedMessageType" in (refused.remark or "")) == (29, True)
         assert (await make("Odd", "+message.type=ODD")).code == 29
         tool.leave()
+
+
+async def pull_all(remoting: Remoting, group: str, topic: str) -> list[bytes]:
+    """What a member of the remoting protocol reads of all queues by itself."""
+    bodies: list[bytes] = []
+    for queue_id in range(4):
+        pull = PullMessageRequest(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=QueueOffset(0),
+            message_count_max=32,
+            sys_flag=4,
+            commit_offset=QueueOffset(0),
+            suspend_timeout_ms=0,
+            subscription="*",
+            subscription_version=0,
+        )
+        answer = await remoting.ask(Command(RequestCode.PULL_MESSAGE, opaque=9, fields=pull.encode()))
+        bodies += [each.body for each in decode_records(answer.body)] if answer.code == 0 else []
+    return bodies
+
+
+@virtual_time
+async def test_a_group_with_members_that_pull_and_that_pop_loses_nothing_and_is_told_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, VirtualClock()) as served, connected(served.port) as peer:
+        served.add_group("G")
+        remoting, pulling = [await Remoting.connect(served.broker_port) for _ in range(2)]  # the first hears notices
+        told = ConsumerMember(
+            group_name="G",
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            subscription_data_set=[Subscription(topic="Normal", sub_string="*")],
+        )
+        heartbeat = Heartbeat(client_id="puller", consumer_data_set=[told]).encode()
+        await remoting.ask(Command(RequestCode.HEART_BEAT, opaque=1, body=heartbeat))
+        await tell_settings(peer, consumer_settings("G", "Normal"))
+        (warned,) = [record.getMessage() for record in caplog.records if "members that pull" in record.getMessage()]
+        assert all(part in warned for part in ("group=G", "(puller)", "setConsumeMode -m POP"))
+        for number in range(8):
+            await send(peer, message("Normal", b"%d" % number))
+        popped: set[bytes] = set()
+        while len(popped) < 8:
+            popped |= set((await receive(peer, "Normal", "G")).bodies)
+        assert set(await pull_all(pulling, "G", "Normal")) == popped  # it reads its queues by itself
+        mode = GroupRequestMode(topic="Normal", consumer_group="G", mode=RequestMode.POP)
+        served.broker.pop.modes.set(mode)
+        caplog.clear()
+        await tell_settings(peer, consumer_settings("G", "Normal"))
+        assert not [record for record in caplog.records if "members that pull" in record.getMessage()]
+        remoting.leave()
+        pulling.leave()
 
 
 @virtual_time

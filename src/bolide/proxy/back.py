@@ -6,7 +6,7 @@ group is the same thing, whichever protocol its client speaks.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -104,6 +104,10 @@ class Back(Protocol):
 
     def brokers(self) -> list[str]:
         """The names of all brokers that are known."""
+        ...
+
+    def pulling_mates(self, group: str, topics: Iterable[str]) -> list[str]:
+        """The ids of members that read queues of a topic by themselves, as far as it is known here."""
         ...
 
     def line(self, client_id: str, peer: str, hear: Hear) -> Line:

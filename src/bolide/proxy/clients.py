@@ -28,6 +28,7 @@ from bolide.remoting.session import Session
 _SCAN_INTERVAL_S = 10.0
 _ANSWER_LIMIT_S = 3.0
 _ID_LENGTH_MAX = 255
+_MATES_SHOWN_MAX = 3
 _OTHER = LANGUAGES.index("OTHER")
 _LANGUAGES = {name: number for number, name in enumerate(LANGUAGES)} | {"GOLANG": LANGUAGES.index("GO")}
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class GrpcClient:
 
     __slots__ = (
         *("access_key", "client_id", "language", "line", "origin", "peer", "seen_s", "settings"),
-        *("sign", "stream", "subscriptions", "waiting"),
+        *("mates", "sign", "stream", "subscriptions", "waiting"),
     )
 
     def __init__(self, client_id: str, peer: str, language: int) -> None:
@@ -52,6 +53,7 @@ class GrpcClient:
         self.seen_s = 0.0
         self.settings: m.Settings | None = None
         self.subscriptions: list[Subscription] = []
+        self.mates: list[str] = []  # of its group that pull, as was last said
         self.stream: Call | None = None  # of telemetry: commands go there
         self.waiting: dict[str, asyncio.Future[m.TelemetryCommand]] = {}  # by nonce
 
@@ -178,6 +180,20 @@ class Clients:
         if client.settings is not None:
             for broker in self._back.brokers():
                 client.ask(broker, client.heartbeat(), _ANSWER_LIMIT_S, _note)
+            self._look_at_mates(client)
+
+    def _look_at_mates(self, client: GrpcClient) -> None:
+        """Members that pull and members that pop do not share: both get the messages of the queues that are pulled."""
+        mates = []
+        if client.is_consumer:
+            mates = self._back.pulling_mates(client.group, [each.topic for each in client.subscriptions])
+        if mates and mates != client.mates:
+            log.warning(
+                "group=%s has members that pop (client=%s, by gRPC) and members that pull (%s): a message may go to "
+                "one of each; have all pop (mqadmin setConsumeMode -m POP) or give each kind a group of its own",
+                *(client.group, client.client_id, ", ".join(mates[:_MATES_SHOWN_MAX])),
+            )
+        client.mates = mates
 
     def leave(self, client: GrpcClient) -> None:
         """It said goodbye, or fell silent."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -229,6 +229,9 @@ class ClusterBack:
 
     def brokers(self) -> list[str]:
         return list(self.masters.addresses)
+
+    def pulling_mates(self, group: str, topics: Iterable[str]) -> list[str]:
+        return []  # the brokers know; nobody asks them for this
 
     def line(self, client_id: str, peer: str, hear: Hear) -> ClusterLine:
         return ClusterLine(self, hear)

@@ -5,13 +5,14 @@ together; and a receive that waits is parked where the pops of remoting clients 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from bolide.broker.broker import Broker
 from bolide.broker.config import BrokerConfig
 from bolide.errors import ClientError
 from bolide.protocol.bodies.groups import GroupConfig
+from bolide.protocol.bodies.pop import RequestMode
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.command import Command
 from bolide.proxy.back import NORMAL, BrokerQueues, Done, Hear, SentDone, TopicRoute
@@ -90,6 +91,14 @@ class LocalBack:
 
     def brokers(self) -> list[str]:
         return [self._state.settings.now.name]
+
+    def pulling_mates(self, group: str, topics: Iterable[str]) -> list[str]:
+        members, modes = self._state.members.consumers(group), self._broker.pop.modes
+        if members is None or all(modes.find(group, topic).mode is RequestMode.POP for topic in topics):
+            return []
+        return [
+            member.client_id for session, member in members.channels.items() if not isinstance(session, InsideSession)
+        ]
 
     def line(self, client_id: str, peer: str, hear: Hear) -> LocalLine:
         return LocalLine(self._broker, self._turn, self._tasks, peer, hear)
