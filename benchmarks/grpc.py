@@ -5,7 +5,10 @@ one message over 4 connections with 16 in flight, 64 with one, and one with one;
 acknowledged in a call of its own, with a backlog; and receives that wait, woken one by one. Both servers run at once
 and take turns, so that a slow moment meets both. CPU is that of the server's process.
 
-What it does not show: TLS, a network, and disks that are slow. The load takes its own share of the machine's cores.
+`cores` and `load_cores` are how many of the machine's cores the server and the load had: where both together are all of
+them, the rate is bound by the machine, and by the load as much as by the server.
+
+What it does not show: TLS, a network, and disks that are slow.
 
     python -m benchmarks.grpc
     python -m benchmarks.grpc --without-java --rows send --seconds 2
@@ -123,6 +126,8 @@ def shown(rows: dict[str, list[Figures]]) -> dict[str, Figures]:
         found[name] = {
             "rate": round(statistics.median(each["count"] / each["seconds"] for each in rounds)),
             "cpu_us": round(1e6 * statistics.median(each["cpu_s"] / max(each["count"], 1) for each in rounds), 1),
+            "cores": round(statistics.median(each["cpu_s"] / each["seconds"] for each in rounds), 2),
+            "load_cores": round(statistics.median(each["load_cpu_s"] / each["seconds"] for each in rounds), 2),
             "p50_ms": round(statistics.median(each["p50_ms"] for each in rounds), 3),
             "p99_ms": round(statistics.median(each["p99_ms"] for each in rounds), 3),
         }

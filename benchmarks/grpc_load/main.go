@@ -2,7 +2,7 @@
 //
 // Modes: send (calls of one message each), fill (many messages a call, for a backlog), receive (batches of 32, each
 // message acknowledged in a call of its own, as clients do), park (receives that wait, woken one by one).
-// The answer is one line of JSON; cpu_s is the time of the server's processes meanwhile.
+// The answer is one line of JSON; cpu_s is the time of the server's processes meanwhile, load_cpu_s that of this one.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
@@ -56,6 +57,20 @@ func checkStatus(what string, status *v2.Status) {
 }
 
 // User and system time of the server's processes, all threads, in seconds.
+// cpu is processor time in seconds: of the server's processes, and of this one.
+type cpu struct{ server, load float64 }
+
+func spent() cpu {
+	own := syscall.Rusage{}
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &own))
+	return cpu{serverTime(), float64(own.Utime.Nano()+own.Stime.Nano()) / 1e9}
+}
+
+func since(began cpu) cpu {
+	now := spent()
+	return cpu{now.server - began.server, now.load - began.load}
+}
+
 func serverTime() float64 {
 	ticks := 0
 	for _, pid := range strings.Split(options["pid"], ",") {
@@ -199,7 +214,7 @@ func clients(introduce func(*client)) []*client {
 }
 
 // Have each of all workers do its work again and again; counted after the warm-up, with the time each took.
-func repeat(made []*client, work func(*client) int) (int64, []float64, float64, float64) {
+func repeat(made []*client, work func(*client) int) (int64, []float64, float64, cpu) {
 	var count atomic.Int64
 	var over, counting atomic.Bool
 	var workers sync.WaitGroup
@@ -231,21 +246,21 @@ func repeat(made []*client, work func(*client) int) (int64, []float64, float64, 
 	ended := make(chan bool)
 	go func() { workers.Wait(); close(ended) }()
 	time.Sleep(seconds("warmup"))
-	began, cpu := time.Now(), serverTime()
+	began, before := time.Now(), spent()
 	counting.Store(true)
 	select {
 	case <-time.After(seconds("seconds")):
 	case <-ended:
 	}
 	counting.Store(false)
-	elapsed, used := time.Since(began).Seconds(), serverTime()-cpu
+	elapsed, used := time.Since(began).Seconds(), since(before)
 	done := count.Load()
 	over.Store(true)
 	<-ended
 	return done, all, elapsed, used
 }
 
-func tell(count int64, times []float64, elapsed float64, cpu float64) {
+func tell(count int64, times []float64, elapsed float64, used cpu) {
 	sort.Float64s(times)
 	at := func(share float64) float64 {
 		if len(times) == 0 {
@@ -253,7 +268,7 @@ func tell(count int64, times []float64, elapsed float64, cpu float64) {
 		}
 		return 1000 * times[int(share*float64(len(times)-1))]
 	}
-	line, _ := json.Marshal(map[string]float64{"count": float64(count), "seconds": elapsed, "cpu_s": cpu,
+	line, _ := json.Marshal(map[string]float64{"count": float64(count), "seconds": elapsed, "cpu_s": used.server, "load_cpu_s": used.load,
 		"p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1)})
 	fmt.Println(string(line))
 }
@@ -309,7 +324,7 @@ func park() {
 	sender := connect(1_000_000)
 	sender.beProducer()
 	times := []float64{}
-	began, cpu := time.Now(), serverTime()
+	began, before := time.Now(), spent()
 	for index := 0; index < number("count"); index++ {
 		sent := message([]byte("wake"))
 		at := time.Now()
@@ -319,7 +334,7 @@ func park() {
 		}
 		times = append(times, time.Since(at).Seconds())
 	}
-	tell(int64(number("count")), times, time.Since(began).Seconds(), serverTime()-cpu)
+	tell(int64(number("count")), times, time.Since(began).Seconds(), since(before))
 }
 
 func main() {

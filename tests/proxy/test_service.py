@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,44 @@ async def test_sends_that_come_together_are_stored_in_their_order_and_each_hears
         assert entries[7].transaction_id.startswith("id-6d37@7@")
         served.add_group("G", is_ordered=True)
         assert (await receive(peer, "Fifo", "G")).bodies == (bodies[:20] + bodies[21:])[:32]
+
+
+@virtual_time
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_acknowledgements_that_come_together_are_each_answered_and_stored_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str
+) -> None:
+    """One of them names a message twice, one a message that is not there; where answers wait for the disk, all do."""
+    async with (
+        serving(tmp_path, VirtualClock(), {"flushDiskType": flush}) as served,
+        connected(served.port) as peer,
+    ):
+        for number in range(6):
+            await send(peer, message("Normal", b"%d" % number))
+        received: list[m.Message] = []
+        while len(received) < 6:
+            received += (await receive(peer, "Normal", "G")).messages
+        handles = [each.system_properties.receipt_handle for each in received]
+        tokens = handles[0].split(" ")
+        handles += [handles[0], " ".join([*tokens[:7], "1000", *tokens[8:]]), "nonsense"]
+        sizes: list[int] = []
+        append = served.broker.state.store.append
+
+        def counted(drafts: Sequence[Any]) -> Any:
+            sizes.append(len(drafts))
+            return append(drafts)
+
+        monkeypatch.setattr(served.broker.state.store, "append", counted)
+        group, topic = resource("G"), resource("Normal")
+        entries = [m.AckMessageEntry(receipt_handle=handle) for handle in handles]
+        asked = [m.AckMessageRequest(group=group, topic=topic, entries=[entry]) for entry in entries]
+        calls = [peer.open("AckMessage", each) for each in asked]
+        await peer.until(lambda: all(each.is_over for each in calls))
+        codes = [each.messages(m.AckMessageResponse)[0].status.code for each in calls]
+        assert codes == [C.OK] * 7 + [C.INVALID_RECEIPT_HANDLE] * 2
+        assert (sum(sizes), len(sizes) < 6) == (6, flush == "ASYNC_FLUSH")
+        await asyncio.sleep(40)  # virtual: longer than they were hidden
+        assert (await receive(peer, "Normal", "G")).bodies == []
 
 
 @virtual_time

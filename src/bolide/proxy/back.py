@@ -15,6 +15,7 @@ from bolide.errors import BolideError
 from bolide.kernel.layout import ReceiptRow
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.command import Command
+from bolide.protocol.headers.poptext import PopHandle
 from bolide.remoting.session import Session
 
 PERM_READ, PERM_WRITE = 4, 2
@@ -80,6 +81,10 @@ class Line(Protocol):
 
     def send(self, broker: str, command: Command, timeout_s: float, done: SentDone) -> None:
         """The same for a message, whose answer may be no more than its receipt."""
+        ...
+
+    def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
+        """The same for an acknowledgement; many of one turn of the loop may go together."""
         ...
 
     def close(self) -> None:

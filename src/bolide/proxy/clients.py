@@ -18,6 +18,8 @@ from bolide.protocol.bodies.clients import ProducerMember
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import UnregisterClientRequest
+from bolide.protocol.headers.poptext import PopHandle
+from bolide.protocol.popped import ack_command
 from bolide.proxy import messages as m
 from bolide.proxy.back import Answer, Back, Done, Hear, Line, SentDone
 from bolide.proxy.calls import Call
@@ -75,6 +77,14 @@ class GrpcClient:
         if self.sign is not None:
             self.sign(command)
         self.line.send(broker, command, timeout_s, done)
+
+    def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
+        """Acknowledge a message in its name."""
+        assert self.line is not None, "a client that is known has a line"
+        if self.sign is None:
+            self.line.ack(group, topic, handle, timeout_s, done)
+        else:
+            self.ask(handle.broker_name, ack_command(group, topic, handle), timeout_s, done)
 
     @property
     def group(self) -> str:

@@ -30,7 +30,9 @@ from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.groups import GetGroupConfigRequest
+from bolide.protocol.headers.poptext import PopHandle
 from bolide.protocol.headers.topics import GetTopicConfigRequest
+from bolide.protocol.popped import ack_command
 from bolide.proxy.back import NORMAL, Answer, BrokerQueues, Done, Hear, SentDone, TopicRoute
 from bolide.proxy.config import ProxyConfig
 from bolide.proxy.masters import LOOK_INTERVAL_S, Masters
@@ -169,6 +171,9 @@ class ClusterLine:
         task = self._back.start(work, f"proxy.ask.{command.code}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
+
+    def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
+        self.ask(handle.broker_name, ack_command(group, topic, handle), timeout_s, done)
 
     def close(self) -> None:
         self._closed.set()

@@ -1,30 +1,92 @@
 """The broker in this process, behind the gRPC face: what Apache calls local mode.
 
 A client is a session of the broker without a socket, so nothing is encoded but sends, which take the broker's fast path
-together; and a receive that waits is parked where the pops of remoting clients are.
+together. What clients acknowledge in one turn of the loop is stored together too, without requests. A receive that
+waits is parked where the pops of remoting clients are.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 
 from bolide.broker.broker import Broker
 from bolide.broker.config import BrokerConfig
-from bolide.errors import ClientError
+from bolide.broker.pop.lanes import Lane
+from bolide.errors import BolideError, ClientError
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.bodies.pop import RequestMode
 from bolide.protocol.bodies.topics import TopicConfig
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
+from bolide.protocol.headers.poptext import PopHandle
+from bolide.protocol.popped import ack_command, marked_topic
 from bolide.proxy.back import NORMAL, BrokerQueues, Done, Hear, SentDone, TopicRoute
 from bolide.remoting.inside import InsideSession, InsideTurn
 from bolide.remoting.owner import Request
 from bolide.remoting.session import Session
 
+_DONE = Command(RequestCode.ACK_MESSAGE).answer(ResponseCode.SUCCESS)
+
+
+class _Ack(NamedTuple):
+    """One acknowledgement, and who hears how it went."""
+
+    line: "LocalLine"
+    group: str
+    topic: str
+    handle: PopHandle
+    timeout_s: float
+    done: Done
+
+    @property
+    def lane(self) -> Lane:
+        return Lane(self.group, marked_topic(self.group, self.topic, self.handle.mark), self.handle.queue_id)
+
+    def ask(self) -> None:
+        """As a request of its own."""
+        command = ack_command(self.group, self.topic, self.handle)
+        self.line.ask(self.handle.broker_name, command, self.timeout_s, self.done)
+
+
+class _AckTurn:
+    """What all clients acknowledge in one turn of the loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._acks: list[_Ack] = []
+
+    def add(self, ack: _Ack) -> None:
+        if not self._acks:
+            asyncio.get_running_loop().call_soon(self._end)
+        self._acks.append(ack)
+
+    def _end(self) -> None:
+        acks, self._acks = self._acks, []
+        try:
+            found = self._broker.pop.ack_turn([(ack.lane, ack.handle) for ack in acks])
+        except BolideError:
+            found = None  # each hears by itself what it was
+        for number, ack in enumerate(acks):
+            refusal = None if found is None else found[number]
+            if found is None:
+                ack.ask()
+            else:
+                ack.done(_DONE if refusal is None else _DONE.answer(refusal.code, remark=refusal.remark))
+
+
+class _Turns(NamedTuple):
+    """What the lines of a broker share."""
+
+    posts: InsideTurn
+    acks: _AckTurn
+
 
 class LocalLine:
     """One client's session."""
 
-    def __init__(self, broker: Broker, turn: InsideTurn, tasks: asyncio.TaskGroup, peer: str, hear: Hear) -> None:
+    def __init__(self, broker: Broker, turns: _Turns, tasks: asyncio.TaskGroup, peer: str, hear: Hear) -> None:
+        turn, self._ack_turn = turns
         self._broker = broker
         self._name = broker.state.settings.now.name
         self._session = InsideSession(turn, broker.state.clock, tasks, peer, partial(hear, self._name))
@@ -50,6 +112,13 @@ class LocalLine:
         else:
             self.ask(broker, command, timeout_s, done)
 
+    def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
+        ack = _Ack(self, group, topic, handle, timeout_s, done)
+        if handle.broker_name == self._name and self.is_open and self._broker.admission.door is None:
+            self._ack_turn.add(ack)
+        else:
+            ack.ask()
+
     def _give_up(self, request: Request) -> None:
         self._session.forget(request)
         self._broker.pop.give_up(request)
@@ -64,7 +133,7 @@ class LocalBack:
     def __init__(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
         self._broker = broker
         self._state = broker.state
-        self._turn = InsideTurn(broker)
+        self._turns = _Turns(InsideTurn(broker), _AckTurn(broker))
         self._tasks = tasks
         self._routes: dict[str, tuple[TopicConfig, BrokerConfig, TopicRoute]] = {}
 
@@ -101,7 +170,7 @@ class LocalBack:
         ]
 
     def line(self, client_id: str, peer: str, hear: Hear) -> LocalLine:
-        return LocalLine(self._broker, self._turn, self._tasks, peer, hear)
+        return LocalLine(self._broker, self._turns, self._tasks, peer, hear)
 
 
 def _nothing() -> None:

@@ -71,7 +71,7 @@ class Settling:
                 self.renewals.put_back(held, renewal)
             settled(denial)
 
-        self._ask(client, held, receipt, _ack_command(held, receipt), answered)
+        client.ack(held.group, held.topic, receipt.pop, _ANSWER_LIMIT_S, answered)
 
     def _good(self, held: Held) -> Receipt:
         """The handle that counts now; raises Denied for one that is over."""
@@ -132,7 +132,7 @@ class Settling:
 
     def drop(self, client: GrpcClient, held: Held, receipt: Receipt) -> None:
         """A message that its group did not ask for is done."""
-        self._ask(client, held, receipt, _ack_command(held, receipt), _note)
+        client.ack(held.group, held.topic, receipt.pop, _ANSWER_LIMIT_S, _note)
 
     def bury(self, client: GrpcClient, held: Held, receipt: Receipt) -> None:
         """A message that failed too often is a dead letter, and done once it is one."""

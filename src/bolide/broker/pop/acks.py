@@ -5,6 +5,8 @@ error: the client could do nothing about it. Hiding a message for longer that is
 come back twice.
 """
 
+from collections.abc import Sequence
+
 from bolide.broker.intake import Intake
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.checkpoints import CheckpointKey
@@ -59,6 +61,29 @@ class Acks:
             end = self._revivals.ack(handle.revive_queue_id, _key(lane, handle), header.offset)
         self._stats.acked(lane.group, lane.topic, 1)
         return self._intake.when_safe(request, end, request.command.answer(ResponseCode.SUCCESS))
+
+    def ack_turn(self, acks: Sequence[tuple[Lane, PopHandle]]) -> list[Refusal | None]:
+        """What clients of another protocol acknowledge in one turn of the loop; nothing waits for it to be safe.
+
+        Returns why one was refused. Raises what kept all of them from being stored.
+        """
+        found: list[Refusal | None] = []
+        out: list[tuple[int, CheckpointKey, int]] = []
+        for lane, handle in acks:
+            offset = handle.queue_offset
+            try:
+                self._access.check_message(lane, offset, may_be_next=True)
+            except Refusal as refusal:
+                found.append(refusal)
+                continue
+            found.append(None)
+            if handle.is_ordered:
+                self._ack_in_order(lane, offset, handle.popped_ms)
+            else:
+                out.append((handle.revive_queue_id, _key(lane, handle), offset))
+            self._stats.acked(lane.group, lane.topic, 1)
+        self._revivals.ack_turn(out)
+        return found
 
     def ack_many(self, request: Request) -> Reply:
         """200151: messages of several pops are done; what is not out, or not here, is passed over."""

@@ -3,7 +3,7 @@
 `load` runs before anything is served, for what is out must be known before it can be acknowledged.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from bolide.broker.intake import Intake
 from bolide.broker.members.assignments import Assignments
@@ -22,6 +22,7 @@ from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
+from bolide.protocol.headers.poptext import PopHandle
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.session import Session
@@ -35,6 +36,7 @@ class Pop:
         self, state: BrokerState, intake: Intake, table_writer: TableWriter, reader: LaneReader, queues: TopicQueues
     ) -> None:
         self._state = state
+        self._intake = intake
         self.parked = ParkedPops(state.settings, state.clock)
         self.noticed = ParkedPops(state.settings, state.clock)
         self.revivals = Revivals(state, intake)
@@ -77,6 +79,15 @@ class Pop:
         """A member of a group left it, or a topic of it, and its connection stays."""
         self.parked.parted(session, group, topic)
         self.noticed.parted(session, group, topic)
+
+    def ack_turn(self, acks: Sequence[tuple[Lane, PopHandle]]) -> list[Refusal | None] | None:
+        """Have messages acknowledged together, without requests (`acks.py`); None where each has to be asked for.
+
+        That is so on a slave, where who asks is checked, and where an answer waits until it is safe.
+        """
+        if self._state.is_slave or self._intake.is_sync:
+            return None
+        return self._acks.ack_turn(acks)
 
     def give_up(self, request: Request) -> None:
         """Nobody waits for the answer any more: messages that come are for others."""

@@ -148,6 +148,23 @@ class Revivals:
         self._count(checkpoint, "ACK")
         return end
 
+    def ack_turn(self, acks: Iterable[tuple[int, CheckpointKey, int]]) -> None:
+        """Messages of any checkpoints are done, each as if it came alone, and one append has them all."""
+        known: dict[tuple[CheckpointKey, int, int], Checkpoint] = {}  # the same may be acknowledged twice in a turn
+        for revive_queue_id, key, offset in acks:
+            checkpoint = self._find(revive_queue_id, key)
+            if checkpoint is not None and checkpoint.has_out(offset):
+                known[key, revive_queue_id, offset] = checkpoint
+        if not known:
+            return
+        now_ms = self._clock.now_ms()
+        self._intake.append_own(
+            [self._log.ack(checkpoint, offset, now_ms) for (_, _, offset), checkpoint in known.items()]
+        )
+        for (_, _, offset), checkpoint in known.items():
+            self._settle(checkpoint, [offset])
+            self._count(checkpoint, "ACK")
+
     def ack_many(self, revive_queue_id: int, key: CheckpointKey, offsets: Iterable[int]) -> int:
         """Messages of one checkpoint are done; those that are not out are passed over."""
         checkpoint = self._find(revive_queue_id, key)

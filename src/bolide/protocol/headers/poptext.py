@@ -12,6 +12,7 @@ strict here as well: a wrong count of tokens, a queue named twice and a missing 
 T is the topic's mark, Q the queue. Offsets of a queue match its messages by position.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -100,6 +101,19 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def _parsed(text: str) -> PopHandle:
+    usual = _USUAL_HANDLE.fullmatch(text)
+    if usual is not None:
+        start, popped, invisible, revive, mark, broker_name, queue, offset = usual.groups()
+        return PopHandle(
+            start_offset=QueueOffset(int(start)),
+            popped_ms=int(popped),
+            invisible_ms=int(invisible),
+            revive_queue_id=int(revive),
+            mark=_MARKS[mark],
+            broker_name=broker_name,
+            queue_id=int(queue),
+            queue_offset=QueueOffset(int(offset)),
+        )
     tokens = text.split(" ")
     try:
         if not _HANDLE_TOKENS <= len(tokens) <= _HANDLE_TOKENS_MAX:
@@ -119,6 +133,10 @@ def _parsed(text: str) -> PopHandle:
         raise _refusal("handle", text, problem) from None
 
 
+# Numbers that need no look at their size; a handle of every acknowledgement is one of these.
+_NUMBER = r"(\d{1,18})"
+_USUAL_HANDLE = re.compile(rf"{_NUMBER} {_NUMBER} {_NUMBER} {_NUMBER} ([012]) ([^ ]*) {_NUMBER} {_NUMBER}", re.ASCII)
+_MARKS = {str(mark.value): mark for mark in TopicMark}
 _parsed_before = lru_cache(maxsize=1_000)(_parsed)
 
 
