@@ -457,6 +457,20 @@ async def test_a_silent_client_is_dropped(tmp_path: Path) -> None:
         assert len(served.proxy.clients) == 0
 
 
+@virtual_time
+async def test_a_lite_consumer_hears_that_there_are_no_lite_topics(tmp_path: Path) -> None:
+    async with serving(tmp_path, VirtualClock()) as served, connected(served.port) as peer:
+        asked = m.SyncLiteSubscriptionRequest(topic=resource("Normal"), group=resource("G"), lite_topic_set=["l"])
+        answer = await peer.call("SyncLiteSubscription", asked, m.SyncLiteSubscriptionResponse)
+        assert (answer.status.code, "no lite topics" in answer.status.message) == (C.NOT_IMPLEMENTED, True)
+        settings = consumer_settings("G", "Normal")
+        settings.client_type = m.ClientType.LITE_PUSH_CONSUMER
+        stream = peer.open("Telemetry", m.TelemetryCommand(settings=settings))
+        await peer.until(lambda: stream.is_over)
+        assert (stream.status, "no lite topics" in stream.headers["grpc-message"]) == (3, True)
+        assert served.broker.state.members.consumers("G") is None
+
+
 REFUSED: list[tuple[dict[str, Any], m.Code]] = [
     ({"body": b""}, C.MESSAGE_BODY_EMPTY),
     ({"body": b"x" * 2000}, C.MESSAGE_BODY_TOO_LARGE),
@@ -470,6 +484,7 @@ REFUSED: list[tuple[dict[str, Any], m.Code]] = [
     ({"properties": {"n": "v" * (16 << 10)}}, C.MESSAGE_PROPERTIES_TOO_LARGE),
     ({"delivery_timestamp": {"seconds": 9_999_999_999}}, C.ILLEGAL_DELIVERY_TIME),
     ({"lite_topic": "l"}, C.ILLEGAL_LITE_TOPIC),
+    ({"priority": 3}, C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     ({"topic": "rmq_sys_x"}, C.ILLEGAL_TOPIC),
     ({"topic": "a b"}, C.ILLEGAL_TOPIC),
     ({"topic": "Missing"}, C.TOPIC_NOT_FOUND),

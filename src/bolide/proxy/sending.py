@@ -36,7 +36,7 @@ from bolide.proxy.methods import Handler, Needs
 from bolide.proxy.routing import accepted_kinds
 from bolide.proxy.state import ProxyState
 from bolide.proxy.statuses import Denied, denial_of, ok, set_status, status
-from bolide.proxy.translation import kind_of, stored_body, stored_properties
+from bolide.proxy.translation import PRIORITY_KIND, kind_of, stored_body, stored_properties
 
 _ANSWER_LIMIT_S = 3.0
 _MESSAGES_MAX = 1_000
@@ -106,6 +106,9 @@ class Sending:
         return broker, Command(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body)
 
     def _check_kind(self, kind: str, route: TopicRoute) -> None:
+        if kind == PRIORITY_KIND != route.kind:
+            text = "priorities are not served here: a message without one is taken, and comes in the order of its queue"
+            raise Denied(m.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
         is_derived = route.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
         if not self._state.config.checks_types or is_derived or route.kind == MIXED:
             return

@@ -37,6 +37,8 @@ _CONSUMED = {
     m.Code.FAILED_TO_CONSUME_MESSAGE: ConsumeResult.CR_LATER,
     m.Code.MESSAGE_CORRUPTED: ConsumeResult.CR_RETURN_NULL,
 }
+_LITE_CLIENTS = (m.ClientType.LITE_PUSH_CONSUMER, m.ClientType.LITE_SIMPLE_CONSUMER)
+_NO_LITE_TOPICS = "there are no lite topics here; use a topic of its own for each, and a push or a simple consumer"
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +54,9 @@ class Telemetry:
             "Heartbeat": Handler(m.HeartbeatRequest, m.HeartbeatResponse, self.heartbeat, _group),
             "NotifyClientTermination": Handler(
                 m.NotifyClientTerminationRequest, m.NotifyClientTerminationResponse, self.leave
+            ),
+            "SyncLiteSubscription": Handler(
+                m.SyncLiteSubscriptionRequest, m.SyncLiteSubscriptionResponse, self.subscribe_lite
             ),
         }
 
@@ -70,6 +75,10 @@ class Telemetry:
         """The client says goodbye."""
         self._state.clients.leave(self._state.clients.of(call))
         return m.NotifyClientTerminationResponse(status=ok())
+
+    def subscribe_lite(self, call: Call, request: m.SyncLiteSubscriptionRequest) -> m.SyncLiteSubscriptionResponse:
+        """Lite topics are not served."""
+        raise Denied(m.Code.NOT_IMPLEMENTED, _NO_LITE_TOPICS)
 
     # The stream
 
@@ -122,6 +131,8 @@ class Telemetry:
             call.end(GrpcStatus.INVALID_ARGUMENT, denial.text)
 
     def _agree(self, call: Call, client: GrpcClient, told: m.Settings) -> None:
+        if told.client_type in _LITE_CLIENTS:
+            raise Denied(m.Code.UNRECOGNIZED_CLIENT_TYPE, _NO_LITE_TOPICS)
         kind = told.WhichOneof("pub_sub")
         if kind == "publishing":
             topics = [topic_name(topic) for topic in told.publishing.topics if topic.name]

@@ -22,6 +22,7 @@ from bolide.proxy.checks import RESERVED_NAMES, millis
 from bolide.proxy.statuses import Denied
 
 PRIORITY = "_SYS_MSG_PRIORITY_"
+PRIORITY_KIND = "PRIORITY"
 _TRANSACTION, _MD5, _IDENTITY, _GZIP = (
     *(m.MessageType.TRANSACTION, m.DigestType.MD5),
     *(m.Encoding.IDENTITY, m.Encoding.GZIP),
@@ -38,7 +39,7 @@ def kind_of(properties: Mapping[str, str]) -> str:
         return "DELAY"
     if names.SHARDING_KEY in properties:
         return "FIFO"
-    return "PRIORITY" if PRIORITY in properties else "NORMAL"
+    return PRIORITY_KIND if PRIORITY in properties else "NORMAL"
 
 
 def stored_properties(message: m.Message, topic: str) -> dict[str, str]:
