@@ -22,7 +22,7 @@ from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from tests.access.walking import ABLE_SECRET, ON, PLAIN_SECRET, ROOT, ROOT_SECRET, give, request_of, signed, users_of
 from tests.broker.whole import Whole, whole
-from tests.remoting.loops import one_loop
+from tests.remoting.loops import eventually, one_loop
 
 TIMEOUT_S = 20
 
@@ -52,6 +52,14 @@ async def test_a_reply_goes_to_the_user_who_had_the_client_id_first(tmp_path: Pa
         assert owner is not None
         assert (await ask(thief, broker, beat("10.0.0.1@7", "pg"), "plain", PLAIN_SECRET)).code == 0
         assert members.producer_session("10.0.0.1@7") is owner
+        give(users_of(broker), "other", PLAIN_SECRET, [])  # any change: who was proven is forgotten
+        assert (await ask(victim, broker, beat("10.0.0.1@7", "pg"), "able", ABLE_SECRET)).code == 0
+        assert (await ask(thief, broker, beat("10.0.0.1@7", "pg"), "plain", PLAIN_SECRET)).code == 0
+        assert members.producer_session("10.0.0.1@7") is owner
+        victim.close(broker.address)
+        await eventually(lambda: members.producer_session("10.0.0.1@7") is None)
+        assert (await ask(thief, broker, beat("10.0.0.1@7", "pg"), "plain", PLAIN_SECRET)).code == 0
+        assert members.producer_session("10.0.0.1@7") is not None
 
 
 @pytest.mark.feature("X10")

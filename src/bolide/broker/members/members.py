@@ -262,7 +262,7 @@ class Members:
         """Have replies to this client go there; false where they are another user's, who is connected."""
         user = "" if self.user_of is None else self.user_of(session)
         known = self._producing.get(client_id)
-        if known is not None and known.user != user and known.session.is_open:
+        if known is not None and known.session is not session and known.user != user and known.session.is_open:
             log.warning("client id %s of user %r claimed by %r from %s", client_id, known.user, user, session.peer)
             return False
         self._producing[client_id] = _Claim(session, user)
