@@ -37,6 +37,7 @@ from bolide.model.topics import (
     is_system_topic,
 )
 from bolide.protocol.bodies import ConsumeType
+from bolide.store.config import delays_ms_of
 from bolide.store.consumequeue import ConsumeQueue
 
 STORAGE = labels(storage_type="local", storage_medium="disk")
@@ -174,9 +175,11 @@ class BrokerPage:
         return HALF_TOPIC
 
     def _delayed(self) -> Samples:
-        for level, offset in sorted(self._shown.delays.table.items()):
-            behind = self._store.max_offset(QueueKey(SCHEDULE_TOPIC, level - 1)) - offset
-            yield labels(level=str(level)), max(0, behind)
+        """By level, of those that were ever used; the table has a level only once something of it was delivered."""
+        delivered = self._shown.delays.table
+        for level in range(1, len(delays_ms_of(self._store.config.delay_levels)) + 1):
+            if end := self._store.max_offset(QueueKey(SCHEDULE_TOPIC, level - 1)):
+                yield labels(level=str(level)), max(0, end - delivered.get(level, 0))
 
     def _timing(self) -> Page:
         meter, timers = self._meter, self._shown.timers
