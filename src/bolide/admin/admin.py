@@ -18,7 +18,7 @@ from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, r
 from bolide.admin.controllers import ControllerCalls
 from bolide.admin.delays import DelayCalls
 from bolide.admin.groupsettings import GroupSettings
-from bolide.admin.membership import MemberRow, member_row, with_differences
+from bolide.admin.membership import MemberRow, fate, member_row, with_differences
 from bolide.admin.operating import OperatingCalls
 from bolide.admin.rights import RightsCalls
 from bolide.admin.topics import TopicCalls
@@ -46,6 +46,7 @@ from bolide.protocol.bodies import (
     RunningConsumer,
     TimeSpans,
 )
+from bolide.protocol.bodies.queues import QueueProgress
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import GetConsumerStateRequest
@@ -95,10 +96,23 @@ class ProgressRow:
     consumer_offset: int
     last_consumed_ms: int
     client_id: str | None = None
+    pull_offset: int = 0
 
     @property
     def behind(self) -> int:
         return self.broker_offset - self.consumer_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Handed out and not settled yet."""
+        return max(0, self.pull_offset - self.consumer_offset)
+
+
+def progress_row(queue: MessageQueue, told: QueueProgress) -> ProgressRow:
+    """What a broker says of a queue."""
+    return ProgressRow(
+        queue, told.broker_offset, told.consumer_offset, told.last_timestamp, pull_offset=told.pull_offset
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,23 @@ class Admin(
         answer = await self._ask(str(place.host), Command(RequestCode.VIEW_MESSAGE_BY_ID, fields=fields))
         return inflate(decode_record(answer.body))
 
+    async def message_fates(self, message: StoredMessage) -> dict[str, str]:
+        """What each group that consumes its topic did with a message, by how far the group is in its queue."""
+        addresses = {address: name for name, address in (await self._masters_by_name()).items()}
+        broker = addresses.get(str(message.store_host))
+        fates: dict[str, str] = {}
+        for group in await self.topic_groups(message.topic):
+            members, progress = await self.members(group), await self.group_progress(group)
+            place = (message.topic, message.queue_id)
+            rows = [
+                row
+                for row in progress
+                if (row.queue.topic, row.queue.queue_id) == place and broker in (None, row.queue.broker_name)
+            ]
+            is_passed = any(row.consumer_offset > message.queue_offset for row in rows)
+            fates[group] = fate(message, members, is_passed=is_passed)
+        return fates
+
     async def trace(
         self, wanted: str, topic: str = TRACE_TOPIC, *, begin_ms: int = 0, end_ms: int = EVER_MS
     ) -> "list[MessageTrace]":
@@ -314,11 +345,17 @@ class Admin(
         """How far a group has come in every queue it has read."""
         fields = GetConsumeStatsRequest(consumer_group=group).encode()
         rows = [
-            ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp)
+            progress_row(queue, told)
             for answer in await self._from_masters(Command(RequestCode.GET_CONSUME_STATS, fields=fields))
             for queue, told in ConsumeStats.decode(answer.body).offset_table.items()
         ]
         return sorted(rows, key=lambda row: row.queue)
+
+    async def consume_rate(self, group: str) -> float:
+        """Messages a second that a group was given over the last minute."""
+        fields = GetConsumeStatsRequest(consumer_group=group).encode()
+        answers = await self._from_masters(Command(RequestCode.GET_CONSUME_STATS, fields=fields))
+        return sum(ConsumeStats.decode(answer.body).consume_tps for answer in answers)
 
     async def all_progress(self) -> dict[str, list[ProgressRow]]:
         """How far every group has come, with one call to each master: what asks group after group takes minutes."""
@@ -328,11 +365,7 @@ class Admin(
             for listed in ConsumeStatsList.decode(answer.body).consume_stats_list:
                 for group, stats in listed.items():
                     rows = found.setdefault(group, [])
-                    rows += [
-                        ProgressRow(queue, told.broker_offset, told.consumer_offset, told.last_timestamp)
-                        for each in stats
-                        for queue, told in each.offset_table.items()
-                    ]
+                    rows += [progress_row(queue, told) for each in stats for queue, told in each.offset_table.items()]
             await asyncio.sleep(0)  # thousands of groups take their time: others may go on between two brokers
         return {group: rows for group, rows in sorted(found.items()) if not _is_built_in(group)}
 

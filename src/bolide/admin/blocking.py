@@ -65,6 +65,8 @@ class Admin(Blocking[admin.Admin]):
     put_kv = forward(admin.Admin.put_kv)
     delete_kv = forward(admin.Admin.delete_kv)
     producers = forward(admin.Admin.producers)
+    clean_leftovers = forward(admin.Admin.clean_leftovers)
+    flow = forward(admin.Admin.flow)
     consume_directly = forward(admin.Admin.consume_directly)
 
     # Topics
@@ -83,6 +85,7 @@ class Admin(Blocking[admin.Admin]):
     messages_by_key = forward(admin.Admin.messages_by_key)
     messages_by_id = forward(admin.Admin.messages_by_id)
     message_at = forward(admin.Admin.message_at)
+    message_fates = forward(admin.Admin.message_fates)
     trace = forward(admin.Admin.trace)
 
     # Groups
@@ -91,6 +94,7 @@ class Admin(Blocking[admin.Admin]):
     members = forward(admin.Admin.members)
     member_rows = forward(admin.Admin.member_rows)
     group_progress = forward(admin.Admin.group_progress)
+    consume_rate = forward(admin.Admin.consume_rate)
     all_progress = forward(admin.Admin.all_progress)
     time_spans = forward(admin.Admin.time_spans)
     plan_reset = forward(admin.Admin.plan_reset)
@@ -99,6 +103,7 @@ class Admin(Blocking[admin.Admin]):
     clone_group = forward(admin.Admin.clone_group)
     delete_group = forward(admin.Admin.delete_group)
     group_config = forward(admin.Admin.group_config)
+    group_configs = forward(admin.Admin.group_configs)
     set_group = forward(admin.Admin.set_group)
 
     # Delays

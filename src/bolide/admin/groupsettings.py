@@ -21,11 +21,18 @@ class GroupSettings(ABC):
 
     async def group_config(self, group: str) -> GroupConfig:
         """What a group is set to, as the first broker that has it says."""
+        return next(iter((await self.group_configs(group)).values()))
+
+    async def group_configs(self, group: str) -> dict[str, GroupConfig]:
+        """What a group is set to at each master that has it, by address."""
+        found: dict[str, GroupConfig] = {}
         for address in await self._masters():
             answer = await self._ask(address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-            found = GroupTable.decode(answer.body).subscription_group_table.get(group)
-            if found is not None:
-                return found
+            config = GroupTable.decode(answer.body).subscription_group_table.get(group)
+            if config is not None:
+                found[address] = config
+        if found:
+            return found
         raise ClientError(
             f"group {group} does not exist; `bolide group list` shows those that do",
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

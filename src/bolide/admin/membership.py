@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 
 from bolide.filter.agreement import Difference, Wants, differences, wants_of
+from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import Connection, RunningConsumer
+from bolide.protocol.bodies import Connection, ConsumerConnections, RunningConsumer
+from bolide.protocol.bodies.clients import MessageModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,19 @@ def member_row(connection: Connection, told: RunningConsumer | None) -> MemberRo
         queues=queues,
         since_ms=int(since) if since.isdecimal() and len(since) < 19 else None,
     )
+
+
+def fate(message: StoredMessage, members: ConsumerConnections | None, *, is_passed: bool) -> str:
+    """What became of a message in a group that has passed it, or not; members that wanted less than all left it out."""
+    if members is None:
+        return "consumed, nobody is online" if is_passed else "nobody is online"
+    if members.message_model is MessageModel.BROADCASTING:
+        return "broadcast: each member keeps its own progress"
+    if not is_passed:
+        return "not yet"
+    wanted = members.subscription_table.get(message.topic)
+    tags = wanted.tags_set if wanted is not None and wanted.expression_type == "TAG" else ()
+    return "consumed" if not tags or message.tags in tags else "filtered out"
 
 
 def with_differences(rows: list[MemberRow]) -> list[MemberRow]:

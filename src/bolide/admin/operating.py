@@ -4,25 +4,45 @@ A setting of a broker is changed at one broker, or at all of a cluster; name ser
 they are told is told to each of them.
 """
 
+from contextlib import suppress
+from typing import NamedTuple
+
 from bolide.admin.reach import Reach
 from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
 from bolide.model.message import parse_offset_id
 from bolide.protocol.bodies import GroupList, KVTable
+from bolide.protocol.bodies.brokers import BrokerStats
 from bolide.protocol.bodies.clients import ConnectedProducer, ProducerTable
 from bolide.protocol.bodies.consumers import DirectConsumption
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import ConsumeDirectlyRequest
+from bolide.protocol.headers.operating import ViewBrokerStatsRequest
 from bolide.protocol.headers.routes import (
+    AddWritePermissionAnswer,
     AddWritePermissionRequest,
     DeleteKvRequest,
     GetKvListRequest,
     PutKvRequest,
+    WipeWritePermissionAnswer,
     WipeWritePermissionRequest,
 )
 from bolide.protocol.headers.topics import QueryTopicConsumersRequest
 from bolide.settings import read_properties, write_properties
+
+_CLEANING = {
+    "queues": RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    "topics": RequestCode.CLEAN_UNUSED_TOPIC,
+    "log": RequestCode.DELETE_EXPIRED_COMMITLOG,
+}
+
+
+class Flow(NamedTuple):
+    """Messages a second over the last minute, and how many in the last day."""
+
+    rate: float
+    day_count: int
 
 
 class OperatingCalls(Reach):
@@ -73,15 +93,28 @@ class OperatingCalls(Reach):
         command = Command(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes).encode())
         return await self._tell_namesrvs(command)
 
-    async def drain_broker(self, name: str) -> list[str]:
-        """Let no more messages be sent to a broker; what it holds is still read. Returns the name servers told."""
-        fields = WipeWritePermissionRequest(broker_name=name).encode()
-        return await self._tell_namesrvs(Command(RequestCode.WIPE_WRITE_PERM_OF_BROKER, fields=fields))
+    async def drain_broker(self, name: str) -> dict[str, int]:
+        """Let no more messages be sent to a broker; what it holds is still read.
 
-    async def restore_broker(self, name: str) -> list[str]:
-        """Let messages be sent to a broker again."""
-        fields = AddWritePermissionRequest(broker_name=name).encode()
-        return await self._tell_namesrvs(Command(RequestCode.ADD_WRITE_PERM_OF_BROKER, fields=fields))
+        Returns how many of its topics each name server closed.
+        """
+        command = Command(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER, fields=WipeWritePermissionRequest(broker_name=name).encode()
+        )
+        answers = await self._from_namesrvs(command)
+        return {
+            address: WipeWritePermissionAnswer.decode(answer.fields).topic_count for address, answer in answers.items()
+        }
+
+    async def restore_broker(self, name: str) -> dict[str, int]:
+        """Let messages be sent to a broker again; returns how many of its topics each name server opened."""
+        command = Command(
+            RequestCode.ADD_WRITE_PERM_OF_BROKER, fields=AddWritePermissionRequest(broker_name=name).encode()
+        )
+        answers = await self._from_namesrvs(command)
+        return {
+            address: AddWritePermissionAnswer.decode(answer.fields).topic_count for address, answer in answers.items()
+        }
 
     async def kv(self, namespace: str) -> dict[str, str]:
         """What the name server keeps in a namespace; nothing where there is none."""
@@ -100,10 +133,28 @@ class OperatingCalls(Reach):
         return await self._tell_namesrvs(Command(RequestCode.DELETE_KV_CONFIG, fields=fields))
 
     async def _tell_namesrvs(self, command: Command) -> list[str]:
-        addresses = self.namesrv_addresses()
-        for address in addresses:
-            await self._ask(address, Command(command.code, fields=dict(command.fields), body=command.body))
-        return addresses
+        return list(await self._from_namesrvs(command))
+
+    async def _from_namesrvs(self, command: Command) -> dict[str, Command]:
+        return {
+            address: await self._ask(address, Command(command.code, fields=dict(command.fields), body=command.body))
+            for address in self.namesrv_addresses()
+        }
+
+    async def clean_leftovers(self, address: str, what: str) -> None:
+        """Have a broker delete now what it would let go of in time: `queues` and `log` files, queues of no `topics`."""
+        await self._ask(address, Command(_CLEANING[what]))
+
+    async def flow(self, name: str, key: str) -> Flow:
+        """What passed in the last minute and in the last day, by one of RocketMQ's counters, in all brokers."""
+        fields = ViewBrokerStatsRequest(stats_name=name, stats_key=key).encode()
+        found = Flow(0.0, 0)
+        for address in await self._masters():
+            with suppress(ClientError):  # a counter begins with its first message
+                answer = await self._ask(address, Command(RequestCode.VIEW_BROKER_STATS_DATA, fields=fields))
+                told = BrokerStats.decode(answer.body)
+                found = Flow(found.rate + told.stats_minute.tps, found.day_count + told.stats_day.sum)
+        return found
 
     async def producers(self) -> dict[str, list[ConnectedProducer]]:
         """Everybody who sends, by producer group."""

@@ -24,6 +24,44 @@ if TYPE_CHECKING:  # a command has one kind of row, and would load them all
     from bolide.protocol.bodies.clients import ConnectedProducer
 
 
+_FIRST_NUMBERED = 212  # 4.0.0's snapshot, then 4.0.0; each release since has two numbers
+
+
+def version_text(number: int) -> str:
+    """The release of RocketMQ whose protocol a client speaks, as it names itself: `V5_5_0`."""
+    if number < _FIRST_NUMBERED:
+        return str(number)
+    release, is_final = divmod(number - _FIRST_NUMBERED, 2)
+    text = f"V{4 + release // 100}_{release // 10 % 10}_{release % 10}"
+    return text if is_final else f"{text}_SNAPSHOT"
+
+
+def broker_more_cells(told: "Mapping[str, str]", now_ms: int) -> dict[str, object]:
+    """What a broker tells beside its rates: what waits, disk, age of the oldest message, totals by day."""
+    put_today, put_before, got_today, got_before = _totals(told, "Put") + _totals(told, "Get")
+    oldest_ms = int(told.get("earliestMessageTimeStamp", "-1") or -1)
+    return {
+        "sends_waiting": told.get("sendThreadPoolQueueSize"),
+        "pulls_waiting": told.get("pullThreadPoolQueueSize"),
+        "timers_behind": told.get("timerReadBehind"),
+        "page_cache_ms": told.get("pageCacheLockTimeMills"),
+        "oldest_hours": round((now_ms - oldest_ms) / 3_600_000, 2) if oldest_ms > 0 else None,
+        "disk_used": told.get("commitLogDiskRatio"),
+        "active": told.get("brokerActive"),
+        "in_today": put_today,
+        "out_today": got_today,
+        "in_yesterday": put_before,
+        "out_yesterday": got_before,
+    }
+
+
+def _totals(told: "Mapping[str, str]", way: str) -> tuple[int, int]:
+    before, morning, now = (
+        int(told.get(f"msg{way}Total{when}", "0") or 0) for when in ("YesterdayMorning", "TodayMorning", "TodayNow")
+    )
+    return now - morning, morning - before
+
+
 def broker_cells(row: "BrokerRow", replicas: "Mapping[str, ReplicaRow]") -> dict[str, object]:
     """A broker; where any has replicas, with its role."""
     return {
@@ -68,6 +106,7 @@ def member_cells(row: "MemberRow") -> dict[str, object]:
         "client": row.client_id,
         "address": row.address,
         "language": row.language,
+        "version": version_text(row.version),
         "wants": wants_text(row),
         "conflict": "; ".join(map(str, row.differences)) or None,
     }
@@ -87,6 +126,7 @@ def progress_cells(row: "ProgressRow") -> dict[str, object]:
         "offset": row.consumer_offset,
         "end": row.broker_offset,
         "behind": row.behind,
+        "in_flight": row.in_flight,
         "last_consumed": moment(row.last_consumed_ms),
     }
 
@@ -148,6 +188,8 @@ def message_cells(message: "StoredMessage") -> dict[str, Any]:
         "stored_at": message.stored_at,
         "store_host": str(message.store_host),
         "retries": message.reconsume_times,
+        "log_offset": message.physical_offset,
+        "system_flag": message.sys_flag,
         "properties": dict(message.properties),
         "body": message.body.decode("utf-8", "backslashreplace"),
     }
@@ -175,14 +217,15 @@ def transaction_cells(each: "OpenTransaction", now_ms: int) -> dict[str, object]
 
 def producer_cells(group: str, each: "ConnectedProducer") -> dict[str, str]:
     """Somebody who sends."""
-    cells = {"group": group, "does": "sends", "client": each.client_id, "address": each.remote_ip}
-    return cells | {"language": each.language}
+    address = each.remote_ip.removeprefix("/")  # Java's way to write one that was never looked up
+    cells = {"group": group, "does": "sends", "client": each.client_id, "address": address}
+    return cells | {"language": each.language, "version": version_text(each.version)}
 
 
 def consumer_cells(group: str, each: "Connection") -> dict[str, str]:
     """Somebody who consumes."""
     cells = {"group": group, "does": "consumes", "client": each.client_id, "address": each.client_addr}
-    return cells | {"language": each.language}
+    return cells | {"language": each.language, "version": version_text(each.version)}
 
 
 def user_rows(by_broker: "Mapping[str, list[User]]") -> list[dict[str, str]]:

@@ -116,13 +116,22 @@ class TopicCalls(Reach):
         read_queue_count: int | None = None,
         permission: int | None = None,
         cluster: str | None = None,
+        broker: str | None = None,
+        create: bool = False,
     ) -> dict[str, TopicShape]:
         """Change a topic on the brokers that have it; what is not given stays. Returns how it is now, by broker.
 
-        Fewer queues hide what lies in those that go, and another number moves shards to other queues.
+        Fewer queues hide what lies in those that go, and another number moves shards to other queues. `broker` is the
+        name or the address of the only one to change; with `create` those that do not have the topic make it.
         """
-        masters = await self._masters_by_name(cluster)
+        masters = {
+            name: address
+            for name, address in (await self._masters_by_name(cluster)).items()
+            if broker in (None, name, address)
+        }
         there = {name: shape for name, shape in (await self.topic_shapes(topic)).items() if name in masters}
+        if create and not topic.startswith(_OF_GROUPS):
+            there |= {name: TopicShape() for name in masters if name not in there}
         if not there:
             raise await self._absence(topic)
         now: dict[str, TopicShape] = {}

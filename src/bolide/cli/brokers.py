@@ -1,5 +1,6 @@
-"""`bolide broker list|status|settings|set|drain|restore|promote`: what an operator does with brokers that run."""
+"""`bolide broker list|status|settings|set|drain|restore|clean|promote`: what an operator does with brokers that run."""
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from bolide.admin.admin import Admin
 
 app = Commands(
-    "Brokers that run: list, status, settings, set, drain, restore, promote. Without a word, `bolide broker` runs one.",
+    "Brokers that run: list, status, settings, set, drain, restore, clean, promote. Alone, `bolide broker` runs one.",
     around=noting_what_is_missing,
 )
 Broker = Annotated[str, Argument(help="its name (a slave is NAME:1), or its address", complete=broker_names)]
@@ -121,13 +122,13 @@ def drain(name: Name, namesrv: Namesrv = None, output: Format = Output.TABLE) ->
     What it holds is still consumed; `restore` opens it again. For a broker that is to be stopped.
     """
 
-    async def change(admin: "Admin") -> list[str]:
+    async def change(admin: "Admin") -> dict[str, int]:
         await admin.broker_addresses(name)
         return await admin.drain_broker(name)
 
     told = ask(namesrv, change)
     report(
-        f"{name}: no more is sent to it ({', '.join(told)} told); `bolide broker restore {name}` opens it again",
+        f"{name}: no more is sent to it ({_counts(told)}); `bolide broker restore {name}` opens it again",
         {"broker": name, "drained": True, "told": told},
         output,
     )
@@ -137,13 +138,51 @@ def drain(name: Name, namesrv: Namesrv = None, output: Format = Output.TABLE) ->
 def restore(name: Name, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """Let messages be sent to a broker again."""
 
-    async def change(admin: "Admin") -> list[str]:
+    async def change(admin: "Admin") -> dict[str, int]:
         await admin.broker_addresses(name)
         return await admin.restore_broker(name)
 
     told = ask(namesrv, change)
-    sentence = f"{name}: messages are sent to it again ({', '.join(told)} told)"
+    sentence = f"{name}: messages are sent to it again ({_counts(told)})"
     report(sentence, {"broker": name, "drained": False, "told": told}, output)
+
+
+def _counts(told: dict[str, int]) -> str:
+    return ", ".join(f"{count} topics at {address}" for address, count in told.items())
+
+
+class Leftover(StrEnum):
+    """What a broker lets go of by itself, in time."""
+
+    QUEUES = "queues"
+    TOPICS = "topics"
+    LOG = "log"
+
+
+@app.add()
+def clean(
+    what: Annotated[Leftover, Argument(help="queue files and log files past their time, or queues of no topic")],
+    broker: Broker,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Have a broker delete now what it would let go of in time."""
+
+    async def change(admin: "Admin") -> str:
+        (address,) = (await admin.broker_addresses(broker)).values()
+        await admin.clean_leftovers(address, what.value)
+        return address
+
+    address = ask(namesrv, change)
+    sentence = f"{broker} ({address}) deletes {_CLEANED[what]}"
+    report(sentence, {"broker": broker, "address": address, "cleaned": what.value}, output)
+
+
+_CLEANED = {
+    Leftover.QUEUES: "queue files that point at nothing any more",
+    Leftover.TOPICS: "the queues of topics that it does not have",
+    Leftover.LOG: "log files that are past their time",
+}
 
 
 @app.add()

@@ -8,14 +8,16 @@ import msgspec
 
 from bolide.admin.admin import Admin, ProgressRow
 from bolide.admin.backtracking import Move, Target
-from bolide.admin.rows import config_cells, group_cells, member_cells, move_cells, progress_cells
+from bolide.admin.membership import MemberRow
+from bolide.admin.rows import config_cells, group_cells, member_cells, move_cells, progress_cells, version_text
 from bolide.cli.commands import Argument, Commands, Option
-from bolide.cli.completion import group_names, topic_names
+from bolide.cli.completion import broker_names, group_names, topic_names
 from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
 from bolide.cli.start import fail
 from bolide.cli.times import span_ms, time_ms
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
+from bolide.protocol.bodies import ConsumerConnections
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
 from bolide.protocol.codes import ResponseCode
 
@@ -25,19 +27,46 @@ _LISTED = "`bolide group list` shows those there are"
 
 
 @app.add("list", watched=True)
-def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+def list_(
+    has_more: Annotated[bool, Option("--more", help="also how fast, and how its members consume")] = False,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
     """All groups: members, how far behind, what failed."""
-    rows = look(namesrv, lambda admin: admin.group_rows())
-    table = [group_cells(row) for row in rows]
+
+    async def asked(admin: Admin) -> list[dict[str, object]]:
+        rows = await admin.group_rows()
+        return [group_cells(row) | (await _more(admin, row.group) if has_more else {}) for row in rows]
+
+    table = look(namesrv, asked)
     show(table, output, empty="no groups yet; `bolide consume TOPIC --group NAME` makes one")
+
+
+async def _more(admin: Admin, group: str) -> dict[str, object]:
+    members = await admin.members(group)
+    versions = sorted({version_text(each.version) for each in members.connection_set}) if members is not None else []
+    return {
+        "out_per_s": await admin.consume_rate(group),
+        "versions": ", ".join(versions),
+        "type": members.consume_type.value if members is not None else None,
+        "model": members.message_model.value if members is not None else None,
+        "from": members.consume_from_where.value if members is not None else None,
+    }
 
 
 @app.add("show", watched=True)
 def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """Who is in a group, and whether they want the same."""
-    rows = look(namesrv, lambda admin: admin.member_rows(group))
+
+    async def asked(admin: Admin) -> tuple[list[MemberRow], ConsumerConnections | None]:
+        return await admin.member_rows(group), await admin.members(group)
+
+    rows, members = look(namesrv, asked)
     table = [member_cells(row) for row in rows]
     show(table, output, empty=f"nobody is in group {group} now; `bolide group progress {group}` shows how far it is")
+    if members is not None and output is Output.TABLE:
+        how = (members.consume_type.value, members.message_model.value, members.consume_from_where.value)
+        click.echo(f"the group is {', '.join(how)}")
     mates = {row.mate for row in rows if row.mate}
     if mates and output is Output.TABLE:
         click.echo(
@@ -47,16 +76,41 @@ def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) 
 
 
 @app.add(watched=True)
-def progress(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+def progress(
+    group: Annotated[
+        str | None, Argument(help="the consumer group; without it, all groups", complete=group_names)
+    ] = None,
+    topic: Annotated[str | None, Option("-t", "--topic", help="only in this topic", complete=topic_names)] = None,
+    broker: Annotated[str | None, Option(help="only at this one, by name or address", complete=broker_names)] = None,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
     """How far a group has come in every queue."""
 
-    async def asked(admin: Admin) -> list[ProgressRow]:
-        rows = await admin.group_progress(group)
-        if not rows and not admin.silent and group not in await admin.groups():
+    async def asked(admin: Admin) -> tuple[list[tuple[str, ProgressRow]], float | None]:
+        names = None if broker is None else set(await admin.broker_addresses(broker))
+        by_group = await admin.all_progress() if group is None else {group: await admin.group_progress(group)}
+        if group is not None and not by_group[group] and not admin.silent and group not in await admin.groups():
             raise _no_such(group)
-        return rows
+        rows = [
+            (name, row)
+            for name, found in by_group.items()
+            for row in found
+            if topic in (None, row.queue.topic) and (names is None or row.queue.broker_name in names)
+        ]
+        return rows, None if group is None else await admin.consume_rate(group)
 
-    show([progress_cells(row) for row in look(namesrv, asked)], output, empty=f"group {group} has read nothing yet")
+    rows, rate = look(namesrv, asked)
+    table = [({} if group is not None else {"group": name}) | progress_cells(row) for name, row in rows]
+    show(
+        table,
+        output,
+        empty="no group has read anything yet" if group is None else f"group {group} has read nothing yet",
+    )
+    if rows and output is Output.TABLE:
+        behind, in_flight = (sum(getattr(row, name) for _, row in rows) for name in ("behind", "in_flight"))
+        speed = "" if rate is None else f", {rate:.1f} a second over the last minute"
+        click.echo(f"{behind} behind, {in_flight} in flight{speed}")
 
 
 def _no_such(group: str) -> ClientError:
@@ -68,10 +122,24 @@ IsDry = Annotated[bool, Option("--dry-run", help="only show what would be done")
 
 
 @app.add()
-def settings(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
+def settings(
+    group: Group,
+    has_more: Annotated[bool, Option("--more", help="all keys as RocketMQ names them, at every broker")] = False,
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
     """May a group consume, and how is it retried?"""
-    config = look(namesrv, lambda admin: admin.group_config(group))
-    show([config_cells(config)], output, empty="")
+    configs = look(namesrv, lambda admin: admin.group_configs(group))
+    rows = [
+        {
+            "broker": broker,
+            "key": key,
+            "value": value if isinstance(value, str) else msgspec.json.encode(value).decode(),
+        }
+        for broker, config in configs.items()
+        for key, value in msgspec.to_builtins(config).items()
+    ]
+    show(rows if has_more else [config_cells(next(iter(configs.values())))], output, empty="")
 
 
 @app.add("set")

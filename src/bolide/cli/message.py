@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
+from bolide.admin.rows import message_cells
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.completion import topic_names
 from bolide.cli.connection import name_servers
@@ -35,6 +36,7 @@ def get(
     topic: Annotated[
         str | None, Option("-t", "--topic", help="where to look, for all but a broker's id", complete=topic_names)
     ] = None,
+    has_more: Annotated[bool, Option("--more", help="also what each group did with it")] = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
@@ -47,7 +49,15 @@ def get(
         found = ask(namesrv, lambda admin: _by_id(admin, wanted, topic))
     if not found:
         fail(f"no message {printable(wanted)} {f'in {topic}' if topic else ''}: it may have expired", NOT_THERE)
-    _tell(found, output, is_whole=True)
+    rows = [message_cells(message) for message in found]
+    if has_more:
+        fates = ask(namesrv, lambda admin: _fates(admin, found))
+        rows = [row | {"groups": fate} for row, fate in zip(rows, fates, strict=True)]
+    _tell_whole(rows, output)
+
+
+async def _fates(admin: "Admin", found: list["StoredMessage"]) -> list[dict[str, str]]:
+    return [await admin.message_fates(message) for message in found]
 
 
 async def _by_id(admin: "Admin", wanted: str, topic: str | None) -> list["StoredMessage"]:
@@ -191,19 +201,21 @@ async def _range(
         offset = pulled.next_offset
 
 
-def _tell(found: list["StoredMessage"], output: Output, *, empty: str = "", is_whole: bool = False) -> None:
-    from bolide.admin.rows import message_cells
-
-    rows = [message_cells(message) for message in found]
+def _tell_whole(rows: list[dict[str, Any]], output: Output) -> None:
     if output is not Output.TABLE:
         say(rows, output)
         return
-    if is_whole:
-        for number, row in enumerate(rows):
-            if number:
-                click.echo()
-            for name, value in row.items():
-                click.echo(f"{name.replace('_', ' '):<12} {_cell(name, value)}")
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        for name, value in row.items():
+            click.echo(f"{name.replace('_', ' '):<12} {_cell(name, value)}")
+
+
+def _tell(found: list["StoredMessage"], output: Output, *, empty: str = "") -> None:
+    rows = [message_cells(message) for message in found]
+    if output is not Output.TABLE:
+        say(rows, output)
         return
     table = [
         {"id": row["id"], "queue": row["queue"], "offset": row["offset"], "tags": row["tags"]}

@@ -7,13 +7,14 @@ import click
 
 from bolide.admin.rows import queue_cells
 from bolide.cli.commands import Argument, Commands, Option
-from bolide.cli.completion import topic_names
+from bolide.cli.completion import broker_names, topic_names
 from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
 from bolide.cli.start import fail
 from bolide.cli.times import moment
 
 if TYPE_CHECKING:
     from bolide.admin.admin import Admin
+    from bolide.admin.operating import Flow
 
 app = Commands("Create, list, show, change and delete topics.")
 Topic = Annotated[str, Argument(help="the topic", complete=topic_names)]
@@ -58,6 +59,11 @@ class Permission(StrEnum):
     NONE = "none"
 
 
+def permission_text(bits: int) -> str:
+    """As it is typed."""
+    return ("r" if bits & 4 else "") + ("w" if bits & 2 else "") or "none"
+
+
 _BITS = {Permission.READ: 4, Permission.WRITE: 2, Permission.READ_WRITE: 6, Permission.NONE: 0}
 
 
@@ -68,9 +74,12 @@ def set_(
     read_queues: Annotated[int | None, Option(help="queues to read, where they differ", min=1)] = None,
     permission: Annotated[Permission | None, Option(help="read, write, both, or none")] = None,
     cluster: Annotated[str | None, Option(help="only on the brokers of this cluster")] = None,
+    broker: Annotated[str | None, Option(help="only on this one, by name or address", complete=broker_names)] = None,
+    is_created: Annotated[bool, Option("--create", help="make it where it is missing")] = False,
     is_dry: Annotated[bool, Option("--dry-run", help="only show what would change")] = False,
     is_sure: Annotated[bool, Option("-y", "--yes", help="do not ask")] = False,
     namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
 ) -> None:
     """Change a topic: its queues, or what may be done with it.
 
@@ -78,42 +87,65 @@ def set_(
     """
     if queues is None and read_queues is None and permission is None:
         fail("say what to change: --queues, --read-queues or --permission")
-    from bolide.admin.topics import shape_consequences
-
-    for line in ask(namesrv, lambda admin: shape_consequences(admin, topic, queues, read_queues)):
-        click.echo(line)
-    if is_dry:
-        click.echo("nothing was changed; without --dry-run it is done")
-        return
-    if not is_sure:
-        click.confirm(f"Change topic {topic}?", abort=True)
     bits = None if permission is None else _BITS[permission]
+    lines = ask(namesrv, lambda admin: _consequences(admin, topic, queues, read_queues, is_created=is_created))
+    for line in lines:
+        click.echo(line, err=output is not Output.TABLE)
+    if is_dry:
+        click.echo("nothing was changed; without --dry-run it is done", err=output is not Output.TABLE)
+        return
+    if lines and not is_sure:
+        click.confirm(f"Change topic {topic}?", abort=True)
     shapes = ask(
         namesrv,
         lambda admin: admin.set_topic(
-            topic, queue_count=queues, read_queue_count=read_queues, permission=bits, cluster=cluster
+            topic,
+            queue_count=queues,
+            read_queue_count=read_queues,
+            permission=bits,
+            cluster=cluster,
+            broker=broker,
+            create=is_created,
         ),
     )
-    for broker, shape in shapes.items():
-        click.echo(f"topic {topic} has {shape} on {broker}")
+    for name, shape in shapes.items():
+        counts = {"write_queues": shape.write_queue_count, "read_queues": shape.read_queue_count}
+        done = {"topic": topic, "broker": name, **counts, "permission": permission_text(shape.permission)}
+        report(f"topic {topic} has {shape} on {name}", done, output)
+
+
+async def _consequences(
+    admin: "Admin", topic: str, queues: int | None, read_queues: int | None, *, is_created: bool
+) -> list[str]:
+    """Nothing where the topic is to be made."""
+    from bolide.admin.topics import shape_consequences
+
+    if is_created and not await admin.topic_shapes(topic):
+        return []
+    return await shape_consequences(admin, topic, queues, read_queues)
 
 
 @app.add("list", watched=True)
 def list_(
     with_system: Annotated[bool, Option("--all", help="also those that RocketMQ keeps for itself")] = False,
+    has_more: Annotated[bool, Option("--more", help="also its clusters, and the groups that consume it")] = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
     """The names of all topics."""
 
-    async def names(admin: "Admin") -> list[str]:
+    async def asked(admin: "Admin") -> list[dict[str, object]]:
         found = await admin.topics(with_system=with_system)
         if not found:
             await admin.master_addresses()  # without a broker nobody knows whether there are topics
-        return found
+        return [{"topic": name} | (await _places(admin, name) if has_more else {}) for name in found]
 
-    rows = [{"topic": name} for name in look(namesrv, names)]
-    show(rows, output, empty="no topics yet; `bolide send TOPIC hello` makes one")
+    show(look(namesrv, asked), output, empty="no topics yet; `bolide send TOPIC hello` makes one")
+
+
+async def _places(admin: "Admin", topic: str) -> dict[str, object]:
+    clusters = {data.cluster for data in (await admin.route(topic)).broker_datas}
+    return {"clusters": ", ".join(sorted(clusters)), "groups": ", ".join(await admin.topic_groups(topic))}
 
 
 @app.add("show", watched=True)
@@ -143,7 +175,7 @@ def route(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE) 
                 else "",
                 "write_queues": data.write_queue_nums,
                 "read_queues": data.read_queue_nums,
-                "permission": ("r" if data.perm & 4 else "") + ("w" if data.perm & 2 else "") or "none",
+                "permission": permission_text(data.perm),
             }
             for data in found.queue_datas
         ]
@@ -170,10 +202,22 @@ def groups(topic: Topic, namesrv: Namesrv = None, output: Format = Output.TABLE)
 @app.add(watched=True)
 def stats(
     topics: Annotated[list[str] | None, Argument(help="which; without any, all", complete=topic_names)] = None,
+    has_more: Annotated[
+        bool, Option("--more", help="a row for each group: how far behind, how many a second and in a day")
+    ] = False,
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Queues, messages and last message of each topic, and who is behind."""
+    """Queues, messages and last message of each topic, and its groups."""
+
+    async def flows(admin: "Admin") -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for topic in topics or await admin.topics():
+            await admin.route(topic)  # which says so if there is none
+            into = await admin.flow("TOPIC_PUT_NUMS", topic)
+            groups: list[str | None] = [*await admin.topic_groups(topic)]
+            rows += [await _flow_cells(admin, topic, into, group) for group in groups or [None]]
+        return rows
 
     async def asked(admin: "Admin") -> list[dict[str, object]]:
         rows: list[dict[str, object]] = []
@@ -191,7 +235,24 @@ def stats(
             )
         return rows
 
-    show(look(namesrv, asked), output, empty="no topics yet; `bolide send TOPIC hello` makes one")
+    asking = flows if has_more else asked
+    show(look(namesrv, asking), output, empty="no topics yet; `bolide send TOPIC hello` makes one")
+
+
+async def _flow_cells(admin: "Admin", topic: str, into: "Flow", group: str | None) -> dict[str, object]:
+    behind, out = None, None
+    if group is not None:
+        behind = sum(row.behind for row in await admin.group_progress(group) if row.queue.topic == topic)
+        out = await admin.flow("GROUP_GET_NUMS", f"{topic}@{group}")
+    return {
+        "topic": topic,
+        "group": group,
+        "behind": behind,
+        "in_per_s": into.rate,
+        "out_per_s": None if out is None else out.rate,
+        "in_24h": into.day_count,
+        "out_24h": None if out is None else out.day_count,
+    }
 
 
 @app.add()
