@@ -143,3 +143,9 @@ def test_a_key_in_a_list_is_one_key_and_one_that_nobody_could_find_is_refused() 
     assert Message("T", b"x", keys="a b").keys == ["a", "b"]
     with pytest.raises(ClientError, match="'order 7' has a space in it"):
         Message("T", b"x", keys=["order 7"])
+
+
+def test_a_message_is_shown_by_what_tells_it_apart_and_never_by_a_megabyte() -> None:
+    message = Message("Orders", b"x" * 1_000_000, tags="A", keys="o-1")
+    assert repr(message) == f"<Message Orders [A] keys=o-1 {b'x' * 40!r}... (1000000 bytes)>"
+    assert repr(Message("Orders", b"tea")) == "<Message Orders b'tea'>"

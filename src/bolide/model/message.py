@@ -18,6 +18,12 @@ KEY_SEPARATOR = " "
 
 _LEVEL_DIGITS_MAX = 9
 _PORT_AND_OFFSET_SIZE = 4 + 8
+_SHOWN_SIZE = 40
+
+
+def body_text(body: bytes) -> str:
+    """The beginning of a body, as it is written in Python, and how long it is if that was not all."""
+    return repr(body) if len(body) <= _SHOWN_SIZE else f"{body[:_SHOWN_SIZE]!r}... ({len(body)} bytes)"
 
 
 class _Labels:
@@ -52,7 +58,7 @@ class _Labels:
         return self.properties.get(names.WAIT, "true").lower() == "true"
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Message(_Labels):
     """What a user sends. `flag` is the user's own number: it is delivered untouched and nothing looks at it."""
 
@@ -94,6 +100,11 @@ class Message(_Labels):
         object.__setattr__(self, "properties", merged)
         object.__setattr__(self, "flag", flag)
 
+    def __repr__(self) -> str:
+        tags = f" [{self.tags}]" if self.tags else ""
+        keys = f" keys={' '.join(self.keys)}" if self.keys else ""
+        return f"<Message {self.topic}{tags}{keys} {body_text(self.body)}>"
+
 
 def _joined(keys: Iterable[str]) -> str:
     several = list(keys)
@@ -105,7 +116,7 @@ def _joined(keys: Iterable[str]) -> str:
     return KEY_SEPARATOR.join(several)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StoredMessage(_Labels):
     """A message as one record holds it. Times are milliseconds of the epoch; see `sys_flag` for a compressed body.
 
@@ -128,6 +139,11 @@ class StoredMessage(_Labels):
     prepared_transaction_offset: int = 0
     body_crc: int = 0
     store_size: int = 0
+
+    def __repr__(self) -> str:
+        tags = f" [{self.tags}]" if self.tags else ""
+        place = f"{self.queue_id}@{self.queue_offset}"
+        return f"<StoredMessage {self.topic}{tags} {body_text(self.body)} {place} {self.message_id}>"
 
     @property
     def queue(self) -> QueueKey:

@@ -19,7 +19,7 @@ from bolide.client.serializers import JSON, Serializer, value_of
 from bolide.errors import ClientError
 from bolide.kernel.layout import RecordRow
 from bolide.model import properties as names
-from bolide.model.message import KEY_SEPARATOR, Message, StoredMessage
+from bolide.model.message import KEY_SEPARATOR, Message, StoredMessage, body_text
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX
 from bolide.protocol.properties import decode_properties
@@ -39,7 +39,6 @@ class Verdict(Enum):
 
 _ACK = Verdict.ACK
 T = TypeVar("T")
-_SHOWN_SIZE = 40
 
 
 class Settled:
@@ -57,11 +56,6 @@ class Settled:
 
 
 SETTLED = Settled()
-
-
-def shown(body: bytes) -> str:
-    """The beginning of a body, as it is written in Python, and how long it is if that was not all."""
-    return repr(body) if len(body) <= _SHOWN_SIZE else f"{body[:_SHOWN_SIZE]!r}... ({len(body)} bytes)"
 
 
 Decide = Callable[["Received", Verdict, float | None, str | None], None]
@@ -129,7 +123,7 @@ class Received:
         tags = f" [{self.tags}]" if self.tags else ""
         again = f" attempt {self.attempt}" if self.attempt > 1 else ""
         settled = f" {self.verdict.value}" if self.verdict else ""
-        return f"<Received {self.topic}{tags} {shown(self.body)} {place} {self.msg_id}{again}{settled}>"
+        return f"<Received {self.topic}{tags} {body_text(self.body)} {place} {self.msg_id}{again}{settled}>"
 
     # What it is
 
