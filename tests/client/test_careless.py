@@ -95,3 +95,17 @@ def test_ten_thousand_first_sends_at_once_all_arrive(rocket: Cluster) -> None:
             assert len({receipt.msg_id for receipt in receipts}) == 10_000
 
     asyncio.run(sending())
+
+
+def test_a_group_a_start_and_a_count_that_are_none_get_a_sentence(rocket: Cluster) -> None:
+    nothing: Any = None
+    text: Any = "earliest"
+    with pytest.raises(bolide.ClientError, match="the group is a NoneType: give its name as text"):
+        bolide.Producer(nothing, rocket.namesrv)
+    with pytest.raises(bolide.ClientError, match=r"start_from is a str, 'earliest': give StartFrom.oldest\(\)"):
+        bolide.Consumer("cg", "T", rocket.namesrv, start_from=text)
+    with bolide.Consumer("cg", "T", rocket.namesrv) as consumer:
+        for count in (0, -1, "1"):
+            wrong: Any = count
+            with pytest.raises(bolide.ClientError, match=r"count_max is a .* give a whole number from 1 on"):
+                consumer.receive(wrong)

@@ -59,6 +59,12 @@ def _are_texts(keys: object) -> bool:
     return isinstance(keys, str) or (isinstance(keys, Iterable) and all(isinstance(key, str) for key in keys))
 
 
+def demand_count(name: str, given: object) -> None:
+    """Raise for what is no number of things: with none to wait for, a caller would wait for ever."""
+    if not isinstance(given, int) or given < 1:
+        raise ClientError(f"{name} is {_shown(given)}: give a whole number from 1 on")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, as the end of a sentence."""
     near = difflib.get_close_matches(name, known, 1, 0.5)

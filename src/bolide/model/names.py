@@ -119,7 +119,9 @@ def path_problem(name: str) -> str | None:
     return None
 
 
-def _problem(kind: str, name: str, length_max: int) -> str | None:
+def _problem(kind: str, name: object, length_max: int) -> str | None:
+    if not isinstance(name, str):
+        return f"the {kind} is a {type(name).__name__}: give its name as text"
     if not name.strip():
         return f"the name of the {kind} is blank; give it one"
     if len(name) > length_max:

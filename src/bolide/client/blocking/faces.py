@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from bolide.client.blocking.direct import DirectSends
 from bolide.client.blocking.loop import Blocking, forward, forward_plain, keep_of_parent
 from bolide.client.blocking.submissions import Submissions
-from bolide.client.careless import WRONG, explained
+from bolide.client.careless import WRONG, demand_count, explained
 from bolide.client.consuming import consumer as asynchronous_consumer
 from bolide.client.consuming.hand import Hand
 from bolide.client.consuming.loops import Loop
@@ -200,6 +200,7 @@ class Consumer(Blocking[asynchronous_consumer.Consumer]):
         The verdict is yours: `ack()`, `nack()` or `dead_letter()` each, or `commit()` when you are done with all.
         """
         self._enter()
+        demand_count("count_max", count_max)
         received = self._take_ahead(count_max)
         if not received:
             self._background.run(self._fill(count_max, timeout_s))

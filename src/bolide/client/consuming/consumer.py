@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import TracebackType
 
-from bolide.client.careless import naming_the_nearest
+from bolide.client.careless import demand_count, naming_the_nearest
 from bolide.client.config import Credentials, client_config
 from bolide.client.consuming.hand import Hand
 from bolide.client.consuming.loops import Loop
 from bolide.client.consuming.received import Received
 from bolide.client.consuming.rules import LOCAL_DIRECTORY, PullRules, SubscriberRules
-from bolide.client.consuming.start_from import StartFrom
+from bolide.client.consuming.start_from import StartFrom, chosen_start
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.consuming.subscriptions import Topics, parse_topics
 from bolide.client.life import Opened
@@ -66,7 +66,7 @@ class Consumer(Opened):
         rules = SubscriberRules(
             is_broadcasting=broadcasting,
             is_ordered=ordered,
-            start_from=start_from or StartFrom.newest(),
+            start_from=chosen_start(start_from),
             strategy=strategy,
             pull=pull or PullRules(),
             retry_count_max=retry_count_max,
@@ -124,6 +124,7 @@ class Consumer(Opened):
         The verdict is yours: `ack()`, `nack()` or `dead_letter()` each, or `commit()` when you are done with all.
         """
         self._enter()
+        demand_count("count_max", count_max)
         received = self._take_ahead(count_max)
         if not received:
             try:

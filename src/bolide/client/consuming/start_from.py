@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from bolide.client.instance import Instance
+from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX
 from bolide.protocol.bodies import ConsumeFrom
@@ -45,6 +46,14 @@ class StartFrom:
     def is_time(self) -> bool:
         """A time was asked for."""
         return self.where is ConsumeFrom.CONSUME_FROM_TIMESTAMP
+
+
+def chosen_start(given: object) -> StartFrom:
+    """Where a user wants to begin, the newest where nothing was said."""
+    if not isinstance(given, StartFrom | None):
+        forms = "StartFrom.oldest(), StartFrom.newest() or StartFrom.time(milliseconds)"
+        raise ClientError(f"start_from is a {type(given).__name__}, {given!r:.40}: give {forms}")
+    return given or StartFrom.newest()
 
 
 async def start_offset(instance: Instance, queue: MessageQueue, start: StartFrom) -> int:
