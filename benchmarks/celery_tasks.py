@@ -2,7 +2,9 @@
 
 One application, one worker (prefork, two processes, no results), no-op tasks that leave one byte in a file. All tasks
 are sent first, by one thread, and timed; then the worker begins, and the time from its first task to its last is taken.
-Each broker in its turn, the medians of --runs count. Redis and RabbitMQ are Debian's, with messages on disk.
+Each broker in its turn, the medians of --runs count. Redis and RabbitMQ are Debian's, with messages on disk. CPU is
+what the sender, the worker with its start, and the broker used for a task: on a busy machine it says more than rates.
+RabbitMQ's server is a child of a script, and its CPU is not seen.
 
 What it does not show: other machines, many senders, results. The worker's own work is most of it, on every broker.
 
@@ -13,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -27,11 +30,12 @@ from celery import Celery
 from kombu import pools
 
 from benchmarks.measure import commit, machine
-from benchmarks.peers.servers import SERVERS, Absent
+from benchmarks.peers.servers import SERVERS, Absent, Server
 
 QUESTION = "How many tasks a second does Celery do on Bolide, beside Redis and RabbitMQ?"
 URLS = {"bolide": "bolide://{}", "redis": "redis://{}/0", "rabbit": "amqp://guest:guest@{}//"}
 LIBRARIES = {"bolide": "bolide", "redis": "redis", "rabbit": "amqp"}
+COLUMNS = ("sent_a_second", "done_a_second", "sender_us", "worker_us", "broker_us")
 LIMIT_S = 240.0
 POLL_INTERVAL_S = 0.002
 
@@ -58,28 +62,45 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     absent: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="bolide-celery-") as directory, ExitStack() as stack:
         urls: dict[str, str] = {}
+        servers: dict[str, Server] = {}
         for broker in options.brokers.split(","):
             try:
                 if importlib.util.find_spec(LIBRARIES[broker]) is None:
                     raise Absent(f"pip install {LIBRARIES[broker]}")
                 place = Path(directory) / broker
                 place.mkdir()
-                urls[broker] = URLS[broker].format(stack.enter_context(SERVERS[broker](place)).address)
+                servers[broker] = stack.enter_context(SERVERS[broker](place))
+                urls[broker] = URLS[broker].format(servers[broker].address)
             except Absent as reason:
                 absent[broker] = str(reason)
-        runs: dict[str, list[tuple[float, float]]] = {broker: [] for broker in urls}
+        runs: dict[str, list[tuple[float, ...]]] = {broker: [] for broker in urls}
         for run in range(options.runs):
             for broker, url in urls.items():
                 marks = Path(directory) / f"{broker}-{run}"
-                runs[broker].append((_send(url, options.count), _work(url, marks, options.count)))
+                runs[broker].append(_measured(servers[broker], url, marks, options.count))
         for broker, found in runs.items():
-            sent, done = (statistics.median(each) for each in zip(*found, strict=True))
-            rows[broker] = {"sent_a_second": round(sent), "done_a_second": round(done)}
+            medians = (statistics.median(each) for each in zip(*found, strict=True))
+            rows[broker] = {name: round(value) for name, value in zip(COLUMNS, medians, strict=True)}
     told = {"question": QUESTION, "rows": rows, "absent": absent, "count": options.count, "runs": options.runs}
     for broker, row in rows.items():
-        print(f"{broker}: {row['sent_a_second']:,.0f} tasks/s sent, {row['done_a_second']:,.0f} tasks/s done")
+        print(
+            f"{broker}: {row['sent_a_second']:,.0f} tasks/s sent, {row['done_a_second']:,.0f} tasks/s done; "
+            f"CPU a task: sender {row['sender_us']:,.0f} µs, worker {row['worker_us']:,.0f} µs, "
+            f"broker {row['broker_us']:,.0f} µs"
+        )
     print(json.dumps({**told, "machine": machine(), "commit": commit(), "load": os.getloadavg()}))
     return told
+
+
+def _measured(server: Server, url: str, marks: Path, count: int) -> tuple[float, ...]:
+    server_s, sender_s = server.cpu_s(), time.process_time()
+    sent = _send(url, count)
+    sender_s = time.process_time() - sender_s
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = _work(url, marks, count)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    worker_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return sent, done, *(each / count * 1e6 for each in (sender_s, worker_s, server.cpu_s() - server_s))
 
 
 def _send(url: str, count: int) -> float:

@@ -153,7 +153,9 @@ class OperatingCalls(Reach):
             with suppress(ClientError):  # a counter begins with its first message
                 answer = await self._ask(address, Command(RequestCode.VIEW_BROKER_STATS_DATA, fields=fields))
                 told = BrokerStats.decode(answer.body)
-                found = Flow(found.rate + told.stats_minute.tps, found.day_count + told.stats_day.sum)
+                # The day and the hour are counted in steps: what came in the first one is in the minute alone.
+                count = told.stats_day.sum or told.stats_hour.sum or told.stats_minute.sum
+                found = Flow(found.rate + told.stats_minute.tps, found.day_count + count)
         return found
 
     async def producers(self) -> dict[str, list[ConnectedProducer]]:
