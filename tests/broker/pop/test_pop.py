@@ -1,7 +1,11 @@
 """Pops: who gets which message, from where, in what form, and who waits."""
 
 import asyncio
+import sys
+from collections.abc import Callable
 from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -293,6 +297,42 @@ async def test_one_message_wakes_one_of_many_and_a_batch_as_many_as_it_feeds(tmp
         assert clock.now_ms() - 1_700_000_000_000 < 1_000  # it was not their time that woke them
         for popper in poppers:
             popper.peer.leave()
+
+
+def lines_of(work: Callable[[], None]) -> int:
+    """How many lines of Python a piece of work takes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@virtual_time
+async def test_to_give_up_one_of_many_that_wait_costs_the_same_as_one_of_few(tmp_path) -> None:
+    async with popping(tmp_path, VirtualClock()) as rig:
+        popper = await Popper.connect(rig)
+        popper.peer.send(*[popper.pop_request(poll_ms=60_000) for _ in range(200)])
+        await eventually(lambda: rig.room.parked.count == 200)
+        (session,) = rig.sessions
+        requests = [parked.request for parked in rig.room.parked._by_session[session]]
+        early = lines_of(lambda: rig.room.give_up(requests[0]))
+        for request in requests[1:190]:
+            rig.room.give_up(request)
+        assert rig.room.parked.count == 10
+        assert lines_of(lambda: rig.room.give_up(requests[190])) == early
+        rig.room.give_up(requests[190])  # once more is nothing
+        assert rig.room.parked.count == 9
+        popper.peer.leave()
 
 
 @virtual_time

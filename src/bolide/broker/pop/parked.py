@@ -72,6 +72,7 @@ class ParkedPops:
         self._lanes_of: dict[str, set[Lane]] = {}  # by topic and by the retry topics that concern them
         self._woken: list[Lane] = []
         self._by_session: dict[Session, dict[ParkedPop, None]] = {}
+        self._by_request: dict[int, ParkedPop] = {}  # by identity: one of thousands in a session may be given up
         total_max = settings.now.pop_waiting_total_max
         self.places: Budget[Session] = Budget(max(total_max, 1), max(total_max, 1), self._give_way)
 
@@ -94,6 +95,7 @@ class ParkedPops:
         if not self.places.grant(session):
             return False
         self._by_session.setdefault(session, {})[parked] = None
+        self._by_request[id(parked.request)] = parked
         left_s = (parked.deadline_ms - _AHEAD_MS - self._clock.now_ms()) / 1000
         parked.timer = asyncio.get_running_loop().call_later(min(left_s, _POLL_MAX_S), self._expire, parked)
         at_lane = self._by_lane.get(parked.lane)
@@ -141,9 +143,9 @@ class ParkedPops:
 
     def give_up(self, request: Request) -> None:
         """One request is not wanted any more, and its connection goes on."""
-        for parked in list(self._by_session.get(request.session, ())):
-            if parked.request is request:
-                self._leave(parked)
+        parked = self._by_request.get(id(request))
+        if parked is not None:
+            self._leave(parked)
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Messages came into a queue."""
@@ -207,6 +209,7 @@ class ParkedPops:
         del at_lane[parked]
         session = parked.request.session
         self.places.give_back(session)
+        del self._by_request[id(parked.request)]
         del self._by_session[session][parked]
         if not self._by_session[session]:
             del self._by_session[session]
