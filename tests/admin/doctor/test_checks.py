@@ -70,7 +70,7 @@ FAULTS = {
     "D03": (with_runtime(putMessageDistributeTime="[0ms]:900 [200~500ms]:40"), Severity.WARNING),
     "D04": (with_group(conflicts=("a wants A, b wants B",)), Severity.ERROR),
     "D05": (with_group(members=(MEMBERS[0], (MEMBERS[0][0], "10.0.0.6:1", 479))), Severity.ERROR),
-    "D06": (with_group(queues=(replace(Q0, committed_before=8), Q1)), Severity.WARNING),
+    "D06": (with_group(queues=(replace(Q0, committed_before=8, waits_ms=60_000), Q1)), Severity.WARNING),
     "D07 full": (with_runtime(commitLogDiskRatio="0.95"), Severity.ERROR),
     "D07 nearly": (with_runtime(commitLogDiskRatio="0.80"), Severity.WARNING),
     "D08": (replace(HEALTHY, wrong_protocols={"10.0.0.8:9876": "HTTP/2"}), Severity.ERROR),
@@ -119,6 +119,11 @@ def numbers(findings: list[Finding]) -> set[str]:
 def test_an_answer_that_came_late_is_no_clock_that_is_apart() -> None:
     late = replace(A, asked_ms=NOW + 9_000, took_ms=8_000)
     assert examine(replace(HEALTHY, brokers=(late, B))) == []
+
+
+def test_a_queue_whose_member_has_not_told_yet_how_far_it_is_does_not_hang() -> None:
+    """Clients tell every five seconds; a look lasts one."""
+    assert examine(with_group(queues=(replace(Q0, committed_before=8, waits_ms=4_000), Q1))) == []
 
 
 def test_a_healthy_cluster_has_no_finding() -> None:

@@ -58,7 +58,10 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """How far a group is in a queue; `committed_before` is from a look some moments earlier."""
+    """How far a group is in a queue; `committed_before` is from a look some moments earlier.
+
+    `waits_ms` is how long the first unread message waits; asked only of queues that stood still between both looks.
+    """
 
     topic: str
     broker: str
@@ -67,6 +70,7 @@ class QueueFacts:
     committed: int
     committed_before: int | None = None
     first: int | None = None
+    waits_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,6 +242,7 @@ class Doctor:
             # Apache's brokers compare nothing: the members are asked themselves.
             rows = await self._or_nothing(admin.member_rows(name), f"members of {name}")
             conflicts += [f"{row.client_id} and {row.mate}: {each}" for row in rows for each in row.differences]
+        waits = await self._waits(admin, name, earlier, after) if connections else {}
         of_letters = (
             await self._or_nothing(admin.topic_shapes(f"%DLQ%{name}"), f"dead letters of {name}") if letter else {}
         )
@@ -250,11 +251,24 @@ class Doctor:
             members=tuple((each.client_id, each.client_addr, each.version) for each in connections),
             is_pulling=members is not None and members.consume_type is ConsumeType.CONSUME_ACTIVELY,
             conflicts=tuple(conflicts),
-            queues=tuple(_queue(row, earlier.get(row.queue)) for row in after),
+            queues=tuple(_queue(row, earlier.get(row.queue), waits.get(row.queue)) for row in after),
             dead_count=0 if letter is None else letter.count,
             dead_last_ms=0 if letter is None else letter.last_ms,
             dead_permission=min((shape.permission for shape in dict(of_letters).values()), default=None),
         )
+
+    async def _waits(
+        self, admin: Admin, group: str, earlier: Mapping[MessageQueue, int], after: list[ProgressRow]
+    ) -> dict[MessageQueue, int]:
+        """How long the first unread message waits in queues that stood still, where others of the group moved."""
+        still = {row.queue.topic for row in after if row.behind > 0 and earlier.get(row.queue) == row.consumer_offset}
+        if all(earlier.get(row.queue) == row.consumer_offset for row in after):
+            return {}
+        found: dict[MessageQueue, int] = {}
+        for topic in sorted(still):
+            spans = dict(await self._or_nothing(admin.time_spans(group, topic), f"times of {group}"))
+            found |= {queue: span.delay_time for queue, span in spans.items()}
+        return found
 
     async def _undecided(self, admin: Admin) -> dict[str, int]:
         """Producer groups with half messages that nobody can be asked about."""
@@ -330,7 +344,7 @@ def _topic_facts(name: str, configs: Mapping[str, TopicConfig]) -> TopicFacts:
     return TopicFacts(name=name, shapes=tuple(shapes))
 
 
-def _queue(row: ProgressRow, before: int | None) -> QueueFacts:
+def _queue(row: ProgressRow, before: int | None, waits_ms: int | None) -> QueueFacts:
     queue = row.queue
     return QueueFacts(
         topic=queue.topic,
@@ -339,6 +353,7 @@ def _queue(row: ProgressRow, before: int | None) -> QueueFacts:
         end=row.broker_offset,
         committed=row.consumer_offset,
         committed_before=before,
+        waits_ms=waits_ms,
     )
 
 

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from bolide.admin.doctor.facts import Facts
+from bolide.admin.doctor.facts import Facts, QueueFacts
 from bolide.admin.doctor.findings import ERROR, NOTE, WARNING, Fault, finds
 
 _DAY_MS = 86_400_000
 _IDLE_MS = 14 * _DAY_MS
+_STUCK_MS = 30_000  # clients tell every 5 s how far they are: what waits a little longer is only not told yet
 _SERVER_RESETS = "useServerSideResetOffset"
 
 
@@ -44,7 +45,7 @@ def stuck(facts: Facts) -> Iterator[Fault]:
     """One queue stands still while others of its group move."""
     for group in facts.groups:
         waiting = [each for each in group.queues if each.end > each.committed and each.committed_before is not None]
-        still = [each for each in waiting if each.committed == each.committed_before]
+        still = [each for each in waiting if each.committed == each.committed_before and _is_late(each)]
         moving = [each for each in group.queues if (each.committed_before or 0) < each.committed]
         if group.members and still and moving:
             for each in still:
@@ -55,6 +56,10 @@ def stuck(facts: Facts) -> Iterator[Fault]:
                     "its member hangs in one message, or the queue has no owner",
                     f"bolide group show {group.name}; restart the member that owns it",
                 )
+
+
+def _is_late(queue: QueueFacts) -> bool:
+    return queue.waits_ms is not None and queue.waits_ms >= _STUCK_MS
 
 
 @finds("D09")
