@@ -29,11 +29,11 @@ def test_one_broker_of_two_is_gone_and_every_page_says_so_and_recovers() -> None
         pages.wait_for("/topics/Spread", lambda text: "partial" not in text)
         rocket.brokers[1].kill()
         for path in ("/", "/groups", "/topics", "/topics/Spread"):
-            text = pages.wait_for(path, lambda text: 'class="note partial"' in text)
+            text = pages.wait_for(path, lambda text: 'class="note partial away"' in text)
             assert "1 of 2 brokers answered" in text, path
         rocket.brokers[1].start()
         for path in ("/", "/groups", "/topics", "/topics/Spread"):
-            pages.wait_for(path, lambda text: 'class="note partial"' not in text)
+            pages.wait_for(path, lambda text: 'class="note partial away"' not in text)
 
 
 def test_a_cluster_that_does_not_answer_is_told_and_found_again() -> None:
