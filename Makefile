@@ -23,9 +23,10 @@ NO_KERNEL := tests/protocol/bodies/test_bodies.py tests/protocol/test_named_fiel
 # place of a store, what operators ask, members and floods: tests/kernel holds what reads bytes there equal on both.
 ONE_KERNEL := tests/broker/replication tests/broker/controlled tests/broker/admin tests/broker/members tests/broker/metrics \
 	tests/broker/test_registration.py tests/broker/test_hostile.py tests/namesrv/test_shares.py tests/store/test_rot.py \
-	tests/store/test_derived.py tests/store/test_follower.py tests/store/test_cut.py
+	tests/store/test_derived.py tests/store/test_follower.py tests/store/test_cut.py tests/store/test_model.py \
+	tests/broker/later/test_timer_recovery.py
 
-.PHONY: help build up test browser lint bench interop interop-short soak sanitize fuzz features docs picture wheels try-install lint-release clean
+.PHONY: help build up test long browser lint bench interop interop-short soak sanitize fuzz features docs picture wheels try-install lint-release clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -68,9 +69,12 @@ schemas: $(BUILT)
 	@$(BIN)/python -c 'import kubernetes_validate' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check kubernetes-validate \
 		|| echo "no schemas of Kubernetes here (pip install kubernetes-validate): the test of deploy/kubernetes is skipped"
 
-test: $(SPARK) etcd prometheus schemas  ## every test, on both kernels
+test: $(SPARK) etcd prometheus schemas  ## the tests, on both kernels
 	BOLIDE_KERNEL=compiled $(PYTEST) $(SIDE_BY_SIDE) tests
 	BOLIDE_KERNEL=plain $(PYTEST) $(SIDE_BY_SIDE) $(BOTH_KERNELS) $(addprefix --ignore=,$(NO_KERNEL) $(ONE_KERNEL))
+
+long: $(SPARK) etcd prometheus  ## the tests that take ten seconds and more each: whole programs at work
+	BOLIDE_KERNEL=compiled $(PYTEST) $(SIDE_BY_SIDE) -m 'long and not soak' tests
 
 # Apart from the others, because a browser needs a core to itself.
 browser: $(SPARK) chromium  ## the dashboard's pages, as people go through them in Chromium

@@ -38,10 +38,38 @@ TOGETHER = ("tests/spark/", "tests/client/test_docs.py", "tests/tidy/", "tests/d
 ALONE = ("tests/spark/test_kills.py",)
 # What takes longest begins first: at the end all others would wait for it.
 FIRST = (*ALONE, "tests/crash/", "tests/client/test_outages.py")
+# Whole programs at work, for ten seconds and more: several Sparks, workers of Celery, groups of brokers that die, whole
+# benchmarks. `make test` is for every few minutes, and leaves them to `make long`, which CI runs too.
+LONG = (
+    "tests/celery/test_worker.py",
+    "tests/cli/test_dashboard.py",
+    "tests/cli/test_instances.py",
+    "tests/cli/test_replication_mistakes.py",
+    "tests/client/test_outages.py",
+    "tests/client/test_soak.py",
+    "tests/client/test_switches.py",
+    "tests/crash/test_flows.py::test_eight_kills",
+    "tests/crash/test_slow_disk.py",
+    "tests/spark/jobs/test_java_stores.py",
+    "tests/spark/test_elsewhere.py",
+    "tests/spark/test_examples.py",
+    "tests/spark/test_kills.py",
+    "tests/taskiq/",
+    "tests/test_benchmarks.py",
+    "tests/test_client_benchmarks.py",
+    "tests/test_hostile_benchmark.py",
+    "tests/test_site.py::test_a_site_holds",
+    "tests/test_site.py::test_links_that_lead",
+    "tests/testing/test_plugin.py::test_an_example",
+)
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks are chosen from
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            item.add_marker("long")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,7 +20,7 @@ _OF_SERVERS = {"broker": ("brokers", "app"), "controller": ("controllers", "app"
 
 PLACES = {
     **{name: _here(*_OF_SERVERS.get(name, ("app", "only_listed")), summary) for name, summary in SERVERS.items()},
-    "acl": _here("acls", "app", "Rights: list, grant, revoke, check."),
+    "acl": _here("acls", "app", "Rights: list, grant, revoke, check, copy."),
     "admin": _here("mqadmin", "app", "The commands of RocketMQ's mqadmin, by their own names and flags."),
     "bench": _here("bench", "app", "Measure this cluster: sending, reading, and the time between."),
     "clients": _here("clients", "clients", "Who is connected: producers and consumers, by group.", watched=True),
