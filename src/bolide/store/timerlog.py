@@ -92,7 +92,9 @@ class TimerLog:
             if kind & 0xFFFF_FFFF == _END_MAGIC:
                 self.end = base + len(view)
                 return True
-            if size != UNIT_SIZE or not 0 < kind <= _KIND_MAX:
+            # A power cut may have torn the last one: its message's size comes behind all that is followed.
+            _, message_size = _PLACE.unpack_from(view, at)
+            if size != UNIT_SIZE or not 0 < kind <= _KIND_MAX or message_size <= 0:
                 return False
             filed_ms, delay_ms = _TIMES.unpack_from(view, at)
             units.append((base + at, filed_ms + delay_ms))

@@ -176,19 +176,25 @@ def test_a_kill_between_any_two_steps_loses_nothing(
     run(scenario())
 
 
-def test_a_torn_unit_is_cut_off_and_its_message_filed_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", range(0, UNIT_SIZE, 4))
+def test_a_torn_unit_is_cut_off_and_its_message_filed_again(tmp_path: Path, whole: int) -> None:
+    """A unit may lie in two sectors of a disk, and a power cut may take the second."""
+
     async def scenario() -> None:
         clock = VirtualClock(START_MS)
 
         async def act(late: Timed) -> None:
-            for number in range(4):
+            await late.delay(5, b"0", "u0")
+            await pass_s(1.5)  # known to the check
+            for number in range(1, 4):
                 await late.delay(5, b"%d" % number, f"u{number}")
             await pass_s(0.1)  # filed, and not known to the check
 
         await killed(tmp_path, clock, act)
-        overwrite(tmp_path, "timerlog/0*", 3 * UNIT_SIZE, bytes(20))
+        assert timercheck(tmp_path).exists()
+        overwrite(tmp_path, "timerlog/0*", 3 * UNIT_SIZE + whole, bytes(UNIT_SIZE - whole))
         async with timing(tmp_path, clock) as late:
-            await pass_s(6)
+            await pass_s(8)
             assert sorted(late.bodies) == [b"0", b"1", b"2", b"3"]
 
     run(scenario())
