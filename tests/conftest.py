@@ -41,15 +41,19 @@ FIRST = (*ALONE, "tests/crash/", "tests/client/test_outages.py")
 # Whole programs at work, for ten seconds and more: several Sparks, workers of Celery, groups of brokers that die, whole
 # benchmarks. `make test` is for every few minutes, and leaves them to `make long`, which CI runs too.
 LONG = (
+    "tests/broker/replication/test_slave.py::test_tables_of_a_slave_follow",
     "tests/celery/test_worker.py",
+    "tests/cli/test_controller.py",
     "tests/cli/test_dashboard.py",
     "tests/cli/test_instances.py",
+    "tests/cli/test_replicas.py",
     "tests/cli/test_replication_mistakes.py",
     "tests/client/test_outages.py",
     "tests/client/test_soak.py",
     "tests/client/test_switches.py",
     "tests/crash/test_flows.py::test_eight_kills",
     "tests/crash/test_slow_disk.py",
+    "tests/e2e/test_dashboard.py",
     "tests/spark/jobs/test_java_stores.py",
     "tests/spark/test_elsewhere.py",
     "tests/spark/test_examples.py",
@@ -61,6 +65,7 @@ LONG = (
     "tests/test_site.py::test_a_site_holds",
     "tests/test_site.py::test_links_that_lead",
     "tests/testing/test_plugin.py::test_an_example",
+    "tests/testing/test_replicas.py",
 )
 
 
