@@ -19,7 +19,7 @@ import uvloop
 
 from bolide.testing import AsyncCluster, cluster
 from tests.crash.damage import Harm, damage_derived, damage_log
-from tests.crash.flows import FLOWS, SETTINGS, Flow, Outage, clock
+from tests.crash.flows import CONNECT, FLOWS, SETTINGS, Flow, Outage, clock
 from tests.crash.power import PowerCut, SyncNotes
 from tests.crash.recorded import MANNERS, NOTES, STORE
 from tests.remoting.loops import eventually, run_on
@@ -53,7 +53,8 @@ class Campaign:
             await self._die(self.chance.choice(kinds))
             await self.rocket.brokers[0].start()
             await self.rocket.registered(self.rocket.brokers[0])
-            self.outages.append(Outage(killed_ms, clock.now_ms()))
+            # A client that was refused a moment ago looks again after its pause, and fails until then.
+            self.outages.append(Outage(killed_ms, clock.now_ms() + CONNECT.backoff_max_ms))
 
     async def _live(self) -> None:
         """Some more messages of every flow, or none at all."""

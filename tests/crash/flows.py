@@ -43,7 +43,7 @@ clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From the kill to the moment the broker answered again, in milliseconds of the epoch."""
+    """From the kill to the moment all clients could reach the broker again, in milliseconds of the epoch."""
 
     killed_ms: int
     back_ms: int
