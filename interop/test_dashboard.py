@@ -46,6 +46,8 @@ PAGES = {
     "/": "reached from here",
     "/messages?topic=Orders&from=-1d": f"{COUNT} shown",
     "/messages?topic=Orders&key=order-3&from=-1d": "1 shown",
+    "/messages?topic=Orders&key=order-3&sql=shop%3D%27x%27&from=-1d": "1 shown",
+    "/messages?topic=Orders&text=%24.order%3D3&from=-1d": "1 shown",
     "/groups": "readers-cg",
     "/groups/readers-cg": "Members",
     "/groups/readers-cg/reset?topic=Orders&to=earliest": "What will happen",
@@ -79,6 +81,8 @@ def test_one_message_has_its_body_its_readers_and_its_bytes(pages: Site, station
     for tab, shown in (("message", "order"), ("consumption", "readers-cg"), ("trace", "race"), ("raw", "order-3")):
         assert shown in pages.text(f"/messages/{row['id']}", topic="Orders", tab=tab)
     assert "order-3" in pages.text(f"/messages/{row['offset_id']}")
+    for found in (row["id"], row["offset_id"]):
+        assert [each["id"] for each in pages.rows("/messages", topic="Orders", id=found)] == [row["id"]]
 
 
 def test_the_walk_counts_what_is_behind_and_what_died(pages: Site, station: Station) -> None:
@@ -89,13 +93,13 @@ def test_the_walk_counts_what_is_behind_and_what_died(pages: Site, station: Stat
 
 
 def test_a_topic_is_created_changed_and_deleted_and_a_setting_changed(pages: Site, station: Station) -> None:
-    form = {"name": "Made", "queues": "4", "permission": "6", "type": "NORMAL"}
+    name = pages.rows("/")["brokers"][0]["broker"]
+    form = {"name": "Made", "queues": "4", "permission": "6", "type": "NORMAL", "broker": name}
     assert pages.post("/topics/create", **form).status_code == 303
     assert pages.post("/topics/Made/edit", queues="2", read="2", permission="6").status_code == 303
     with Admin(station.name_servers) as admin:
         assert len(admin.topic_queues("Made")) == 2
     assert pages.post("/topics/Made/delete", typed="Made").status_code == 303
-    name = pages.rows("/")["brokers"][0]["broker"]
     done = pages.post("/settings", server=f"broker {name}", key="maxTransferCountOnMessageInMemory", value="33")
     assert done.status_code == 303
 
@@ -103,4 +107,4 @@ def test_a_topic_is_created_changed_and_deleted_and_a_setting_changed(pages: Sit
 def test_a_group_is_reset_and_a_dead_letter_sent_again(pages: Site) -> None:
     moved = pages.post("/groups/doomed-cg/reset", topic="Doomed", to="earliest", typed="doomed-cg")
     assert moved.status_code == 303, moved.text
-    assert "1 letters would be sent" in pages.post("/dead/doomed-cg/dry", which="all", to="group", rate="10").text
+    assert "1 letter would be sent" in pages.post("/dead/doomed-cg/dry", which="all", to="group", rate="10").text

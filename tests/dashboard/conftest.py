@@ -1,4 +1,7 @@
-"""One cluster for all tests of the dashboard; each test has topics and groups of its own names."""
+"""One cluster for all tests of the dashboard; each test has topics and groups of its own names.
+
+It ends with this folder: a cluster in the same process would be counted by later tests that count what a process does.
+"""
 
 from collections.abc import Iterator
 
@@ -9,7 +12,7 @@ from bolide.testing.blocking import Cluster
 from tests.dashboard.site import Site, site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def rocket() -> Iterator[Cluster]:
     settings = {"traceTopicEnable": "true", "enablePropertyFilter": "true", "autoCreateTopicEnable": "true"}
     settings |= {"recallMessageEnable": "true", "enableMixedMessageType": "true"}
@@ -17,21 +20,21 @@ def rocket() -> Iterator[Cluster]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pages(rocket: Cluster) -> Iterator[Site]:
     """Read only, as it is started without options."""
     with site(rocket.namesrv) as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def changing(rocket: Cluster) -> Iterator[Site]:
     """With --allow-changes."""
     with site(rocket.namesrv, allows_changes=True) as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def guarded() -> Iterator[Cluster]:
     """A cluster with access control: Root may all."""
     settings = {

@@ -1,9 +1,11 @@
 """A dashboard before a real cluster, asked as a browser asks; for tests of pages."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from httpx2 import Response
 from starlette.testclient import TestClient
@@ -11,6 +13,7 @@ from starlette.testclient import TestClient
 from bolide.clock import Clock, SystemClock
 from bolide.dashboard.app import build_app
 from bolide.dashboard.config import DashboardConfig
+from bolide.dashboard.pages import all_pages
 
 ORIGIN = "http://127.0.0.1:8082"
 LIMIT_S = 15.0
@@ -54,8 +57,6 @@ class Site:
 
     def wait_for(self, path: str, is_there: Callable[[str], bool], **fields: str) -> str:
         """The content of a page as soon as something is on it."""
-        import time
-
         deadline_s = time.monotonic() + LIMIT_S
         while True:
             text = self.content(path, **fields).text
@@ -63,6 +64,22 @@ class Site:
                 return text
             assert time.monotonic() < deadline_s, f"never on {path}:\n{text[:4000]}"
             time.sleep(POLL_INTERVAL_S)
+
+
+def every_path(**named: str) -> list[str]:
+    """An address of each page, with a topic, group, id and job of these names."""
+    parts = {f"{{{name}:path}}": quote(value, safe="") for name, value in named.items()} | {
+        "{job}": "none",
+        "{kind}": "cluster",
+    }
+    found = []
+    for page in all_pages():
+        path = page.path
+        for part, value in parts.items():
+            path = path.replace(part, value)
+        assert "{" not in path, f"{path} has a part that is not named here"
+        found.append(path)
+    return found
 
 
 @contextmanager

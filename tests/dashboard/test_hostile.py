@@ -43,6 +43,7 @@ def test_client_ids_and_groups_of_heartbeats_are_text_on_every_page(rocket: Clus
     rocket.create_topic("Beaten", 1)
     beats = [members(name, "hostile-cg", "Beaten") for name in NAMES]
     beats += [members("plain", name, "Beaten") for name in NAMES]
+    beats.append(members("huge" * (1 << 18), "hostile-cg", "Beaten"))  # 1 MiB
     with beating(rocket.brokers[0].address, beats) as codes:
         taken = [name for name, code in zip(NAMES, codes, strict=False) if code == 0]
         assert taken, "the broker let nobody in: nothing is tried here"

@@ -1,12 +1,14 @@
 """Signing in: by a file of passwords, and with the cluster's own users, of whom brokers decide."""
 
 import asyncio
+import logging
 import re
 from pathlib import Path
 
 import pytest
 
 from bolide import Admin, Credentials
+from bolide.cli import dashboard
 from bolide.clock import SystemClock
 from bolide.dashboard.config import DashboardConfig
 from bolide.dashboard.login import TRIES_MAX, TRIES_SPAN_S, Tries, is_right, read_passwords
@@ -55,6 +57,59 @@ def test_five_tries_a_minute_and_no_more() -> None:
     assert tries.take("b")
     clock.now_s += TRIES_SPAN_S + 1
     assert tries.take("a")
+
+
+def test_a_user_who_gets_in_has_no_more_tries_at_another_ones_password() -> None:
+    tries = Tries(HeldClock())
+    told = []
+    for _ in range(TRIES_MAX + 1):
+        if tries.take("a"):
+            tries.give_back("a")  # one's own password, which is right
+        told.append(tries.take("a"))
+    assert told == [True] * TRIES_MAX + [False]
+    tries.give_back("nobody")
+
+
+def test_a_user_who_is_not_there_takes_as_long_as_one_with_another_password(
+    passwords: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return one == other
+
+    monkeypatch.setattr("bolide.dashboard.login.hmac.compare_digest", compare)
+    users = read_passwords(passwords)
+    for name, password in (("ada", "x"), ("eve", "x"), ("ada", "x" * 900), ("ada", "lovelace")):
+        is_right(users, name, password)
+    assert compared == [(32, 32)] * 4, "whole digests, by the function that takes as long for each"
+
+
+def test_a_password_is_in_no_address_no_log_and_no_audit(
+    rocket: Cluster, passwords: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    audit = tmp_path / "audit.jsonl"
+    with site(rocket.namesrv, password_file=passwords, audit_file=audit, allows_changes=True) as found:
+        assert 'method="post"' in found.client.get("/login").text
+        in_address = {"user": "ada", "password": "lovelace"}
+        answer = sign_in(found, "", "")
+        assert found.client.post("/login", params=in_address, headers={"Origin": ORIGIN}).status_code in (401, 403)
+        assert sign_in(found, "ada", "not-her-password").status_code == 401
+        answer = sign_in(found, "ada", "lovelace")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert found.post("/topics/create", name="By_Ada", queues="1", permission="6").status_code == 303
+        assert '"user": "ada"' in audit.read_text()
+        pages = found.text("/settings") + found.frame("/").text
+    seen = pages + audit.read_text() + "".join(f"{each.getMessage()} {each.exc_text}" for each in ours(caplog.records))
+    assert "lovelace" not in seen
+    assert "not-her-password" not in seen
+
+
+def ours(records: list[logging.LogRecord]) -> list[logging.LogRecord]:
+    """Those of the dashboard, not those of the client that asks it."""
+    return [each for each in records if not each.name.startswith(("httpx", "httpcore"))]
 
 
 def test_who_is_not_signed_in_sees_the_login_alone(rocket: Cluster, passwords: Path) -> None:
@@ -112,6 +167,20 @@ def test_users_of_the_cluster_sign_in_and_the_broker_decides(guarded: Cluster) -
             assert refused.status_code == 403
             assert "You may not see this" in refused.text
             assert "root-secret" not in refused.text + found.text("/topics/Payroll")
+
+
+def test_it_listens_on_this_machine_alone_unless_told() -> None:
+    assert dashboard.parser().parse_args([]).host == DashboardConfig(namesrv="x:1").host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7"])
+def test_a_cluster_that_does_not_answer_opens_no_door_to_others(host: str) -> None:
+    config = DashboardConfig(namesrv="127.0.0.1:1", host=host)
+    with pytest.raises(ConfigError, match="could not be asked"):
+        asyncio.run(check_door(config, SystemClock()))
+    with site("127.0.0.1:1", host=host) as found:  # it answered at the start, and is away now
+        assert found.client.get("/topics", follow_redirects=False).headers["location"].startswith("/login")
+        assert found.client.get("/settings?format=json").status_code == 401
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7"])

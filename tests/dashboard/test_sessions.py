@@ -41,6 +41,14 @@ def test_the_session_unseen_for_longest_makes_room() -> None:
     assert sessions.find(first.id) is first
 
 
+def test_a_flood_of_visitors_signs_nobody_out() -> None:
+    sessions = Sessions(HeldClock())
+    signed_in = sessions.begin("ada")
+    for _ in range(COUNT_MAX + 10):
+        sessions.begin()
+    assert sessions.find(signed_in.id) is signed_in
+
+
 def test_the_cookie_is_for_no_script_no_other_site_and_under_tls_for_tls_alone(rocket: Cluster) -> None:
     with site(rocket.namesrv) as plain, site(rocket.namesrv, public_url="https://mq.example.org") as secure:
         told = plain.frame("/topics").headers["set-cookie"].lower()

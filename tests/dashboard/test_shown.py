@@ -11,6 +11,10 @@ def test_what_is_not_known_is_a_dash_and_never_nought(value: float | None, text:
     assert shown.number(value).replace("\u202f", " ") == text
 
 
+def test_one_is_told_as_one() -> None:
+    assert [shown.counted(value, "broker") for value in (0, 1, 2)] == ["0 brokers", "1 broker", "2 brokers"]
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [(None, "–"), (0, "0 s"), (400, "< 1 s"), (59_000, "59 s"), (61_000, "1 min 1 s"), (7_500_000, "2 h 5 min")],

@@ -47,6 +47,11 @@ class Attention:
 
 SEARCHES_MAX = 4
 _DAY_MS = 86_400_000
+# Findings that have a section of their own, by their numbers.
+_FOUND = {
+    "/groups": ("D04", "groups whose members subscribe differently"),
+    "/clients": ("D05", "client ids that two members share"),
+}
 SECTIONS = (
     Section("/", "Overview", "o"),
     Section("/messages", "Messages", "m"),
@@ -90,6 +95,10 @@ class Dashboard:
             looks = [look for name, look in desk.walk.topics.items() if group_of(name) is not None and look.kept]
             fresh = [look for look in looks if look.last_ms is not None and look.last_ms > day_ms]
             return Attention(len(fresh), "groups with dead letters of the last day") if fresh else None
+        if path in _FOUND:
+            number, why = _FOUND[path]
+            count = sum(each.number == number for each in desk.diagnosis.findings)
+            return Attention(count, why) if count else None
         return None
 
 

@@ -25,7 +25,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+BODY_SIZE_MAX = 9 << 20  # the largest message with its form
 _SAFE_METHODS = frozenset(("GET", "HEAD"))
+Refused = tuple[int, str]  # the status, and why
 
 
 class Guard:
@@ -52,25 +54,35 @@ class Guard:
             await send(message)
 
         if problem is not None:
-            answer = PlainTextResponse(f"{problem}\n", status_code=421 if "Host" in problem else 403)
+            status, why = problem
+            answer = PlainTextResponse(f"{why}\n", status_code=status)
             await answer(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 
-    def problem(self, method: str, headers: Headers) -> str | None:
+    def problem(self, method: str, headers: Headers) -> Refused | None:
         """Why a request is refused; None if it is not."""
         host = headers.get("host", "").lower()
         if not self.serves(host):
-            return f"Host {host[:200]!r} is none that this dashboard serves; --public-url names the one behind a proxy"
+            return 421, f"Host {host[:200]!r} is none of this dashboard's; --public-url names the one behind a proxy"
         if method in _SAFE_METHODS:
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if origin is None and site is None:
-            return "a change needs an Origin, which browsers send"
+            return 403, "a change needs an Origin, which browsers send"
         if site is not None and site != "same-origin":
-            return f"a page of another site ({site[:40]}) may change nothing here"
+            return 403, f"a page of another site ({site[:40]}) may change nothing here"
         if origin is not None and origin not in self._origins(host):
-            return f"a page of {origin[:200]} may change nothing here; --public-url names the origin behind a proxy"
+            return (
+                403,
+                f"a page of {origin[:200]} may change nothing here; --public-url names the origin behind a proxy",
+            )
+        # Said before a byte of it is read: a file of a form is kept on disk while it comes.
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit()):
+            return 411, "a form says how long it is"
+        if len(length) > 12 or int(length) > BODY_SIZE_MAX:
+            return 413, f"a form of {length[:40]} bytes is too large: {BODY_SIZE_MAX} at most"
         return None
 
     def serves(self, host: str) -> bool:

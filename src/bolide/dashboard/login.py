@@ -92,6 +92,8 @@ class Tries:
             del self._tries[next(iter(self._tries))]
         return True
 
-    def forget(self, address: str) -> None:
-        """One who got in begins again."""
-        self._tries.pop(address, None)
+    def give_back(self, address: str) -> None:
+        """The last one was right and is not counted; those before it stay, or a user could guess another's password."""
+        recent = self._tries.get(address)
+        if recent:
+            recent.pop()

@@ -213,7 +213,7 @@ class Action:
                     went = await self.act(visit, form)
             except (BolideError, TimeoutError) as problem:
                 if self.changes:
-                    visit.note(self.path, request.url.path, result=f"failed: {problem}")
+                    visit.note(self.path, _object_of(request, form), result=f"failed: {problem}")
                 went = problem_answer(problem)
         if isinstance(went, str):
             return with_cookie(RedirectResponse(went, status_code=303), visit)
@@ -221,6 +221,12 @@ class Action:
         frame = {"title": went.title or "Result", "content_url": "", "refresh_s": 0, "path": url}
         frame |= {"content_template": went.template, "view": went.view}
         return with_cookie(rendered(visit, "frame.html", frame, went.status), visit)
+
+
+def _object_of(request: Request, form: Form) -> str:
+    """What a change was about: the path, and the name where a field has it."""
+    names = (form.text(field) for field in ("name", "topic", "user", "key", "id"))
+    return " ".join((request.url.path, *(name for name in names if name)))
 
 
 def dashboard_of(request: Request) -> "Dashboard":

@@ -33,7 +33,7 @@ class Session:
 
 
 class Sessions:
-    """All of them; the one unseen for longest goes first."""
+    """All of them; of those without a user the one unseen for longest goes first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,9 @@ class Sessions:
     def begin(self, user: str = "", credentials: Credentials | None = None) -> Session:
         """A new one; signing in never keeps an old id, which somebody else may know."""
         while len(self._sessions) >= COUNT_MAX:
-            del self._sessions[next(iter(self._sessions))]
+            # Those that nobody signed in to go first: a flood of visitors signs nobody out.
+            unsigned = (each.id for each in self._sessions.values() if not each.user)
+            del self._sessions[next(unsigned, next(iter(self._sessions)))]
         session_id, token = secrets.token_urlsafe(_ID_SIZE), secrets.token_urlsafe(_ID_SIZE)
         session = Session(session_id, token, self._clock.monotonic_s(), user, credentials)
         self._sessions[session_id] = session

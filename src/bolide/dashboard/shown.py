@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from bolide.admin.reach import SilentBroker
+from bolide.admin.rows import version_text
 from bolide.dashboard.history import Trend
 from bolide.dashboard.walk import Snapshot
 from bolide.model.texts import printable
@@ -20,6 +21,11 @@ def number(value: float | None) -> str:
     if value is None or value != value:
         return DASH
     return f"{value:,.0f}".replace(",", _THIN)
+
+
+def counted(value: float, noun: str) -> str:
+    """1 broker, 2 brokers."""
+    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
 
 
 def rate(value: float | None) -> str:
@@ -106,7 +112,7 @@ def answered(silent: Collection[SilentBroker], snapshot: Snapshot) -> str:
     """How many brokers of how many told their part."""
     missing = {broker.name for broker in silent}
     names = {look.row.name for look in snapshot.brokers} | missing
-    return f"{len(names - missing)} of {len(names)}"
+    return f"{len(names - missing)} of {counted(len(names), 'broker')}"
 
 
 def permission(bits: int) -> str:
@@ -116,6 +122,7 @@ def permission(bits: int) -> str:
 
 FILTERS: dict[str, Callable[..., str]] = {
     "number": number,
+    "counted": counted,
     "rate": rate,
     "size": size,
     "span": span,
@@ -127,4 +134,5 @@ FILTERS: dict[str, Callable[..., str]] = {
     "spark": spark,
     "permission": permission,
     "answered": answered,
+    "version": version_text,
 }

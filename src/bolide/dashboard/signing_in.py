@@ -61,7 +61,7 @@ async def sign_in(request: Request) -> Response:
         return await _form(request, session, f"the cluster could not be asked: {problem}", 502)
     if not is_known:
         return await _form(request, session, "no such user, or another password", 401)
-    dashboard.tries.forget(address)
+    dashboard.tries.give_back(address)
     dashboard.sessions.end(session)
     fresh = dashboard.sessions.begin(name, credentials)
     response = RedirectResponse(_inside(back), status_code=303)

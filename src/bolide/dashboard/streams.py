@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 STREAMS_MAX = 20
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -17,20 +18,35 @@ class Streams:
 
     def respond(self, events: AsyncIterator[str], limit_s: float) -> Response:
         """A stream, or a refusal where there are too many."""
-        if self.count >= STREAMS_MAX:
-            return PlainTextResponse(f"{STREAMS_MAX} streams run already; close a page that shows one\n", 503)
-        self.count += 1
-        return StreamingResponse(self._counted(events, limit_s), media_type="text/event-stream", headers=_HEADERS)
+        return _Stream(self, _until(events, limit_s))
 
-    async def _counted(self, events: AsyncIterator[str], limit_s: float) -> AsyncIterator[bytes]:
+
+class _Stream(StreamingResponse):
+    """One of them: it is counted while it is served, and not from its making, for a browser may leave in between."""
+
+    def __init__(self, streams: Streams, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._streams.count >= STREAMS_MAX:
+            refusal = PlainTextResponse(f"{STREAMS_MAX} streams run already; close a page that shows one\n", 503)
+            await refusal(scope, receive, send)
+            return
+        self._streams.count += 1
         try:
-            async with asyncio.timeout(limit_s):
-                async for event in events:
-                    yield event.encode()
-        except TimeoutError:
-            yield named("done", "ended").encode()
+            await super().__call__(scope, receive, send)
         finally:
-            self.count -= 1
+            self._streams.count -= 1
+
+
+async def _until(events: AsyncIterator[str], limit_s: float) -> AsyncIterator[bytes]:
+    try:
+        async with asyncio.timeout(limit_s):
+            async for event in events:
+                yield event.encode()
+    except TimeoutError:
+        yield named("done", "ended").encode()
 
 
 def data(text: str) -> str:

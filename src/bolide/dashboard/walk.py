@@ -9,6 +9,7 @@ ended; what it could not see is said in its result.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -30,6 +31,7 @@ TOPICS_A_WALK = 200
 _RATE_SPAN_MIN_MS = 4_000
 _SLICE = 100
 _OLDEST_LASTS_MS = 300_000  # retention deletes a file at a time
+_OLDEST_LIMIT_S = 0.3
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class GroupLook:
     retry_behind: int
     lag_ms: int | None
     consumed: int
+    counted_ms: int = 0  # when it was so much
     out_rate: float | None = None
     topics: tuple[str, ...] = ()
 
@@ -155,7 +158,7 @@ class Walk:
         now_ms = self._clock.now_ms()
         groups: dict[str, GroupLook] = {}
         async for group, rows in in_slices(progress.items()):
-            groups[group] = _group_look(group, rows, now_ms, before.groups.get(group), now_ms - before.at_ms)
+            groups[group] = _group_look(group, rows, now_ms, before.groups.get(group))
         self._note_ends(progress.values(), now_ms)
         await self.look_at(self._next_topics(configs), configs, brokers)
         self.topics = {name: look for name, look in self.topics.items() if name in configs}
@@ -252,7 +255,10 @@ class Walk:
         return failed
 
     async def oldest_of(self, topics: Iterable[str]) -> dict[str, int | None]:
-        """When the oldest messages of some topics were stored; None where that is not known, or there is none."""
+        """When the oldest messages of some topics were stored; None where that is not known, or there is none.
+
+        A list does not wait for all of them: what comes too late for it is asked for again by its next refresh.
+        """
         topics, now_ms = list(topics), self._clock.now_ms()
         filled = {name for name in topics if name not in self.topics or self.topics[name].kept != 0}
         due = [
@@ -260,13 +266,16 @@ class Walk:
             for name in topics
             if name in filled and now_ms - self._oldest.get(name, (0, None))[0] > _OLDEST_LASTS_MS
         ]
-        found = await gathered({name: self._admin.time_spans(TOOLS_GROUP, name) for name in due})
-        for name, spans in found.items():
-            if not isinstance(spans, BaseException):
-                times = [span.min_time_stamp for span in spans.values() if span.min_time_stamp > 0]
-                # A topic that is empty is asked again: its first message may come at once.
-                self._oldest[name] = (now_ms if times else 0, min(times, default=None))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_OLDEST_LIMIT_S):
+                await gathered({name: self._ask_oldest(name, now_ms) for name in due})
         return {name: self._oldest[name][1] if name in filled and name in self._oldest else None for name in topics}
+
+    async def _ask_oldest(self, topic: str, now_ms: int) -> None:
+        spans = await self._admin.time_spans(TOOLS_GROUP, topic)
+        times = [span.min_time_stamp for span in spans.values() if span.min_time_stamp > 0]
+        # A topic that is empty is asked again: its first message may come at once.
+        self._oldest[topic] = (now_ms if times else 0, min(times, default=None))
 
     async def _remember(self, seen: Snapshot, at_s: float) -> None:
         history = self._history
@@ -287,20 +296,24 @@ class Walk:
         history.add("cluster", "", at_s, (sum(row.put_rate for row in rows), sum(row.got_rate for row in rows)))
 
 
-def _group_look(group: str, rows: list[ProgressRow], now_ms: int, before: GroupLook | None, span_ms: int) -> GroupLook:
+def _group_look(group: str, rows: list[ProgressRow], now_ms: int, before: GroupLook | None) -> GroupLook:
     own = [row for row in rows if row.behind > 0]
     # The last message that was consumed was stored then; the first unread one is younger than that.
     ages = [now_ms - row.last_consumed_ms for row in own if row.last_consumed_ms > 0]
-    consumed = sum(row.consumer_offset for row in rows)
-    rate = None if before is None else before.out_rate
-    if before is not None and span_ms >= _RATE_SPAN_MIN_MS:
-        rate = max(0, consumed - before.consumed) * 1000 / span_ms
+    consumed, counted_ms, rate = sum(row.consumer_offset for row in rows), now_ms, None
+    if before is not None:
+        span_ms = now_ms - before.counted_ms
+        if span_ms < _RATE_SPAN_MIN_MS:
+            consumed, counted_ms, rate = before.consumed, before.counted_ms, before.out_rate
+        else:
+            rate = max(0, consumed - before.consumed) * 1000 / span_ms
     return GroupLook(
         group=group,
         behind=sum(row.behind for row in rows),
         retry_behind=sum(row.behind for row in rows if row.queue.topic.startswith(RETRY_PREFIX)),
         lag_ms=max(ages, default=None if own else 0),
         consumed=consumed,
+        counted_ms=counted_ms,
         out_rate=rate,
         topics=tuple(sorted({row.queue.topic for row in rows})),
     )

@@ -38,6 +38,7 @@ def test_letters_are_filtered_by_all_that_is_known_of_them(pages: Site, dead: st
     text = pages.text(f"/dead/{dead}", reason="json")
     assert "bad &lt;b&gt;json&lt;/b&gt;" in text
     assert "Dry run" not in text, "read only"
+    assert 'method="post"' not in text, "and so there is no form"
 
 
 def test_a_dry_run_counts_and_then_they_are_sent_and_marked(changing: Site, dead: str) -> None:
@@ -58,7 +59,7 @@ def test_a_dry_run_counts_and_then_they_are_sent_and_marked(changing: Site, dead
 def test_marked_letters_alone_are_sent(changing: Site, dead: str) -> None:
     row = changing.rows(f"/dead/{dead}", key="dead-3")[0]
     dry = changing.post(f"/dead/{dead}/dry", which="chosen", to="group", rate="0", id=row["offset_id"])
-    assert "1 letters would be sent" in dry.text
+    assert "1 letter would be sent" in dry.text
     assert "the group alone" in dry.text
     assert "no letter was chosen" in changing.post(f"/dead/{dead}/dry", which="chosen", to="group").text
 

@@ -1,18 +1,27 @@
 """Finding messages: by key, time, tag and text, with limits that are told; and one message from all sides."""
 
+import html
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from bolide import Admin, Consumer, Producer, Receipt
+from bolide import Admin, Consumer, Credentials, Handler, Producer, Receipt, listening
+from bolide.admin.admin import ProgressRow
 from bolide.admin.searching import SearchResult
-from bolide.dashboard.pages.message import SHOWN_SIZE, body_of
+from bolide.dashboard.pages.message import SHOWN_SIZE, _consumption, body_of
 from bolide.dashboard.pages.messages import cursor_text, parse_cursor
+from bolide.dashboard.walk import Snapshot, Walk
 from bolide.model.queue import MessageQueue
 from bolide.protocol.bodies import GroupConfig
 from bolide.testing.blocking import Cluster
 from tests.cli.inside import told
-from tests.dashboard.site import Site, site
+from tests.cli.processes import wait_for
+from tests.dashboard.site import Site, sign_in, site
+
+DEAD = SimpleNamespace(properties={"DLQ_REASON": "card declined"}, reconsume_times=16)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +58,40 @@ def test_fields_combine_and_the_broker_filters_by_tag(pages: Site, sent: list[Re
     assert pages.rows("/messages", topic="Searched", key="key-7", tag="tenth") == []
 
 
+def test_a_message_is_found_by_its_id_with_and_without_its_topic_and_the_other_fields_still_count(
+    pages: Site, sent: list[Receipt]
+) -> None:
+    for found in (sent[7].msg_id, sent[7].offset_id):
+        assert [row["id"] for row in pages.rows("/messages", topic="Searched", id=found)] == [sent[7].msg_id]
+    assert [row["id"] for row in pages.rows("/messages", id=sent[7].offset_id, **{"from": "-1s"})] == [sent[7].msg_id]
+    assert pages.rows("/messages", topic="Searched", id=sent[7].msg_id, tag="tenth") == []
+    assert pages.rows("/messages", topic="Searched", id=sent[7].msg_id, key="key-8") == []
+    text = pages.text("/messages", topic="Searched", id="C" * 32)
+    assert f"There is no message {'C' * 32}" in text
+    assert 'name="key"' in text, "the form stays"
+
+
+def test_by_key_too_tags_and_sql_are_those_of_a_subscription(pages: Site, sent: list[Receipt]) -> None:
+    by_key = {"topic": "Searched", "key": "key-7"}
+    for fields in ({"tag": "tenth || other"}, {"sql": "TAGS = 'other'"}, {"sql": "KEYS IS NOT NULL"}):
+        assert [row["id"] for row in pages.rows("/messages", **by_key, **fields)] == [sent[7].msg_id], fields
+    assert pages.rows("/messages", **by_key, sql="TAGS = 'tenth'") == []
+    for fields in ({"sql": "TAGS ="}, {"sql": "TAGS = 'a'", "tag": "a"}, {"tag": "||"}):
+        assert pages.content("/messages", **by_key, **fields).status_code == 502, fields
+
+
+def test_a_path_into_json_is_compared_with_what_is_there(pages: Site, sent: list[Receipt]) -> None:
+    assert [row["body"] for row in pages.rows("/messages", topic="Searched", text="$.number = 5")] == ['{"number": 5}']
+    assert len(pages.rows("/messages", topic="Searched", tag="tenth", text="$.number")) == 12
+
+
 def test_nothing_found_says_what_was_searched_and_offers_more(pages: Site, sent: list[Receipt]) -> None:
     text = pages.text("/messages", topic="Searched", text="no such words")
     assert "120 read, 0 shown" in text
     assert "a week" in text
-    near = pages.text("/messages", topic="Serched")
+    assert "The oldest message of the topic was stored" in text
+    near = pages.wait_for("/messages", lambda text: ">Searched<" in text, topic="Serched")  # names are of the last walk
     assert "There is no topic Serched" in near
-    assert ">Searched<" in near
 
 
 def test_a_wrong_time_is_told(pages: Site) -> None:
@@ -120,6 +156,75 @@ def test_a_traced_message_shows_each_step_on_one_axis(rocket: Cluster, pages: Si
     pages.wait_for(f"/messages/{receipt.msg_id}", is_whole, topic="Traced", tab="trace")
     (expected,) = told(rocket.namesrv, "trace", receipt.msg_id)
     assert pages.rows(f"/messages/{receipt.msg_id}", topic="Traced", tab="trace") == expected
+    with Producer("untraced", rocket.namesrv) as producer:
+        other = producer.send("Traced", b"y")
+    assert "No record of this message was found" in pages.text(f"/messages/{other.msg_id}", topic="Traced", tab="trace")
+
+
+def test_where_there_is_no_trace_topic_that_is_told_apart(guarded: Cluster) -> None:
+    root = Credentials(access_key="root", secret_key="root-secret")
+    with Admin(guarded.namesrv, credentials=root) as admin:
+        admin.create_topic("NeverTraced", 1)
+    with Producer("never", guarded.namesrv, credentials=root) as producer:
+        found = producer.send("NeverTraced", b"x").msg_id
+    with site(guarded.namesrv) as pages:
+        sign_in(pages, "root", "root-secret")
+        assert "is missing" in pages.text(f"/messages/{found}", topic="NeverTraced", tab="trace")
+
+
+def test_a_member_consumes_a_message_by_hand_and_how_it_went_is_told(rocket: Cluster, changing: Site) -> None:
+    rocket.create_topic("Handed", 1)
+    given: list[bytes] = []
+    handler = Handler(function=lambda message: given.append(message.body), group="handed-cg", topics={"Handed": "*"})
+    with Producer("handing", rocket.namesrv) as producer, listening(rocket.namesrv, [handler]):
+        receipt = producer.send("Handed", b"take me")
+        wait_for(lambda: given == [b"take me"])
+        path = f"/messages/{receipt.msg_id}?topic=Handed&tab=consumption"
+        page = changing.wait_for(path, lambda text: "Give it by hand" in text)
+        member = re.search(r'<option value="(handed-cg\n[^"]+)"', html.unescape(page))
+        assert member is not None
+        done = changing.post(f"/messages/{receipt.offset_id}/give", topic="Handed", member=member[1])
+        assert "CR_SUCCESS" in done.text
+        wait_for(lambda: len(given) == 2)
+    assert "consume directly" in changing.text("/settings")
+
+
+def test_what_was_compressed_is_shown_as_it_was_sent(rocket: Cluster, pages: Site) -> None:
+    rocket.create_topic("Squeezed", 1)
+    body = b'{"words": "' + b"again and again " * 1000 + b'"}'
+    with Producer("squeezing", rocket.namesrv) as producer:
+        receipt = producer.send("Squeezed", body)
+    (row,) = pages.rows("/messages", topic="Squeezed", text="$.words")
+    assert row["body"] == body.decode()
+    assert "again and again" in pages.text(f"/messages/{receipt.msg_id}", topic="Squeezed", view="text")
+    assert pages.client.get(f"/body/{receipt.msg_id}?topic=Squeezed").content == body
+
+
+def test_an_id_before_the_first_byte_of_its_broker_was_deleted_by_retention(
+    pages: Site, sent: list[Receipt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Walk.first
+
+    async def later(self: Walk, limit_s: float = 10.0) -> Snapshot:
+        seen = await whole(self, limit_s)
+        looks = [replace(look, status={**look.status, "commitLogMinOffset": "1000000"}) for look in seen.brokers]
+        return replace(seen, brokers=tuple(looks))
+
+    monkeypatch.setattr(Walk, "first", later)
+    answer = pages.content(f"/messages/{sent[0].offset_id[:-8]}000000FF")
+    assert answer.status_code == 404
+    assert "begins at 1000000, and this id says 255: deleted by retention" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("retried", "died", "verdict"), [([], [], "passed"), (["x"], [], "retried"), (["x"], [DEAD], "dead")]
+)
+def test_what_a_group_made_of_a_message(retried: list[object], died: list[object], verdict: str) -> None:
+    queue = MessageQueue("T", "b", 0)
+    message = SimpleNamespace(topic="T", queue_id=0, queue_offset=5)
+    told = _consumption("g", [ProgressRow(queue, 9, 7, 0)], message, "b", retried, died)  # type: ignore[arg-type]
+    assert (told.verdict, told.is_bad) == (verdict, verdict == "dead")
+    assert verdict != "dead" or "after 16 tries card declined" in told.detail
 
 
 def test_bodies_are_hidden_where_that_was_asked_for(rocket: Cluster, sent: list[Receipt]) -> None:

@@ -2,15 +2,21 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from bolide import Admin, Consumer, Producer
+from bolide import Admin, Consumer, Outcome, Producer, TransactionProducer
+from bolide.admin.admin import Admin as AsyncAdmin
+from bolide.admin.delays import DelayLevelRow
+from bolide.clock import SystemClock
+from bolide.dashboard.pages.clients import ClientLine, _marked, in_order
 from bolide.dashboard.pages.settings import is_secret
+from bolide.testing import cluster
 from bolide.testing.blocking import Cluster
 from tests.cli.inside import told
 from tests.cli.processes import wait_for
-from tests.dashboard.site import Site
+from tests.dashboard.site import Site, sign_in, site
 
 
 def test_everybody_who_is_connected_is_listed_as_the_command_does(rocket: Cluster, pages: Site) -> None:
@@ -109,6 +115,62 @@ def test_a_timed_message_is_recalled_from_its_receipt_and_from_its_place(rocket:
     assert handle in handles
 
 
+def test_an_open_transaction_says_whether_somebody_is_there_to_ask_and_one_given_up_is_asked_again() -> None:
+    quick = {"transactionCheckInterval": 50, "transactionTimeOut": 20, "transactionCheckMax": 2}
+    answers = [Outcome.UNKNOWN]
+    with cluster(settings=quick) as here, site(here.namesrv, allows_changes=True) as pages:
+        with TransactionProducer("transfers", here.namesrv, checker=lambda _: answers[-1]) as producer:
+            with producer.transaction("Transfers", b"x", keys="t-1") as transaction:
+                transaction.unknown()
+            text = pages.wait_for("/transactions", lambda text: "Ask again" in text)
+            assert "somebody is there" in text
+            (row,) = pages.rows("/transactions")["given_up"]
+            assert (row["topic"], row["group"], row["keys"]) == ("Transfers", "transfers", "t-1")
+            answers.append(Outcome.COMMIT)
+            found = re.search(r'name="id" value="([^"]+)"><button>Ask again', text)
+            assert found is not None
+            assert pages.post("/transactions/resume", id=found[1]).status_code == 303
+            pages.wait_for("/messages", lambda text: "1 shown" in text, topic="Transfers", key="t-1")
+            assert "resume transaction" in pages.text("/settings")
+            with producer.transaction("Transfers", b"y", keys="t-2") as transaction:
+                answers.append(Outcome.UNKNOWN)
+                transaction.unknown()
+            pages.wait_for("/transactions", lambda text: "t-2" in text or "Ask again" in text)
+        pages.wait_for("/transactions", lambda text: "nobody of the group" in text)
+
+
+def test_what_is_overdue_is_red_and_said_first(pages: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = SystemClock().now_ms()
+    late = DelayLevelRow("broker-0", 3, 10_000, 2, now_ms - 90_000, (2, 0, 0, 0), {"Orders": 2})
+    fine = DelayLevelRow("broker-0", 18, 7_200_000, 1, now_ms + 3_600_000, (0, 0, 1, 0), {"Orders": 1})
+
+    async def levels(*_: object) -> list[DelayLevelRow]:
+        return [late, fine]
+
+    monkeypatch.setattr(AsyncAdmin, "delay_levels", levels)
+    text = pages.text("/delayed")
+    assert "<strong>Late:</strong> the first message of level 3 on broker-0 was due 1 min 3" in text
+    assert text.count(">overdue<") == 1
+    assert text.count('<td class="bad"><time') == 1
+    assert re.search(r"in 59 min|in 1 h", text)
+
+
+def test_who_differs_and_who_is_there_twice_comes_first() -> None:
+    lines = [
+        ClientLine("fine", "10.0.0.1:1", "PYTHON", 1, "a-cg", "consumes", None, None, ""),
+        ClientLine("same", "10.0.0.1:2", "JAVA", 1, "b-cg", "consumes", None, None, ""),
+        ClientLine("same", "10.0.0.2:2", "JAVA", 1, "b-cg", "consumes", None, None, ""),
+        ClientLine("torn", "10.0.0.3:2", "GO", 1, "c-cg", "consumes", None, None, "it wants another tag"),
+    ]
+    shown = in_order(_marked(lines))
+    assert [(line.client_id, line.is_twice) for line in shown] == [
+        ("torn", False),
+        ("same", True),
+        ("same", True),
+        ("fine", False),
+    ]
+
+
 def test_transactions_and_access_say_that_there_is_nothing(pages: Site) -> None:
     assert "all are committed or rolled back" in pages.text("/transactions")
     assert "Access control is off" in pages.text("/access")
@@ -130,6 +192,19 @@ def test_settings_have_changed_ones_first_no_secret_and_are_changed(rocket: Clus
     assert "change setting" in audit
     assert "12000" in audit
     assert "failed" in audit
+
+
+def test_a_secret_that_is_refused_is_in_no_audit(guarded: Cluster, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    with site(guarded.namesrv, allows_changes=True, audit_file=audit) as found:
+        assert sign_in(found, "root", "root-secret").status_code == 303
+        name = found.rows("/")["brokers"][0]["broker"]
+        for key, value in (("initAuthenticationUser", "not-json-s3cret"), ("tls.server.keyPassword", "key-s3cret")):
+            found.post("/settings", server=f"broker {name}", key=key, value=value)
+        shown = found.text("/settings") + str(found.rows("/settings"))
+    assert "initAuthenticationUser" in audit.read_text()
+    assert "s3cret" not in audit.read_text() + shown
+    assert "root-secret" not in shown
 
 
 def test_secrets_of_a_broker_never_reach_a_page() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bolide import Admin, Producer
+from bolide import Admin, Consumer, Producer
 from bolide.protocol.bodies import GroupConfig
 from bolide.testing.blocking import Cluster
 from tests.dashboard.site import Site
@@ -59,3 +59,24 @@ def test_read_only_shows_the_preview_and_the_command(pages: Site, group: str) ->
     assert "will be consumed again" in text
     assert "bolide group reset" in text
     assert "typed" not in text
+
+
+def test_one_queue_alone_is_moved_and_who_is_online_is_named_with_the_advice_to_stop(
+    rocket: Cluster, changing: Site
+) -> None:
+    rocket.create_topic("Split", 2)
+    with Producer("splitting", rocket.namesrv) as producer, Admin(rocket.namesrv) as admin:
+        queues = producer.queues("Split")
+        for number in range(10):
+            producer.send("Split", b"x", queue=queues[number % 2])
+        admin.set_group(GroupConfig(group_name="split-cg"))
+        admin.reset_group("split-cg", "Split", offset=3)
+    path, one = "/groups/split-cg/reset", f"{queues[0].broker_name}:0"
+    rows = changing.rows(path, topic="Split", to="earliest", queue=one)
+    assert [(row["queue"], row["from"], row["to"]) for row in rows] == [(0, 3, 0)]
+    hours = changing.text(path, topic="Split", to="time", at="-2h")
+    assert "6 messages of the last 2 h will be consumed again as soon as a member comes" in hours
+    with Consumer("split-cg", "Split", rocket.namesrv, instance_name="splitter"):
+        text = changing.wait_for(path, lambda text: "1 member online" in text, topic="Split", to="earliest", queue=one)
+        assert "stop them first where you can" in text
+        assert "@splitter" in text

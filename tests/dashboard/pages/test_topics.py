@@ -13,9 +13,12 @@ def test_the_list_has_what_each_topic_holds_and_the_rows_of_the_command(rocket: 
     with Producer("listing", rocket.namesrv) as producer:
         for _ in range(3):
             producer.send("Listed", b"x")
-    text = pages.wait_for("/topics", lambda text: ">Listed<" in text and '<td class="num">3</td>' in text, q="Listed")
-    assert "4 / 4" in text
-    assert len(re.findall(r">[^<]* ago</time>", text)) == 2  # the oldest message and the last
+
+    def is_whole(text: str) -> bool:
+        ages = re.findall(r">[^<]* ago</time>", text)  # of the oldest message and the last
+        return '<td class="num">3</td>' in text and len(ages) == 2
+
+    assert "4 / 4" in pages.wait_for("/topics", is_whole, q="Listed")
     assert pages.rows("/topics", q="Listed") == [{"topic": "Listed"}]
 
 
@@ -47,9 +50,9 @@ def test_a_topic_is_created_changed_and_deleted_and_each_is_noted(rocket: Cluste
         with Producer("making", rocket.namesrv) as producer:
             for _ in range(8):
                 producer.send("Made", b"x")
-        assert "8 messages go with it" in changing.text("/topics/Made/delete")
+        assert "what it holds: 8 messages" in changing.text("/topics/Made/delete")
         preview = changing.text("/topics/Made/edit", queues="2", read="2", permission="4")
-        assert "go out of sight" in preview
+        assert "out of sight" in preview
         assert "read only" in preview
         changing.post("/topics/Made/edit", queues="2", read="2", permission="4")
         assert {str(shape) for shape in admin.topic_shapes("Made").values()} == {"2 queues, read only"}
@@ -59,6 +62,19 @@ def test_a_topic_is_created_changed_and_deleted_and_each_is_noted(rocket: Cluste
         assert admin.topic_shapes("Made")
         assert changing.post("/topics/Made/delete", typed="Made").headers["location"] == "/topics"
         assert not admin.topic_shapes("Made")
+
+
+def test_a_topic_is_made_on_one_broker_alone_where_that_is_chosen(rocket: Cluster, changing: Site) -> None:
+    broker = rocket.brokers[0].name
+    changing.wait_for("/topics/create", lambda text: f">every broker ({broker})<" in text)
+    form = {"queues": "1", "permission": "6", "type": "NORMAL"}
+    assert changing.post("/topics/create", name="Here", broker=broker, **form).status_code == 303
+    assert (
+        "there is no broker elsewhere" in changing.post("/topics/create", name="There", broker="elsewhere", **form).text
+    )
+    with Admin(rocket.namesrv) as admin:
+        assert admin.topic_shapes("Here")
+        assert not admin.topic_shapes("There")
 
 
 def test_a_name_is_judged_while_it_is_typed_by_the_real_rules(pages: Site) -> None:

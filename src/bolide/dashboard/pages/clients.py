@@ -1,7 +1,7 @@
 """`/clients`: everybody who is connected; what is wrong with them first."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bolide.admin.calls import gathered
@@ -68,9 +68,7 @@ async def load(visit: Visit) -> Answer:
                 place = (one.client_id, one.client_addr, one.language, one.version, group)
                 lines.append(ClientLine(*place, "consumes", began, None, said))
     failed = {group: str(found) for group, found in members.items() if isinstance(found, BaseException)}
-    lines = _marked(lines)
-    shown = [line for line in lines if _fits(line, wanted)]
-    shown.sort(key=lambda line: (not line.conflict, not line.is_twice, line.group, line.client_id))
+    shown = in_order(line for line in _marked(lines) if _fits(line, wanted))
     rows = [row for row in rows if not wanted or any(wanted in value.lower() for value in row.values())]
     left_out = len(names) - len(asked) if wanted else 0
     return Answer("clients.html", ClientsView(shown, part, visit.asked("q"), failed, left_out), rows)
@@ -91,6 +89,11 @@ async def _since(visit: Visit, members: Mapping[str, object]) -> dict[tuple[str,
 
 def _fits(line: ClientLine, wanted: str) -> bool:
     return any(wanted in text.lower() for text in (line.client_id, line.address, line.group))
+
+
+def in_order(lines: Iterable[ClientLine]) -> list[ClientLine]:
+    """What is wrong first."""
+    return sorted(lines, key=lambda line: (not line.conflict, not line.is_twice, line.group, line.client_id))
 
 
 def _marked(lines: list[ClientLine]) -> list[ClientLine]:

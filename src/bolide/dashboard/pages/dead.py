@@ -184,12 +184,13 @@ async def try_dry(visit: Visit, form: Form) -> Answer:
     group = visit.named("group")
     fields, ids, is_for_group, rate = _chosen(form)
     wanted = filter_of(fields, visit.now_ms, tuple(ids))
-    told = await visit.admin.resend_dead_letters(group, wanted, is_dry=True, is_for_group=is_for_group)
-    first = []
-    async for letter in visit.admin.dead_letters(group, wanted):
-        first.append(_letter_line(visit, letter))
-        if len(first) == 3:
-            break
+    async with visit.dashboard.searches:
+        told = await visit.admin.resend_dead_letters(group, wanted, is_dry=True, is_for_group=is_for_group)
+        first = []
+        async for letter in visit.admin.dead_letters(group, wanted):
+            first.append(_letter_line(visit, letter))
+            if len(first) == 3:
+                break
     view = DryView(group, ids, fields, is_for_group, rate, told, first)
     return Answer("dead_dry.html", view, {"would_send": told.sent_count}, title="Dry run")
 
@@ -270,7 +271,10 @@ async def events(request: Request) -> Response:
     entered = await enter(dashboard_of(request), request, is_told=True)
     if isinstance(entered, Response):
         return entered
-    job = entered.dashboard.jobs.find(entered.named("job"), entered.named("group"))
+    try:
+        job = entered.dashboard.jobs.find(entered.named("job"), entered.named("group"))
+    except ClientError as problem:
+        return Response(f"{problem}\n", 404, media_type="text/plain")
     return entered.dashboard.streams.respond(_progress(entered, job), _LASTS_S)
 
 

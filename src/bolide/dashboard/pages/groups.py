@@ -13,7 +13,7 @@ from bolide.admin.rows import config_cells, group_cells, member_cells, progress_
 from bolide.dashboard.history import SPANS_S, Trend
 from bolide.dashboard.page import Action, Answer, Form, Page, Problem, Visit, problem_of
 from bolide.dashboard.paging import Slice, sliced
-from bolide.dashboard.walk import GroupLook
+from bolide.dashboard.walk import GroupLook, Walk
 from bolide.errors import ClientError
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
@@ -94,8 +94,7 @@ async def lines_of(visit: Visit, names: list[str]) -> list[GroupLine]:
     for name in names:
         look, found = snapshot.groups[name], members[name]
         online = found if isinstance(found, ConsumerConnections) else None
-        topic = dead_letter_topic(name)
-        dead = walk.topics[topic].kept if topic in walk.topics else None if topic in snapshot.configs else 0
+        dead = dead_count(walk, name)
         is_broadcast = online is not None and online.message_model is MessageModel.BROADCASTING
         row = GroupRow(
             group=name,
@@ -110,6 +109,14 @@ async def lines_of(visit: Visit, names: list[str]) -> list[GroupLine]:
         trend = visit.desk.history.trend("group", name, visit.now_ms / 1000)
         lines.append(GroupLine(row, look.lag_ms, look.out_rate, dead, kind, is_broadcast, trend, problem))
     return lines
+
+
+def dead_count(walk: Walk, group: str) -> int | None:
+    """How many letters a group gave up; None where that was not looked at yet, and 0 where it has no topic for them."""
+    topic = dead_letter_topic(group)
+    if topic in walk.topics:
+        return walk.topics[topic].kept
+    return None if topic in walk.snapshot.configs else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +174,6 @@ async def load_group(visit: Visit) -> Answer:
         raise settings if isinstance(settings, BaseException) else ClientError("nothing is known of the group")
     rows = progress if isinstance(progress, list) else []
     online = found["connections"]
-    topic = dead_letter_topic(group)
     view = GroupView(
         group=group,
         queues=await _queue_lines(visit, group, rows, members) if isinstance(progress, list) else None,
@@ -176,7 +182,7 @@ async def load_group(visit: Visit) -> Answer:
         delays=str(config_cells(settings)["delays"]) if isinstance(settings, GroupConfig) else "",
         topics=sorted({row.queue.topic for row in rows}),
         behind=sum(row.behind for row in rows),
-        dead_count=walk.topics[topic].kept if topic in walk.topics else None,
+        dead_count=dead_count(walk, group),
         is_broadcast=isinstance(online, ConsumerConnections) and online.message_model is MessageModel.BROADCASTING,
         span=visit.asked("span") if visit.asked("span") in SPANS_S else "1h",
         spans=tuple(SPANS_S),

@@ -13,17 +13,16 @@ from bolide.admin.searching import SearchLimits, Wanted, search
 from bolide.admin.traces import MessageTrace
 from bolide.admin.walking import TOOLS_GROUP
 from bolide.dashboard.page import Action, Answer, Form, Page, Visit, dashboard_of, enter
+from bolide.dashboard.pages.finding import find
 from bolide.dashboard.pages.messages import shown_cells
-from bolide.errors import BolideError, ClientError
+from bolide.dashboard.shown import counted
+from bolide.errors import BolideError
 from bolide.model import properties as names
-from bolide.model.message import StoredMessage, parse_offset_id
-from bolide.model.queue import MessageQueue
+from bolide.model.message import StoredMessage
 from bolide.model.topics import TIMER_TOPIC, TRACE_TOPIC, dead_letter_topic, retry_topic
-from bolide.protocol.codes import ResponseCode
 from bolide.protocol.ids import RecallHandle, encode_recall_handle
 
 SHOWN_SIZE = 256 << 10
-TOPICS_ASKED_MAX = 200
 GROUPS_MAX = 50
 _TRACE_SPAN_MS = 60_000
 _MEANINGS = {
@@ -45,6 +44,9 @@ _MEANINGS = {
     names.TRACE_ON: "whether its broker allows traces",
     names.TIMER_DELIVER_AT: "when it is to be delivered",
 }
+
+
+_COPIED = (names.KEYS, names.UNIQUE_KEY, names.ORIGIN_MESSAGE_ID, names.SHARDING_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,11 @@ class MessageView:
     download: str = ""
     online: list[tuple[str, str]] = field(default_factory=list)  # group and client that may be given it by hand
     recall_handle: str = ""  # of a timed message that waits
+    copied: tuple[str, ...] = _COPIED  # properties that are ids or keys
 
 
 async def load(visit: Visit) -> Answer:
-    found, broker = await find(visit)
+    found, broker = await find(visit, visit.named("id"))
     message, tab = found[0], visit.asked("tab", "message")
     hides = visit.config.hides_bodies
     reserved = [name for name in message.properties if name in names.RESERVED_NAMES]
@@ -140,65 +143,6 @@ async def load(visit: Visit) -> Answer:
     )
     rows: object = [asdict(each) for each in traces] if tab == "trace" else [shown_cells(each, hides) for each in found]
     return Answer("message.html", view, rows, title=message.message_id)
-
-
-async def find(visit: Visit) -> tuple[list[StoredMessage], str]:
-    """The message under an id: at its place, where that is given; by the broker's id; or by the producer's."""
-    wanted, topic, queue = visit.named("id"), visit.asked("topic"), visit.asked("queue")
-    broker, _, number = queue.rpartition(":")
-    offset = visit.asked("offset")
-    if topic and broker and number.isdigit() and offset.isdigit():
-        async with visit.admin.puller(TOOLS_GROUP) as consumer:
-            pulled = await consumer.pull(MessageQueue(topic, broker, int(number)), int(offset), 1)
-        here = [each.stored for each in pulled.messages if each.queue_offset == int(offset)]
-        if here:
-            return here, broker
-        if int(offset) < pulled.min_offset:
-            raise gone(
-                f"queue {number} of {topic} on {broker} begins at {pulled.min_offset}: it was deleted by retention"
-            )
-    if topic:
-        found = await visit.admin.messages_by_id(topic, wanted)
-        if found:
-            return found, ""
-    place = parse_offset_id(wanted)
-    if place is not None:
-        try:
-            return [await visit.admin.message_at(wanted)], ""
-        except BolideError as problem:
-            raise gone(await _why_absent(visit, str(place.host), place.physical_offset, problem)) from problem
-    return await _in_all_topics(visit, wanted), ""
-
-
-def gone(sentence: str) -> ClientError:
-    return ClientError(sentence, ResponseCode.QUERY_NOT_FOUND)
-
-
-async def _why_absent(visit: Visit, host: str, offset: int, problem: BolideError) -> str:
-    """Whether the id's broker is known, and whether its log begins later."""
-    snapshot = await visit.seen()
-    for look in snapshot.brokers:
-        if look.row.address == host:
-            first = look.status.get("commitLogMinOffset", "")
-            if first.isdigit() and offset < int(first):
-                return f"the log of {look.row.name} begins at {first}, and this id says {offset}: deleted by retention"
-            return f"broker {look.row.name} ({host}) has no message at {offset}: {problem}"
-    return f"the id names a broker at {host}, which is none of this cluster: {problem}"
-
-
-async def _in_all_topics(visit: Visit, wanted: str) -> list[StoredMessage]:
-    """A producer's id does not say its topic: each is asked, as far as that is bearable."""
-    topics = sorted((await visit.seen()).topic_names)
-    asked = {topic: visit.admin.messages_by_id(topic, wanted) for topic in topics[:TOPICS_ASKED_MAX]}
-    for messages in (await gathered(asked)).values():
-        if isinstance(messages, list) and messages:
-            return messages
-    left = (
-        f" ({len(topics) - TOPICS_ASKED_MAX} more were not asked: name the topic)"
-        if len(topics) > TOPICS_ASKED_MAX
-        else ""
-    )
-    raise gone(f"no topic has a message {wanted}{left}; it may have expired, or its broker may be away")
 
 
 def body_of(body: bytes, wanted: str) -> Body:
@@ -295,7 +239,7 @@ def _consumption(
     distance = here[0].consumer_offset - message.queue_offset
     if distance > 0:
         return Consumption(group, "passed", f"the group is {distance} after it")
-    return Consumption(group, "not yet", f"{-distance} messages are before it")
+    return Consumption(group, "not yet", f"{counted(-distance, 'message')} before it")
 
 
 def _recall_handle(message: StoredMessage, broker: str, now_ms: int) -> str:
@@ -320,7 +264,7 @@ async def _traces(visit: Visit, message: StoredMessage) -> tuple[list[MessageTra
         end_ms=message.born_at + _TRACE_SPAN_MS,
         holds=lambda record: record.born_host.ip == message.born_host.ip,
     )
-    async with visit.admin.puller(TOOLS_GROUP) as consumer:
+    async with visit.dashboard.searches, visit.admin.puller(TOOLS_GROUP) as consumer:
         others = await search(consumer, around, 1, SearchLimits(time_s=3.0, record_count=5_000), visit.dashboard.clock)
     if others.found:
         return (
@@ -372,7 +316,7 @@ async def download(request: Request) -> Response:
     if dashboard.config.hides_bodies:
         return Response("bodies are hidden here\n", 403, media_type="text/plain")
     try:
-        found, _ = await find(entered)
+        found, _ = await find(entered, entered.named("id"))
     except BolideError as problem:
         return Response(f"{problem}\n", 404, media_type="text/plain")
     headers = {"Content-Disposition": 'attachment; filename="message.bin"'}

@@ -9,8 +9,13 @@ from bolide.admin.searching import EVER_MS, Place, SearchLimits, SearchResult, W
 from bolide.admin.walking import TOOLS_GROUP
 from bolide.dashboard.asked import expression_of, time_ms
 from bolide.dashboard.page import Answer, Page, Visit
+from bolide.dashboard.pages.finding import find
+from bolide.errors import BolideError, ClientError
+from bolide.filter.sql import compile_sql
+from bolide.filter.tags import parse_tags
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
+from bolide.protocol.codes import ResponseCode
 
 COUNT = 50
 SHOWN_BODY = 120
@@ -33,6 +38,7 @@ class MessagesView:
     """The form, and what was found."""
 
     topic: str
+    id: str
     key: str
     tag: str
     sql: str
@@ -46,26 +52,35 @@ class MessagesView:
     problem: str
     near: list[str]
     wider: list[tuple[str, str]]
+    kept_ms: tuple[int, int] | None  # when the oldest and newest message were stored, where nothing was found
     topics: list[str]
     hides_bodies: bool
 
 
 async def load(visit: Visit) -> Answer:
-    topic = visit.asked("topic")
+    topic, wanted = visit.asked("topic"), visit.asked("id")
     snapshot = await visit.seen()
     lines: list[MessageLine] = []
     did = older = problem = ""
     near: list[str] = []
     rows: object = []
+    kept_ms = None
     if topic and topic not in snapshot.configs and not await visit.admin.topic_shapes(topic):
-        near = get_close_matches(topic, list(snapshot.topic_names), 5, 0.5)
+        near = get_close_matches(topic, await visit.admin.topics(), 5, 0.5)
         problem = f"There is no topic {topic}."
-    elif topic:
-        places, did, older = await (_by_key(visit, topic) if visit.asked("key") else _by_time(visit, topic))
+    elif topic or wanted:
+        try:
+            places, did, older = await _searched(visit, topic, wanted)
+        except ClientError as absent:
+            if absent.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            places, problem = [], f"There is no message {wanted}: {absent}"
         lines = [line_of(place, visit.config.hides_bodies) for place in places]
         rows = [shown_cells(place.message, visit.config.hides_bodies) for place in places]
+        kept_ms = await _kept_ms(visit, topic) if topic and not places else None
     view = MessagesView(
         topic=topic,
+        id=wanted,
         key=visit.asked("key"),
         tag=visit.asked("tag"),
         sql=visit.asked("sql"),
@@ -73,16 +88,28 @@ async def load(visit: Visit) -> Answer:
         begin=visit.asked("from", "-1h"),
         end=visit.asked("to"),
         lines=lines,
-        is_asked=bool(topic),
+        is_asked=bool(topic or wanted),
         did=did,
         older=older,
         problem=problem,
         near=near,
         wider=[(visit.address_with(**{"from": text or "0", "before": ""}), words) for text, words in _WIDER],
+        kept_ms=kept_ms,
         topics=sorted(snapshot.topic_names)[:2000],
         hides_bodies=visit.config.hides_bodies,
     )
     return Answer("messages.html", view, rows)
+
+
+async def _kept_ms(visit: Visit, topic: str) -> tuple[int, int] | None:
+    """When the oldest and the newest message of a topic were stored; None of an empty one, and where nobody says."""
+    try:
+        spans = list((await visit.admin.time_spans(TOOLS_GROUP, topic)).values())
+    except BolideError:
+        return None
+    oldest = min((span.min_time_stamp for span in spans if span.min_time_stamp > 0), default=0)
+    newest = max((span.max_time_stamp for span in spans), default=0)
+    return (oldest, newest) if 0 < oldest <= newest else None
 
 
 def shown_cells(message: StoredMessage, hides_bodies: bool) -> dict[str, object]:
@@ -97,19 +124,54 @@ def _times(visit: Visit) -> tuple[int, int]:
     return begin, time_ms(visit.asked("to"), now_ms, EVER_MS)
 
 
+async def _searched(visit: Visit, topic: str, wanted: str) -> tuple[list[Place], str, str]:
+    """What was found, what was done for it, and where older ones are."""
+    if wanted:
+        return await _by_id(visit, wanted)
+    return await (_by_key(visit, topic) if visit.asked("key") else _by_time(visit, topic))
+
+
+async def _by_id(visit: Visit, wanted: str) -> tuple[list[Place], str, str]:
+    """One message by its id, whenever it was stored; then all other fields."""
+    found, _ = await find(visit, wanted)
+    key = visit.asked("key")
+    places = [_placed(message) for message in _fitting(visit, found) if not key or key in message.keys]
+    return places, f"by id, at any time: {len(found):,} with this id, {len(places):,} shown", ""
+
+
 async def _by_key(visit: Visit, topic: str) -> tuple[list[Place], str, str]:
     """The broker's index by key, then all other fields."""
     begin, end = _times(visit)
-    key, tag, text = visit.asked("key"), visit.asked("tag"), visit.asked("text")
-    found = await visit.admin.messages_by_key(topic, key, count_max=KEYED_MAX, begin_ms=begin, end_ms=end)
-    told = len(found)
-    if tag:
-        found = [message for message in found if message.tags == tag]
-    if text:
-        found = [message for message in found if holding(text)(message)]
-    places = [Place(MessageQueue(topic, "", message.queue_id), message) for message in reversed(found)]
-    more = f"; the index gives {KEYED_MAX} at most, so narrow the time for older ones" if told >= KEYED_MAX else ""
-    return places, f"the index of keys {_said(begin, end)}: {told:,} with this key, {len(places):,} shown{more}", ""
+    found = await visit.admin.messages_by_key(
+        topic, visit.asked("key"), count_max=KEYED_MAX, begin_ms=begin, end_ms=end
+    )
+    places = [_placed(message) for message in _fitting(visit, found[::-1])]
+    did = f"the index of keys {_said(begin, end)}: {len(found):,} with this key, {len(places):,} shown"
+    if len(found) >= KEYED_MAX:
+        did += f"; the index gives {KEYED_MAX} at most, so narrow the time for older ones"
+    return places, did, ""
+
+
+def _placed(message: StoredMessage) -> Place:
+    return Place(MessageQueue(message.topic, "", message.queue_id), message)
+
+
+def _fitting(visit: Visit, messages: list[StoredMessage]) -> list[StoredMessage]:
+    """Those that fit the tags or the SQL, and the text: what a broker filters by in a search by time."""
+    tag, sql, text = visit.asked("tag"), visit.asked("sql"), visit.asked("text")
+    expression_of(tag, sql)  # not both
+    try:
+        tags, predicate = parse_tags(tag), compile_sql(sql) if sql else None
+    except ValueError as problem:
+        raise ClientError(str(problem)) from problem
+    holds = holding(text) if text else None
+    return [
+        message
+        for message in messages
+        if (tags is None or message.tags in tags)
+        and (predicate is None or predicate.matches(message.properties))
+        and (holds is None or holds(message))
+    ]
 
 
 async def _by_time(visit: Visit, topic: str) -> tuple[list[Place], str, str]:

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from bolide.admin.backtracking import LATEST_MS, Move, Target
+from bolide.admin.backtracking import Move, Target
 from bolide.admin.rows import move_cells
+from bolide.admin.walking import LATEST_MS
 from bolide.dashboard.asked import time_ms
 from bolide.dashboard.page import Action, Answer, Form, Page, Visit
-from bolide.dashboard.shown import number, span
+from bolide.dashboard.shown import counted, span
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 
@@ -87,10 +88,10 @@ def _words(lines: list[MoveLine], visit: Visit, target: Target, member_count: in
     parts = []
     if again:
         since = f" of the last {span(visit.now_ms - target.time_ms)}" if target.time_ms > 0 else ""
-        who = f"by {member_count} members" if member_count else "as soon as a member comes"
-        parts.append(f"{number(again)} messages{since} will be consumed again {who}")
+        who = f"by {counted(member_count, 'member')}" if member_count else "as soon as a member comes"
+        parts.append(f"{counted(again, 'message')}{since} will be consumed again {who}")
     if skipped:
-        parts.append(f"{number(skipped)} messages will be skipped")
+        parts.append(f"{counted(skipped, 'message')} will be skipped")
     return ("; ".join(parts) or "nothing moves: the group is there already") + "."
 
 

@@ -19,10 +19,12 @@ class CreateView:
 
     kinds: tuple[str, ...]
     permissions: dict[int, str]
+    brokers: list[str]
 
 
 async def load_create(visit: Visit) -> Answer:
-    return Answer("topic_create.html", CreateView(KINDS, PERMISSIONS), {"types": KINDS})
+    brokers = [look.row.name for look in visit.desk.walk.snapshot.brokers if not look.row.broker_id]
+    return Answer("topic_create.html", CreateView(KINDS, PERMISSIONS, brokers), {"types": KINDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,12 @@ async def create(visit: Visit, form: Form) -> str:
     kind, permission = form.text("type"), form.number("permission")
     if permission not in PERMISSIONS:
         raise ClientError("choose what may be done with the topic")
+    broker = form.text("broker") or None
     await visit.admin.create_topic(
-        topic, queues, permission=permission, message_type=kind if kind in KINDS[1:] else None
+        topic, queues, permission=permission, broker=broker, message_type=kind if kind in KINDS[1:] else None
     )
-    visit.note("create topic", topic, after=str(TopicShape(queues, queues, permission)))
+    where = f" on {broker}" if broker else ""
+    visit.note("create topic", topic, after=f"{TopicShape(queues, queues, permission)}{where}")
     return f"/topics/{quote(topic, safe='')}"
 
 
@@ -108,14 +112,14 @@ class DeleteView:
 
     topic: str
     kept: int
-    groups: list[tuple[str, int]]
+    groups: list[tuple[str, int | None]]
 
 
 async def load_delete(visit: Visit) -> Answer:
     topic = visit.named("topic")
     kept = sum(row.message_count for row in await visit.admin.topic_queues(topic))
     behind = visit.desk.walk.snapshot.behind_of
-    groups = [(name, behind.get((name, topic), 0)) for name in await visit.admin.topic_groups(topic)]
+    groups = [(name, behind.get((name, topic))) for name in await visit.admin.topic_groups(topic)]
     rows = {"topic": topic, "messages": kept, "groups": [name for name, _ in groups]}
     return Answer("topic_delete.html", DeleteView(topic, kept, groups), rows)
 
@@ -124,8 +128,9 @@ async def delete(visit: Visit, form: Form) -> str:
     topic = visit.named("topic")
     if form.text("typed") != topic:
         raise ClientError(f"nothing was deleted: the name that was typed is not {topic}")
+    before = await visit.admin.topic_shapes(topic)
     await visit.admin.delete_topic(topic)
-    visit.note("delete topic", topic)
+    visit.note("delete topic", topic, before=_said(before))
     return "/topics"
 
 

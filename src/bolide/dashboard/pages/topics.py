@@ -1,6 +1,6 @@
 """`/topics` and `/topics/{t}`: where topics are, what they hold, who reads them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bolide.admin.calls import gathered
@@ -84,11 +84,16 @@ def _worst(snapshot: Snapshot, topic: str) -> int | None:
     return max((snapshot.behind_of.get((group, topic), 0) for group in groups), default=None)
 
 
+def _out_rate(snapshot: Snapshot, groups: Iterable[str]) -> float | None:
+    """What groups consume a second; None where it is known of none."""
+    rates = [snapshot.groups[group].out_rate for group in groups]
+    known = [each for each in rates if each is not None]
+    return sum(known) if known else None
+
+
 def _line(visit: Visit, snapshot: Snapshot, name: str, problem: str, oldest_ms: int | None) -> TopicLine:
     configs = snapshot.configs.get(name, {})
     groups = snapshot.groups_of.get(name, ())
-    rates = [snapshot.groups[group].out_rate for group in groups]
-    known = [each for each in rates if each is not None]
     return TopicLine(
         topic=name,
         write_count=sum(config.write_queue_nums for config in configs.values()),
@@ -97,7 +102,7 @@ def _line(visit: Visit, snapshot: Snapshot, name: str, problem: str, oldest_ms: 
         permission=min((config.perm for config in configs.values()), default=0),
         look=visit.desk.walk.topics.get(name),
         oldest_ms=oldest_ms,
-        out_rate=sum(known) if known else None,
+        out_rate=_out_rate(snapshot, groups),
         group_count=len(groups),
         worst_behind=_worst(snapshot, name),
         trend=visit.desk.history.trend("topic", name, visit.now_ms / 1000),
@@ -110,7 +115,7 @@ class GroupOfTopic:
     """A group that reads the topic."""
 
     group: str
-    behind: int
+    behind: int | None
     lag_ms: int | None
 
 
@@ -126,6 +131,7 @@ class TopicView:
     kept: int
     oldest_ms: int | None
     look: TopicLook | None
+    out_rate: float | None
     span: str
     span_names: tuple[str, ...]
     problems: dict[str, Problem]
@@ -142,7 +148,7 @@ async def load_topic(visit: Visit) -> Answer:
     groups = [
         GroupOfTopic(
             name,
-            snapshot.behind_of.get((name, topic), 0),
+            snapshot.behind_of.get((name, topic)),
             snapshot.groups[name].lag_ms if name in snapshot.groups else None,
         )
         for name in (names if isinstance(names, list) else ())
@@ -155,10 +161,11 @@ async def load_topic(visit: Visit) -> Answer:
         queues=queues,
         spans=times,
         configs=configs,
-        groups=sorted(groups, key=lambda each: (-each.behind, each.group)),
+        groups=sorted(groups, key=lambda each: (-(each.behind or 0), each.group)),
         kept=sum(row.message_count for row in queues),
         oldest_ms=min(oldest, default=None),
         look=walk.topics.get(topic),
+        out_rate=_out_rate(snapshot, snapshot.groups_of.get(topic, ())),
         span=visit.asked("span") if visit.asked("span") in SPANS_S else "1h",
         span_names=tuple(SPANS_S),
         problems={part: problem_of(each) for part, each in found.items() if isinstance(each, BaseException)},

@@ -20,6 +20,8 @@
 
   // Charts: the numbers come as JSON; colours are those of the style sheet.
   const drawn = new WeakMap();
+  // Below a chart stands what it ends with, until somebody points at another place.
+  function showLast(chart) { chart.setLegend({ idx: chart.data[0].length - 1 }, false); }
   async function drawChart(box) {
     if (drawn.get(box) === "busy") return;
     const before = drawn.get(box);
@@ -47,16 +49,17 @@
     const columns = keep.map((at) => told.columns[at]);
     if (before && before.setData) {
       before.setData(columns);
+      showLast(before);
       drawn.set(box, before);
       return;
     }
-    const number = (value) => value == null ? "–" : value >= 100 ? Math.round(value).toLocaleString() : String(Math.round(value * 10) / 10);
+    const number = (value) => value == null ? "–" : value >= 100 ? Math.round(value).toLocaleString() : String(Math.round(value * 100) / 100);
     const clock = (_, values) => values.map((at) => short.format(new Date(at * 1000)).slice(0, told.columns[0].at(-1) - told.columns[0][0] < 240 ? 8 : 5));
     const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
     const lines = keep.slice(1).map((at, place) => ({
       label: told.names[at],
-      stroke: colour(place ? "--line-2" : "--line-1"),
-      fill: place ? undefined : colour("--line-1") + "18",
+      stroke: colour(at > 1 ? "--line-2" : "--line-1"),
+      fill: place ? undefined : colour(at > 1 ? "--line-2" : "--line-1") + "18",
       width: 1.5,
       scale: told.names[at] === box.dataset.right ? "right" : "y",
       value: (_, value) => number(value),
@@ -65,11 +68,13 @@
     const floor = (_, low, high) => [0, Math.max(1, high * 1.1)];
     box.replaceChildren();
     const chart = new uPlot({
-      width: box.clientWidth, height: 165, padding: [8, 8, 0, 0], cursor: { y: false },
+      width: box.clientWidth, height: 165, padding: [8, 26, 0, 0], cursor: { y: false },
       scales: { y: { range: floor }, right: { range: floor } },
-      axes: [{ ...axis, values: clock, space: 70 }, { ...axis, size: 56, values: (_, values) => values.map(number) }, ...(box.dataset.right ? [{ ...axis, side: 1, scale: "right", size: 50, grid: { show: false }, values: (_, values) => values.map(number) }] : [])],
-      series: [{ value: (_, at) => at == null ? "" : long.format(new Date(at * 1000)) }, ...lines],
+      axes: [{ ...axis, values: clock, space: 70, size: 30 }, { ...axis, size: 56, values: (_, values) => values.map(number) }, ...(box.dataset.right ? [{ ...axis, side: 1, scale: "right", size: 50, grid: { show: false }, values: (_, values) => values.map(number) }] : [])],
+      series: [{ label: "at", value: (_, at) => at == null ? "" : short.format(new Date(at * 1000)) }, ...lines],
+      hooks: { setCursor: [(chart) => { if (chart.cursor.idx == null) showLast(chart); }] },
     }, columns, box);
+    showLast(chart);
     drawn.set(box, chart);
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -236,6 +241,12 @@
     document.getElementById("tail-held").textContent = `${held} more`;
     event.preventDefault();
   });
+  // A tail that ended says why, and does not look as if nothing came.
+  document.addEventListener("done", (event) => {
+    const count = document.getElementById("tail-count");
+    if (!count || !event.detail) return;
+    count.textContent += event.detail.data === "ended" ? ", ended after 30 minutes; reload the page to go on" : `, ended: ${event.detail.data}`;
+  });
   document.addEventListener("htmx:sse:close", (event) => { if (event.detail.reason === "message") refreshSoon(event.target); });
   function refreshSoon(element) { if (element.dataset.after) location.assign(element.dataset.after); }
 
@@ -254,6 +265,9 @@
   });
   document.addEventListener("focusin", (event) => { if (event.target.id === "find") showRecent(); });
 
+  // On a phone the sections are one line that scrolls: the one that is open is in sight.
+  const here = document.querySelector(".sections a[aria-current]");
+  if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
   showTimes(document);
   drawCharts(document);
   remember();
