@@ -5,7 +5,9 @@ with TLS, Python and Node without, all at one port. Without Go or Node theirs ar
 """
 
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from interop.clients import JavaClient, java_agent
 from interop.cluster import Station, bolide_up
 from interop.grpc_flows import CLAIMS, LIMIT_S, SETTINGS, claims, held, prepare, program
 from interop.process import await_that, free_port
-from interop.release import grpc_go, grpc_java, grpc_node, grpc_python
+from interop.release import grpc_go, grpc_java, grpc_node, grpc_python, h2spec
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +117,15 @@ def test_types_that_mqadmin_gives_a_topic_are_those_that_clients_may_send(
             typed = ["-a", f"+message.type={kind}"] if kind else []
             assert "success" in agent.admin("updateTopic", "-c", station.cluster, "-t", topic, *typed)
             assert taken_kinds(tmp_path / topic, address, topic) == {kind or "NORMAL"}
+
+
+@pytest.mark.feature("X08")
+def test_every_case_of_h2spec_passes(endpoint: tuple[Station, str]) -> None:
+    if shutil.which("go") is None:
+        pytest.skip("there is no go here")
+    host, _, port = endpoint[1].rpartition(":")
+    command = [str(h2spec()), "-h", host, "-p", port, "-o", "10"]
+    told = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL
+    )
+    assert re.search(r"(\d+) tests, \1 passed, 0 skipped, 0 failed", told.stdout), told.stdout[-4000:]

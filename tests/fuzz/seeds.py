@@ -10,8 +10,11 @@ from bolide.kernel.plain_client import encode_items
 from bolide.kernel.plain_later import encode_units
 from bolide.kernel.plain_records import encode_records, seal_records, walk_records
 from bolide.protocol.signature import sign
+from bolide.proxy.messages import SendMessageRequest
 from tests.fuzz.cases import Case
 from tests.fuzz.targets import BORN, HOST, SECRET, STORED_MS
+from tests.kernel.grpc_acks import plain_ack
+from tests.kernel.grpc_messages import plain_message
 
 BASE = 1 << 20
 HOME = b"REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
@@ -43,6 +46,17 @@ def _frames(*headers: bytes, codec: int = 0, body: bytes = b"hello") -> Case:
 def _signed(fields: dict[str, str]) -> dict[str, str]:
     fields = fields | {"AccessKey": "bob"}
     return fields | {"Signature": sign(fields, b"hello", SECRET)}
+
+
+def _grpc_sends() -> list[bytes]:
+    plain, full = plain_message(), plain_message()
+    system = full.system_properties
+    system.tag, system.queue_id = "red", 3
+    system.keys.extend(["one", "two"])
+    grouped = plain_message()
+    grouped.system_properties.message_group = "g"
+    requests = [SendMessageRequest(messages=messages) for messages in ([plain], [full], [grouped], [plain, full])]
+    return [request.SerializeToString() for request in requests]
 
 
 def wire() -> dict[str, list[Case]]:
@@ -105,6 +119,14 @@ def wire() -> dict[str, list[Case]]:
         {"first": b"\x3f\xe1\x1f\x82\x00\x04name\x05value", "second": b"\x20\x83", "list_size_max": 1 << 14},
         {"first": b"\x0f\x10\x10application/grpc\x40\x01a\x01b", "second": b"\xbe\x10\x01c\x00", "list_size_max": 500},
     ]
+    found["read_grpc_send"] = [{"content": content} for content in _grpc_sends()]
+    acks = [plain_ack(), plain_ack("7 1700000000000 30000 3 1 b 0 9"), plain_ack("")]
+    found["read_grpc_ack"] = [{"content": ack.SerializeToString()} for ack in acks]
+    odd = [b"UNIQ_KEY\x017F00\x02", b"UNIQ_KEY\x017F00\x02__SHARDINGKEY\x01g\x02"]
+    found["encode_received"] = [{"records": log_of(texts)[0]} for texts in ([USUAL], [USUAL, USUAL], odd)]
+    call = b"\0\0%c\1\4\0\0\0\1" % len(packed) + packed + b"\0\0\4\0\1\0\0\0\1data"
+    ping, window = b"\0\0\x08\6\0\0\0\0\x0012345678", b"\0\0\4\x08\0\0\0\0\0\0\0\0\5"
+    found["read_http2_calls"] = [{"data": call}, {"data": window + ping + call + ping}, {"data": call + call}]
     found["java_hash"] = [{"text": b"TagA"}, {"text": "标签".encode()}]
     return found
 

@@ -14,11 +14,15 @@ from bolide import kernel
 from bolide.filter.sql import SqlError, compile_sql
 from bolide.kernel import plain_records
 from bolide.kernel.layout import ENTRY, SendRules
-from bolide.protocol.command import Command, read_commands
+from bolide.protocol.command import VERSION, Command, read_commands
 from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.records import decode_records
 from bolide.protocol.signature import verify
+from bolide.proxy.messages import AckMessageRequest, SendMessageRequest
 from tests.fuzz.cases import Case
+from tests.kernel import general_pulls, grpc_acks, grpc_received
+from tests.kernel.grpc_messages import CONFIG, as_above
+from tests.protocol.http2_reading import heard
 
 HOST, BORN = bytes([10, 0, 0, 5, 0, 0, 0x2A, 0x9F]), bytes([127, 0, 0, 1, 0, 0, 0, 9])
 STORED_MS = 1_700_000_000_000
@@ -174,7 +178,11 @@ def java_hash(given: Given) -> None:
 
 @target
 def read_pulls(given: Given) -> None:
-    alike("read_pulls", *given.frames())
+    stream, bounds = given.frames()
+    found = outcome(exported_once()["read_pulls"][0], (stream, bounds))
+    problem = None if isinstance(found, type) else general_pulls.disagreement(stream, bounds, found)
+    if problem is not None:
+        raise Disagreement(f"read_pulls: {problem:.2000}")
 
 
 @target
@@ -266,6 +274,46 @@ def decode_headers(given: Given) -> None:
         if isinstance(found[0], type):
             return
         rooms = [each[1] for each in found]
+
+
+@target
+def read_grpc_send(given: Given) -> None:
+    """What it reads, the general path stores."""
+    content = given.data("content")
+    read = exported_once()["read_grpc_send"][0]
+    found = outcome(read, (content, CONFIG.body_size_max, CONFIG.properties_size_max))
+    if found is None:
+        return
+    (message,) = SendMessageRequest.FromString(content).messages
+    if found != (meant := as_above(message)):
+        raise Disagreement(f"read_grpc_send: compiled says {found!r:.2000}\nthe general path {meant!r:.2000}")
+
+
+@target
+def read_grpc_ack(given: Given) -> None:
+    """What it reads, the general path understands."""
+    content = given.data("content")
+    found = outcome(exported_once()["read_grpc_ack"][0], (content,))
+    if found is not None and found != (meant := grpc_acks.as_above(AckMessageRequest.FromString(content))):
+        raise Disagreement(f"read_grpc_ack: compiled says {found!r:.2000}\nthe general path {meant!r:.2000}")
+
+
+@target
+def encode_received(given: Given) -> None:
+    """What it encodes, the general path says."""
+    records = given.data("records")
+    arguments = (records, grpc_received.TOPIC.encode(), grpc_received.HEADS, grpc_received.INVISIBLE_MS)
+    found = outcome(exported_once()["encode_received"][0], arguments)
+    if found is not None and (told := grpc_received.as_told(found)) != (meant := grpc_received.as_above(records)):
+        raise Disagreement(f"encode_received: compiled says {told!r:.2000}\nthe general path {meant!r:.2000}")
+
+
+@target
+def read_http2_calls(given: Given) -> None:
+    """What it reads at once means what it means frame by frame."""
+    found, meant = (heard(read, given.data("data")) for read in exported_once()["read_http2_calls"])
+    if found != meant:
+        raise Disagreement(f"read_http2_calls: compiled says {found!r:.2000}\nthe general path {meant!r:.2000}")
 
 
 # The client
@@ -430,7 +478,7 @@ def answer_pull(given: Given) -> None:
     place = (
         given.number("codec", 0, 1),
         given.number("opaque", -(1 << 31), (1 << 31) - 1),
-        479,
+        VERSION,
         0,
         *_queue(given),
         offset,
@@ -438,7 +486,11 @@ def answer_pull(given: Given) -> None:
         offset + 9,
     )
     log, base = given.data("log"), given.number("base", 0, 1 << 62)
-    alike("answer_pull", *place, given.data("entries"), _tags(given), *given.limits(), log, base)
+    arguments = (*place, given.data("entries"), _tags(given), *given.limits(), log, base)
+    found = outcome(exported_once()["answer_pull"][0], arguments)
+    meant = outcome(general_pulls.answer, arguments)
+    if found != meant:
+        raise Disagreement(f"answer_pull: compiled says {found!r:.2000}\nthe general path says {meant!r:.2000}")
 
 
 @target

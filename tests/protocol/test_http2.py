@@ -1,5 +1,7 @@
 """HTTP/2 as a server: the library `h2` reads what we write, and what the standard does not allow has its code."""
 
+from typing import Any
+
 import pytest
 from h2 import events
 from h2.config import H2Configuration
@@ -22,20 +24,14 @@ from hyperframe.frame import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolide.protocol.http2 import (
-    PREFACE,
-    Began,
-    DataCame,
-    Http2Server,
-    Limits,
-    SaidGoodbye,
-    Trifle,
-    WasReset,
-)
+from bolide.kernel import plain_left
+from bolide.protocol.http2 import FRAME_SIZE_MAX, PREFACE, Http2Server
 from bolide.protocol.http2_errors import BrokenHttp2, ErrorCode
+from bolide.protocol.http2_events import Began, DataCame, SaidGoodbye, Trifle, WasReset
 from bolide.protocol.http2_headers import encode_headers
+from tests.kernel.twins import compiled
+from tests.protocol.http2_reading import LIMITS, heard, parted, read_out
 
-LIMITS = Limits(streams_max=3, headers_size_max=4096, stream_window=1000, connection_window=65_535 + 3000)
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "h"), ("te", "trailers")]
 E = ErrorCode
 
@@ -68,8 +64,10 @@ def test_a_call_goes_both_ways_and_the_library_understands_the_answer() -> None:
     peer.send_headers(1, REQUEST)
     peer.send_data(1, b"question", end_stream=True)
     found = server.receive(peer.data_to_send())
-    assert [each for each in found if not isinstance(each, Trifle)] == [
-        Began(1, {name.encode(): value.encode() for name, value in REQUEST}, False),
+    assert [each for each in parted(found) if not isinstance(each, Trifle)] == [
+        Began(
+            1, {name.encode(): value.encode() for name, value in REQUEST}, len("".join(map("".join, REQUEST))), False
+        ),
         DataCame(1, b"question", True),
     ]
     server.send_headers(1, encode_headers((b":status", b"200"), (b"x-long", b"v" * 300)))
@@ -96,8 +94,72 @@ def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int]) -> None:
     for cut in [*sorted(cuts), len(data)]:
         found += pieces.receive(data[at:cut])
         at = max(at, cut)
-    assert found == whole.receive(data)
+    assert parted(found) == parted(whole.receive(data))
     assert pieces.take_outgoing() == whole.take_outgoing()
+
+
+ODD_HEADERS = [
+    *[("content-length", "4"), ("content-length", "3"), ("connection", "close"), ("te", "gzip"), ("x_y", "1")],
+    *[("x-a", "b"), ("x-a", "c\n"), ("Upper", "1"), (":path", "/again"), ("x-long", "v" * 5000), ("", "nameless")],
+]
+
+
+@st.composite
+def everyday_frames(draw: st.DrawFn) -> list[Frame]:
+    """What clients send, with some of it wrong."""
+    encoder, frames = Encoder(), list[Frame]()
+    for number in range(draw(st.integers(1, 5))):
+        stream_id = draw(st.sampled_from([2 * number + 1] * 8 + [1, 2]))
+        extra = draw(st.lists(st.sampled_from(ODD_HEADERS), max_size=1) | st.just([]))
+        flags = ["END_HEADERS", *draw(st.sampled_from([[]] * 6 + [["END_STREAM"], ["PRIORITY"]]))]
+        base = draw(st.sampled_from([REQUEST] * 6 + [REQUEST[1:], [*REQUEST[4:], *REQUEST[:4]]]))
+        frames.append(HeadersFrame(stream_id, encoder.encode([*base, *extra]), flags=flags))
+        data = draw(st.sampled_from([b"data"] * 6 + [b"", b"x" * 1500]))
+        frames.append(DataFrame(stream_id, data, flags=draw(st.sampled_from([["END_STREAM"]] * 6 + [[]]))))
+        frames += draw(
+            st.lists(
+                st.sampled_from(
+                    [
+                        *(PingFrame(0, b"12345678"), PingFrame(0, b"12345678", flags=["ACK"])),
+                        *(WindowUpdateFrame(0, window_increment=5), WindowUpdateFrame(0, window_increment=1 << 31 - 1)),
+                        *(WindowUpdateFrame(1, window_increment=5), RstStreamFrame(1), SettingsFrame(0)),
+                    ]
+                ),
+                max_size=2,
+            )
+        )
+    return frames
+
+
+@pytest.mark.skipif(compiled is None, reason="no compiled kernel here")
+@given(everyday_frames())
+def test_what_the_kernel_reads_at_once_means_what_it_means_frame_by_frame(frames: list[Frame]) -> None:
+    data = b"".join(frame.serialize() for frame in frames)
+    assert heard(compiled.read_http2_calls, data) == heard(plain_left.read_http2_calls, data)
+
+
+@pytest.mark.skipif(compiled is None, reason="no compiled kernel here")
+def test_a_request_in_one_read_is_read_at_once() -> None:
+    data = headers(1).serialize() + DataFrame(1, b"data", flags=["END_STREAM"]).serialize()
+    (item,), end, _ = compiled.read_http2_calls(data + b"\0", 0, 9, [], 4096, 4096, 4096)
+    told = {name.encode(): value.encode() for name, value in REQUEST}
+    assert item == (1, 1, (told, len("".join(map("".join, REQUEST)))), list(told.items()), b"data")
+    assert end == len(data)
+
+
+@pytest.mark.parametrize("frame", [PingFrame(0, b"12345678"), PriorityFrame(9), DataFrame(1)], ids=str)
+def test_of_many_small_frames_some_are_read_at_a_time_and_none_is_lost(frame: Frame) -> None:
+    server, data = greeted(headers()), frame.serialize()
+    assert server.receive(data * 1000 + data[:5]) == [Trifle(False)] * 64
+    assert server.is_behind
+    assert read_out(server, data[5:]) == [Trifle(False)] * (1001 - 64)
+
+
+@pytest.mark.skipif(compiled is None, reason="no compiled kernel here")
+def test_the_kernel_reads_no_more_frames_than_it_is_asked_for() -> None:
+    data = PingFrame(0, b"12345678").serialize() * 9
+    items, end, _ = compiled.read_http2_calls(data, 0, 4, [], 4096, 4096, 4096)
+    assert (len(items), end) == (4, 4 * 17)
 
 
 def test_windows_are_topped_up_so_that_a_client_never_stalls() -> None:
@@ -141,8 +203,8 @@ def test_padding_and_priorities_are_read_over() -> None:
     (found,) = greeted().receive(frame.serialize())
     assert isinstance(found, Began)
     server = greeted(headers())
-    assert server.receive(DataFrame(1, b"data", flags=["PADDED"], pad_length=7).serialize()) == [
-        DataCame(1, b"data", False)
+    assert server.receive(DataFrame(1, b"data" * 128, flags=["PADDED"], pad_length=7).serialize()) == [
+        DataCame(1, b"data" * 128, False)
     ]
 
 
@@ -264,7 +326,7 @@ def test_a_connection_begins_with_the_preface_and_settings(first: bytes) -> None
 def test_headers_without_an_end_are_cut_off(size: int, count: int) -> None:
     frames = HeadersFrame(1, b"").serialize() + ContinuationFrame(1, b"x" * size).serialize() * count
     with pytest.raises(BrokenHttp2, match="without an end"):
-        greeted().receive(frames)
+        read_out(greeted(), frames)
 
 
 @given(data=st.binary(max_size=200))
@@ -274,3 +336,44 @@ def test_no_bytes_do_more_than_break_the_connection(data: bytes) -> None:
         server.receive(data)
     except BrokenHttp2:
         return
+
+
+class _Untouched(dict[int, Any]):
+    """Streams that nobody goes through."""
+
+    def values(self) -> Any:
+        raise AssertionError("every stream is touched")
+
+
+def test_another_initial_window_touches_no_stream() -> None:
+    server = greeted(*[headers(stream_id) for stream_id in (1, 3)], WindowUpdateFrame(3, window_increment=5))
+    server._streams = _Untouched(server._streams)
+    many = b"".join(_setting(4, size) for size in (*range(1, 2_000), 90))
+    server.receive(len(many).to_bytes(3, "big") + b"\4\0\0\0\0\0" + many)
+    assert (server.room(1), server.room(3)) == (90, 95)
+
+
+def test_settings_that_take_any_open_stream_beyond_2_gib_end_the_connection_and_closed_ones_do_not_count() -> None:
+    highest = (1 << 31) - 1
+    server = greeted(headers(1), headers(3), WindowUpdateFrame(1, window_increment=5))
+    server.receive(RstStreamFrame(1).serialize())
+    server.receive(SettingsFrame(0, {SettingCodes.INITIAL_WINDOW_SIZE: highest}).serialize())
+    assert server.room(3) == FRAME_SIZE_MAX
+    server.receive(SettingsFrame(0, {SettingCodes.INITIAL_WINDOW_SIZE: 0}).serialize())
+    server.receive(WindowUpdateFrame(3, window_increment=1).serialize())
+    with pytest.raises(BrokenHttp2, match="grew too large"):
+        server.receive(SettingsFrame(0, {SettingCodes.INITIAL_WINDOW_SIZE: highest}).serialize())
+    broken = _setting(4, 1 << 31) + _setting(4, 5)
+    with pytest.raises(BrokenHttp2, match="a window of"):
+        greeted().receive(len(broken).to_bytes(3, "big") + b"\4\0\0\0\0\0" + broken)
+
+
+def _setting(name: int, value: int) -> bytes:
+    return name.to_bytes(2, "big") + value.to_bytes(4, "big")
+
+
+def test_a_crumb_of_data_is_told_as_a_trifle_too_unless_it_is_the_last() -> None:
+    server = greeted(HeadersFrame(1, block(), flags=["END_HEADERS"]))
+    assert server.receive(DataFrame(1, b"x").serialize()) == [Trifle(False), DataCame(1, b"x", False)]
+    assert server.receive(DataFrame(1, b"x" * 512).serialize()) == [DataCame(1, b"x" * 512, False)]
+    assert server.receive(DataFrame(1, b"x", flags=["END_STREAM"]).serialize()) == [DataCame(1, b"x", True)]

@@ -78,13 +78,15 @@ def types_of(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, kind
 
 
-READ_ELSEWHERE = {"TopicRoute", "KVTable", "ConsumerStatus", "Clusters", "ElectedMaster"}  # answers that a broker gets
+# Answers that a broker gets.
+READ_ELSEWHERE = {"TopicRoute", "KVTable", "ConsumerStatus", "Clusters", "ElectedMaster", "BrokerMembersAnswer"}
 
 
 @cache
 def broker_bodies() -> dict[str, type[Body]]:
     """The bodies that the broker reads from the wire: `Kind.decode(...)`, or `_with_body(request, Kind, ...)`."""
-    known = {name: each for name, each in vars(bodies).items() if isinstance(each, type) and issubclass(each, Body)}
+    named = {name: getattr(bodies, name) for name in bodies.__all__}  # they are loaded when they are asked for
+    known = {name: each for name, each in named.items() if isinstance(each, type) and issubclass(each, Body)}
     found = set()
     for _, call in nodes(ast.Call, folder=PACKAGE / "broker"):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "decode":

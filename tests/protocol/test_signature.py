@@ -81,3 +81,5 @@ def test_only_that_one_field_may_be_left_uncovered() -> None:
     signature = sign({"AccessKey": "AK1", "topic": "T1"}, b"", SECRET)
     assert not verify({**QUERY, SIGNATURE: signature}, b"", SECRET)
     assert not verify({**MARKED, SIGNATURE: signature}, b"", SECRET)
+    signature = sign(QUERY, b"", SECRET)
+    assert not verify({**MARKED, "_UNIQUE_KEY": "K", SIGNATURE: signature}, b"", SECRET)

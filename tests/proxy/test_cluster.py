@@ -16,6 +16,7 @@ from bolide.clock import Clock
 from bolide.errors import ConfigError
 from bolide.namesrv.config import read_config as read_namesrv_config
 from bolide.namesrv.server import serve as serve_namesrv
+from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.bodies.topics import TopicConfig
 from bolide.proxy import messages as m
@@ -36,7 +37,7 @@ from tests.proxy.serving import (
     send,
     tell_settings,
 )
-from tests.proxy.signing import signed
+from tests.proxy.signing import KNOWING, known_of, signed
 from tests.remoting.loops import eventually, virtual_time
 
 C = m.Code
@@ -190,6 +191,25 @@ async def test_a_proxy_knows_its_clients_and_asks_brokers_that_check_in_their_na
         async with connected(port, "two") as peer:
             refused = await sent(peer, signed("reader", "its secret"))
             assert (refused.code, "User:reader has no permission" in refused.message) == (C.FORBIDDEN, True)
+
+
+@virtual_time
+async def test_a_proxy_asks_its_brokers_before_it_tells_of_a_topic_or_a_group(tmp_path: Path) -> None:
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "users.json").write_text(READER)
+    here = {**ON, "authConfigPath": str(tmp_path / "users")}
+    async with standing(tmp_path, VirtualClock(), here, **ON) as (broker, port):
+        users = broker.admission.door._source  # type: ignore[union-attr]
+        assert isinstance(users, Users)
+        broker.state.groups.update(GroupConfig(group_name="G", retry_max_times=7))
+        known = replace(users.table, users={**users.table.users, "reader": User("reader", "its secret")})
+        for grants, wanted in KNOWING.items():
+            entries = [AclEntry(resource=name, actions=[action], decision="Allow") for name, action in grants]
+            acl = Acl(policies=[AclPolicy(entries=entries)])
+            users.table = known.with_policies("User:reader", acl) if entries else known
+            users.version += 1
+            async with connected(port) as peer:
+                assert await known_of(peer, "Normal", "G", signed("reader", "its secret")) == wanted, grants
 
 
 @virtual_time

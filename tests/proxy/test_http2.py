@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from h2.errors import ErrorCodes
@@ -22,13 +23,13 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from bolide.admin.doctor.gather import spoken_at
+from bolide.admin.doctor.probes import spoken_at
 from bolide.proxy import messages as m
 from bolide.proxy.calls import Call, GrpcStatus
 from bolide.proxy.config import PortConfig, read_config
-from bolide.proxy.http2 import STREAMS_MAX, Http2Connection
+from bolide.proxy.http2 import Http2Connection
 from bolide.proxy.methods import SERVICE
-from bolide.proxy.port import Method, Port, Unwhole
+from bolide.proxy.port import LIMITS, Method, Port, Unwhole
 from bolide.remoting.server import Server, listen_for
 from bolide.remoting.shared import Shared
 from bolide.testing.loop import VirtualClock
@@ -123,12 +124,31 @@ def empty_data(peer: Peer) -> bytes:
     return peer.frames.data_to_send() + DataFrame(1).serialize() * 100
 
 
+def crumbs(peer: Peer) -> bytes:
+    if not peer.streams:
+        peer.begin("Echo")
+    return peer.frames.data_to_send() + DataFrame(1, b"x").serialize() * 100
+
+
+def bytes_of_window(peer: Peer) -> bytes:
+    """An answer that is taken a byte at a time."""
+    if not peer.streams:
+        peer.frames.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+        number = peer.begin("Echo")
+        peer.send(number, framed(m.Resource(name="x" * 9_000)))
+    for _ in range(100):
+        peer.frames.increment_flow_control_window(1, 1)
+    return peer.frames.data_to_send()
+
+
 FLOODS: dict[str, Callable[[Peer], bytes]] = {
     "rapid reset": opened_and_reset,
     "pings": repeated(PingFrame(0, b"12345678")),
     "settings": repeated(SettingsFrame(0, {SettingCodes.HEADER_TABLE_SIZE: 4096})),
     "priorities": repeated(PriorityFrame(1, depends_on=0, stream_weight=5)),
     "empty data": empty_data,
+    "crumbs of data": crumbs,
+    "bytes of window": bytes_of_window,
     "unknown frames": lambda _: b"\0\0\0\xee\0\0\0\0\0" * 100,
 }
 
@@ -180,11 +200,11 @@ async def test_what_is_no_http2_ends_the_connection() -> None:
 async def test_a_peer_opens_no_more_streams_than_it_was_told() -> None:
     async with serving() as rig, connected(rig.port) as peer, connected(rig.port) as other:
         assert await echoes(peer)
-        assert peer.frames.remote_settings.max_concurrent_streams == STREAMS_MAX
-        for _ in range(STREAMS_MAX):
+        assert peer.frames.remote_settings.max_concurrent_streams == LIMITS.streams_max
+        for _ in range(LIMITS.streams_max):
             peer.begin("Wait")
         peer.flush()
-        peer.write(HeadersFrame(2 * STREAMS_MAX + 101, b"\x82\x84\x86", flags=["END_HEADERS"]).serialize())
+        peer.write(HeadersFrame(2 * LIMITS.streams_max + 101, b"\x82\x84\x86", flags=["END_HEADERS"]).serialize())
         await peer.until(lambda: peer.is_over)
         assert await echoes(other)
 
@@ -240,24 +260,42 @@ async def test_what_is_said_to_no_call_waits_for_a_window_too() -> None:
         assert reading.data.endswith(b"apache.rocketmq.v2.\n")
 
 
+def watched(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """What a method of connections is called with from now on."""
+    calls: list[tuple[Any, ...]] = []
+    method = getattr(Http2Connection, name)
+
+    def noting(self: Http2Connection, *given: Any) -> Any:
+        calls.append(given)
+        return method(self, *given)
+
+    monkeypatch.setattr(Http2Connection, name, noting)
+    return calls
+
+
 @virtual_time
 async def test_answers_that_wait_are_looked_at_once_a_read_however_many_windows_it_opens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks: list[Http2Connection] = []
-    send_waiting = Http2Connection._send_waiting
-
-    def counted(connection: Http2Connection) -> None:
-        looks.append(connection)
-        send_waiting(connection)
-
-    monkeypatch.setattr(Http2Connection, "_send_waiting", counted)
+    looks = watched(monkeypatch, "_send_waiting")
     async with serving() as rig, connected(rig.port) as peer:
         assert await echoes(peer)
         looks.clear()
         peer.write(WindowUpdateFrame(0, window_increment=1).serialize() * 300)
         assert await echoes(peer)
-        assert 0 < len(looks) < 10
+        assert 0 < len(looks) < 20
+
+
+@virtual_time
+async def test_of_what_one_peer_sends_at_once_some_is_served_and_then_others_have_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes = watched(monkeypatch, "_take")
+    async with serving() as rig, connected(rig.port) as peer:
+        calls = [peer.open("Echo", m.Resource(name=f"{number}")) for number in range(300)]
+        await peer.until(lambda: all(call.is_over for call in calls))
+        assert [call.messages(m.Resource)[0].name for call in calls] == [f"{number}" for number in range(300)]
+    assert max(len(found) for (found,) in takes) <= 2 * 64
 
 
 async def _other_echoes(rig: Rig) -> bool:
@@ -305,6 +343,22 @@ async def test_requests_that_are_not_whole_have_a_bound_over_all_connections() -
         assert {each.status for each in refused} == {GrpcStatus.RESOURCE_EXHAUSTED}
         assert rig.unwhole.size <= 1 << 20
         assert await echoes(peer)
+
+
+@virtual_time
+async def test_headers_of_open_calls_count_among_what_is_kept_and_are_let_go_with_them() -> None:
+    async with serving(bolideGrpcUnfinishedBytesMax=str(1 << 20)) as rig, connected(rig.port) as peer:
+        for number in range(100):
+            peer.begin("Wait", x_large=f"{number}" + "x" * 14_000)
+        peer.flush()
+        await peer.until(lambda: any(each.is_over for each in peer.streams.values()))
+        refused = [each for each in peer.streams.values() if each.is_over]
+        assert {each.status for each in refused} == {GrpcStatus.RESOURCE_EXHAUSTED}
+        assert rig.unwhole.size <= 1 << 20
+        peer.transport.abort()
+        await eventually(lambda: rig.unwhole.size == 0)
+        async with connected(rig.port) as other:
+            assert await echoes(other)
 
 
 @virtual_time

@@ -14,7 +14,8 @@ from bolide.model.queue import QueueOffset
 from bolide.protocol.headers.poptext import PopHandle, TopicMark
 from bolide.proxy import messages as m
 from bolide.proxy.allowance import Allowance
-from bolide.proxy.calls import cut_message, encode_text, parse_timeout
+from bolide.proxy.answers import encode_text
+from bolide.proxy.calls import cut_message, parse_timeout
 from bolide.proxy.config import ProxyConfig, read_config, read_json
 from bolide.proxy.handles import Held, Receipt, Renewals, read_receipt
 from bolide.proxy.sending import Place, jump_hash, parse_transaction_id, transaction_id

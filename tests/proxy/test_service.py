@@ -211,6 +211,40 @@ async def test_a_new_message_type_needs_a_topic_of_that_type(tmp_path: Path) -> 
         assert (await send(peer, message("Fifo", message_group="g"))).status.code == C.OK
         served.add_topic("Any", "MIXED")
         assert (await send(peer, message("Any", message_group="g"))).status.code == C.OK
+        served.add_topic("Copied", "PRIORITY")  # no broker of ours makes one
+        assert (await send(peer, message("Copied", priority=3))).status.code == C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        assert (await send(peer, message("Copied"))).status.code == C.OK
+
+
+@virtual_time
+async def test_an_everyday_message_that_the_kernel_reads_is_stored_and_answered_like_any_other(tmp_path: Path) -> None:
+    told: dict[str, Any] = {
+        "tag": "red",
+        "keys": ["a", "b"],
+        "born_host": "here",
+        "born_timestamp": {"seconds": 1_700_000_000},
+    }
+    async with serving(tmp_path, VirtualClock()) as served, connected(served.port) as peer:
+        served.add_topic("One", queues=1)
+        served.add_group("G")
+        everyday = await send(peer, message("One", **told))
+        another = await send(peer, message("One", properties={"own": "x"}, **told))
+        assert (everyday.status.code, [each.offset for each in (*everyday.entries, *another.entries)]) == (C.OK, [0, 1])
+        assert everyday.entries[0].transaction_id.split("@")[:2] == [everyday.entries[0].message_id, "0"]
+        answers = await peer.stream("ReceiveMessage", receive_request("One", "G"), m.ReceiveMessageResponse)
+        first, second = read_received(answers).messages
+        assert dict(second.user_properties) == {"own": "x"}
+        second.user_properties.clear()
+        for each in (first, second):
+            for name in ("receipt_handle", "queue_offset", "store_timestamp"):
+                each.system_properties.ClearField(name)
+        assert first == second
+        refused = [await send(peer, message(name, **told)) for name in ("Fifo", "Missing", "rmq_sys_x")]
+        assert [each.status.code for each in refused] == [
+            C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            C.TOPIC_NOT_FOUND,
+            C.ILLEGAL_TOPIC,
+        ]
 
 
 @virtual_time

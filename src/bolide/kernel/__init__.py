@@ -53,15 +53,17 @@ if TYPE_CHECKING:
 
     # what the plain kernel leaves to the paths above
     from bolide.kernel.plain_left import admit_signed as admit_signed
+    from bolide.kernel.plain_left import answer_pull as answer_pull
     from bolide.kernel.plain_left import cut_records as cut_records
     from bolide.kernel.plain_left import encode_outcomes as encode_outcomes
+    from bolide.kernel.plain_left import encode_received as encode_received
     from bolide.kernel.plain_left import encode_sends as encode_sends
+    from bolide.kernel.plain_left import read_grpc_ack as read_grpc_ack
+    from bolide.kernel.plain_left import read_grpc_send as read_grpc_send
+    from bolide.kernel.plain_left import read_http2_calls as read_http2_calls
     from bolide.kernel.plain_left import read_outcomes as read_outcomes
+    from bolide.kernel.plain_left import read_pulls as read_pulls
     from bolide.kernel.plain_left import signing_state as signing_state
-
-    # the broker's, for pulls
-    from bolide.kernel.plain_pulls import answer_pull as answer_pull
-    from bolide.kernel.plain_pulls import read_pulls as read_pulls
 
     # the store's
     from bolide.kernel.plain_records import body_crc as body_crc
@@ -93,6 +95,7 @@ __all__ = [
     "due_drafts",
     "encode_items",
     "encode_outcomes",
+    "encode_received",
     "encode_records",
     "encode_rows",
     "encode_sends",
@@ -110,7 +113,10 @@ __all__ = [
     "match_entries",
     "patched_span",
     "put_keys",
+    "read_grpc_ack",
+    "read_grpc_send",
     "read_headers",
+    "read_http2_calls",
     "read_outcomes",
     "read_pulls",
     "read_receipts",
@@ -141,7 +147,6 @@ PARTS = (
     "plain_filter",
     "plain_hpack",
     "plain_left",
-    "plain_pulls",
     "plain_records",
     "plain_rows",
     "plain_later",

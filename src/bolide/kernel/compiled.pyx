@@ -8,6 +8,7 @@ not UTF-8) to its twin for that one item. Every length is checked before a byte 
 """
 
 import os
+from hashlib import md5
 
 from cpython.array cimport array, clone
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
@@ -25,7 +26,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from bolide.kernel import plain, plain_client, plain_pulls, plain_records
+from bolide.kernel import plain, plain_client, plain_records
 from bolide.kernel.layout import COLUMNS, HUFFMAN_SIZES, LANGUAGES, STATIC_HEADERS
 from bolide.kernel.plain_records import key_hash, tag_hash
 
@@ -69,3 +70,7 @@ include "columns.pxi"
 include "rows.pxi"
 include "faults.pxi"
 include "hpack.pxi"
+include "http2.pxi"
+include "grpc_sends.pxi"
+include "grpc_acks.pxi"
+include "grpc_received.pxi"

@@ -44,6 +44,7 @@ make_huffman()
 cdef bint read_prefixed(const uint8_t** at, const uint8_t* end, int bits, uint32_t* value) noexcept nogil:
     """A number in the low bits of an octet and, if they are all set, in those behind it."""
     cdef uint32_t mask = (<uint32_t>1 << bits) - 1
+    cdef uint8_t octet
     cdef int i
     value[0] = at[0][0] & mask
     at[0] += 1
@@ -52,9 +53,10 @@ cdef bint read_prefixed(const uint8_t** at, const uint8_t* end, int bits, uint32
     for i in range(PREFIX_OCTETS_MAX):
         if at[0] >= end:
             return False
-        value[0] += <uint32_t>(at[0][0] & 0x7F) << (7 * i)
+        octet = at[0][0]
         at[0] += 1
-        if not at[0][-1] & 0x80:
+        value[0] += <uint32_t>(octet & 0x7F) << (7 * i)
+        if not octet & 0x80:
             return True
     return False
 
@@ -133,16 +135,22 @@ cdef inline Py_ssize_t header_size(tuple pair):
     return PyBytes_GET_SIZE(pair[0]) + PyBytes_GET_SIZE(pair[1]) + HEADER_ENTRY_SIZE
 
 
-cdef int evict_headers(list table, Py_ssize_t size_max) except -1:
-    cdef Py_ssize_t size = 0, count = 0
+cdef Py_ssize_t table_size_of(list table) except -1:
+    cdef Py_ssize_t size = 0
     for pair in table:
         size += header_size(<tuple>pair)
+    return size
+
+
+cdef Py_ssize_t evict_headers(list table, Py_ssize_t size, Py_ssize_t size_max) except -1:
+    """Make a table of that size no larger than it may be; returns its size then."""
+    cdef Py_ssize_t count = 0
     while size > size_max:
         size -= header_size(<tuple>table[count])
         count += 1
     if count:
         del table[:count]
-    return 0
+    return size
 
 
 cdef tuple known_header(list table, Py_ssize_t index):
@@ -166,6 +174,7 @@ def decode_headers(
     cdef uint32_t index
     cdef uint8_t first
     cdef Py_ssize_t list_size = 0
+    cdef Py_ssize_t table_size = -1  # counted once a block, and only if the table changes
     cdef tuple pair
     while at < end:
         first = at[0]
@@ -177,7 +186,7 @@ def decode_headers(
             if <Py_ssize_t>index > table_size_limit:
                 raise ValueError("the table is made larger than it may be")
             table_size_max = index
-            evict_headers(table, table_size_max)
+            table_size = evict_headers(table, table_size_of(table), table_size_max)
             continue
         if first & 0x80:
             pair = known_header(table, index)
@@ -185,8 +194,10 @@ def decode_headers(
             name = known_header(table, index)[0] if index else read_header_text(&at, end)
             pair = (name, read_header_text(&at, end))
             if first & 0x40:
+                if table_size < 0:
+                    table_size = table_size_of(table)
                 table.append(pair)
-                evict_headers(table, table_size_max)
+                table_size = evict_headers(table, table_size + header_size(pair), table_size_max)
         headers.append(pair)
         list_size += header_size(pair)
         if list_size > list_size_max:

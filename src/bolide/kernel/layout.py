@@ -32,7 +32,7 @@ A message in a batch: size i32, magic i32, CRC i32, flag i32, body size i32, bod
 """
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 
@@ -254,6 +254,14 @@ Item = tuple[bytes, bytes, int]
 OutcomeRow = tuple[int, int, str, str]
 # opaque, queue, offset in it, the broker's ids
 ReceiptRow = tuple[int, int, int, str]
+# A send of the gRPC protocol: topic, message id, properties as they are stored, body, born_ms.
+GrpcSend = tuple[str, str, str, bytes, int]
+# A frame of HTTP/2, by its kind: a request (stream, headers by name with their size, headers, data), a ping, a window.
+Http2Item = tuple[Any, ...]
+# An acknowledgement of one message by gRPC: group, topic, message id, handle, and what the handle says.
+GrpcAck = tuple[str, str, str, str, int, int, int, int, int, str, int, int]
+# A popped message as gRPC carries it: the encoded answer, its handle, its tag.
+GrpcReceived = tuple[bytes, str, str | None]
 # position in the buffer, queue offset, body
 RecordRow = tuple[int, int, bytes]
 

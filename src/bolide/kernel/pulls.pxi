@@ -1,7 +1,8 @@
-"""plain_pulls.py with types: the same functions, the same answers.
+"""Pulls: the requests of one read taken apart without a header of each, and an answer laid out in one piece.
 
-A request that is not regular (escapes, odd numbers, nested values) is given to the plain function for that one frame. A
-header whose first `code` is another's is left at once: most frames of a broker are sends.
+A pull is small and its answer is many records, so both ends of it are done here at once. A request that is not regular
+(escapes, odd numbers, nested values) is left to `Pulls.pull`. A header whose first `code` is another's is left at once:
+most frames of a broker are sends.
 """
 
 cdef enum:
@@ -24,7 +25,6 @@ cdef enum:
     EXPRESSION_TYPE = 11
     NOBODYS = 12
     SOURCE = 13
-    READ = 1  # what became of a frame
     # all but the size, the expression and its type must be there
     PULL_REQUIRED = 0x3F7
 
@@ -114,21 +114,19 @@ cdef const char* scan_member(const char* at, const char* end, const Text* key, v
     return at
 
 
-cdef int read_head(const uint8_t* header, Py_ssize_t size, int codec, Fields* fields) noexcept nogil:
+cdef bint is_everyday(const uint8_t* header, Py_ssize_t size, int codec, Fields* fields) noexcept nogil:
+    """Whether a header is a regular pull with all it needs."""
     cdef Head* head = &fields.head
-    cdef bint is_regular
     clear_head(head, take_pull_field, fields)
     fields.seen = 0
     if codec == BINARY_CODEC:
-        if size >= 2 and not is_pull(<int16_t>get16(header)):
-            return OTHERS
-        is_regular = scan_binary_head(header, size, head)
-    else:
-        is_regular = scan_json_head(<const char*>header, <const char*>header + size, head, scan_member)
-        if head.seen & HAS_CODE and not is_pull(head.code) and not head.is_twice:
-            return OTHERS
-        is_regular = is_regular and head.seen & HAS_CODE
-    return READ if is_regular and not head.is_twice and not head.flag & 3 else IRREGULAR
+        if size >= 2 and not is_pull(<int16_t>get16(header)) or not scan_binary_head(header, size, head):
+            return False
+    elif not scan_json_head(<const char*>header, <const char*>header + size, head, scan_member):
+        return False
+    elif not head.seen & HAS_CODE:
+        return False
+    return not head.is_twice and not head.flag & 3 and fields.seen & PULL_REQUIRED == PULL_REQUIRED
 
 
 cdef object pull_text(const Fields* fields, int field):
@@ -161,21 +159,17 @@ cdef object pull_of(int codec, Fields* fields):
     )
 
 
-cdef object read_one(const uint8_t* stream, Py_ssize_t start, Py_ssize_t end, object whole):
+cdef object read_one(const uint8_t* stream, Py_ssize_t start, Py_ssize_t end):
     cdef Fields fields
-    cdef int became
     cdef Py_ssize_t header_size = header_size_of(stream + start)
     if start + 4 + header_size > end or stream[start] > BINARY_CODEC:
         return None
-    became = read_head(stream + start + 4, header_size, stream[start], &fields)
-    if became == OTHERS:
+    if not is_everyday(stream + start + 4, header_size, stream[start], &fields):
         return None
-    if became == READ and fields.seen & PULL_REQUIRED == PULL_REQUIRED:
-        try:
-            return pull_of(stream[start], &fields)
-        except UnicodeDecodeError:
-            return None
-    return plain_pulls.read_odd_pull(whole, start, end)
+    try:
+        return pull_of(stream[start], &fields)
+    except UnicodeDecodeError:
+        return None
 
 
 def read_pulls(stream, bounds):
@@ -189,7 +183,7 @@ def read_pulls(stream, bounds):
         for i in range(0, len(frames), 2):
             start, end = frames[i], frames[i + 1]
             check_bounds(start, end, view.len)
-            pulls.append(read_one(<const uint8_t*>view.buf, start, end, stream))
+            pulls.append(read_one(<const uint8_t*>view.buf, start, end))
     finally:
         PyBuffer_Release(&view)
     return pulls

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from bolide import kernel
 from bolide.protocol.http2_errors import BrokenHttp2, ErrorCode
+from bolide.protocol.http2_events import Asked, Began, DataCame, Event, SaidGoodbye, Trifle, WasReset
 from bolide.protocol.http2_headers import Pair, content_length, is_regular, read_request
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -21,51 +22,19 @@ FRAME_SIZE_MAX = 16_384
 _TABLE_SIZE = 4_096
 _DEFAULT_WINDOW, _WINDOW_MAX = 65_535, (1 << 31) - 1
 _CONTINUATIONS_MAX = 64
+_SMALL_DATA = 512
 _RESETS_KEPT = 256
+_FRAMES_AT_ONCE = 64
 _ID_MASK = 0x7FFF_FFFF
 
 _DATA, _HEADERS, _PRIORITY, _RESET, _SETTINGS, _PROMISE, _PING, _GOODBYE, _WINDOW, _CONTINUATION = range(10)
+_EVERYDAY = frozenset([_HEADERS, _PING, _WINDOW])  # what the kernel reads, or leaves to us
 _END_STREAM, _ACK, _END_HEADERS, _PADDED, _HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 _S_PUSH, _S_STREAMS, _S_WINDOW, _S_FRAME_SIZE, _S_HEADERS = 2, 3, 4, 5, 6
 
 _head = struct.Struct(">BHBBI")
 _setting = struct.Struct(">HI")
 _word = struct.Struct(">I")
-
-
-class Began(NamedTuple):
-    """A stream with the headers of a request."""
-
-    stream_id: int
-    headers: dict[bytes, bytes]
-    is_whole: bool  # nothing follows
-
-
-class DataCame(NamedTuple):
-    """More of a request."""
-
-    stream_id: int
-    data: bytes
-    is_whole: bool
-
-
-class WasReset(NamedTuple):
-    """The peer gives a stream up, or made us refuse one; one that is over already has the number 0."""
-
-    stream_id: int
-
-
-class Trifle(NamedTuple):
-    """A frame that asks for nothing; with more room it may be that something can be sent."""
-
-    has_room: bool
-
-
-class SaidGoodbye(NamedTuple):
-    """The peer opens no more streams."""
-
-
-Event = Began | DataCame | WasReset | Trifle | SaidGoodbye
 _TRIFLE, _MORE_ROOM = Trifle(False), Trifle(True)
 
 
@@ -79,10 +48,10 @@ class Limits(NamedTuple):
 
 
 class _Stream:
-    __slots__ = ("credit", "is_ended", "is_whole", "size_left", "window")
+    __slots__ = ("credit", "extra", "is_ended", "is_whole", "size_left")
 
-    def __init__(self, window: int, credit: int, size_left: int | None, is_whole: bool) -> None:
-        self.window = window  # what we may send
+    def __init__(self, credit: int, size_left: int | None, is_whole: bool) -> None:
+        self.extra = 0  # what we may send beyond the initial window, or less than it
         self.credit = credit  # what the peer may send
         self.size_left = size_left  # of the content-length, where the peer told one
         self.is_whole = is_whole  # the peer has ended it
@@ -98,12 +67,15 @@ class Http2Server:
         self._reset_ids: deque[int] = deque(maxlen=_RESETS_KEPT)
         self.last_id = 0
         self._held = b""
+        self.is_behind = False  # whole frames wait
         self._is_greeted = self._has_settings = self._is_acknowledged = False
         self._table: list[Pair] = []
         self._table_size = _TABLE_SIZE
         self._block: bytearray | None = None  # headers that go on in the next frame
         self._block_id = self._block_flags = self._block_count = 0
+        # A stream's window is the initial one and its extra: a peer that sets another need not have each touched.
         self._initial_window = self._window = _DEFAULT_WINDOW
+        self._extra_max = 0  # at least the largest of those that are open
         self._frame_size_max = FRAME_SIZE_MAX
         self._credit = limits.connection_window
         self._outgoing = [
@@ -117,23 +89,14 @@ class Http2Server:
             ),
             _frame(_WINDOW, 0, 0, _word.pack(limits.connection_window - _DEFAULT_WINDOW)),
         ]
-        self._readers: dict[int, Callable[[int, int, bytes, list[Event]], None]] = {
-            _DATA: self._read_data,
-            _HEADERS: self._read_headers,
-            _PRIORITY: self._read_priority,
-            _RESET: self._read_reset,
-            _SETTINGS: self._read_settings,
-            _PROMISE: self._read_promise,
-            _PING: self._read_ping,
-            _GOODBYE: self._read_goodbye,
-            _WINDOW: self._read_window,
-            _CONTINUATION: self._read_continuation,
-        }
 
     # What the peer sends
 
     def receive(self, data: bytes) -> list[Event]:
-        """What some bytes mean; raises BrokenHttp2."""
+        """What some bytes mean; raises BrokenHttp2.
+
+        Of many small frames only the first: others have a turn before the rest, which is asked for with no bytes.
+        """
         if self._held:
             data = self._held + data
         at, end, found = 0, len(data), list[Event]()
@@ -144,36 +107,90 @@ class Http2Server:
                 self._held = data
                 return found
             self._is_greeted, at = True, len(PREFACE)
-        readers = self._readers
-        while end - at >= 9:
-            high, low, kind, flags, stream_id = _head.unpack_from(data, at)
-            size = high << 16 | low
-            if size > FRAME_SIZE_MAX:
-                raise BrokenHttp2(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes, at most {FRAME_SIZE_MAX} go")
-            stop = at + 9 + size
-            if stop > end:
+        left = _FRAMES_AT_ONCE
+        while left > 0 and end - at >= 9:
+            if data[at + 3] in _EVERYDAY and self._has_settings and self._block is None:
+                at, count = self._read_calls(data, at, left, found)
+                left -= count
+                if left <= 0 or end - at < 9:
+                    break
+            stop = self._read_frame(data, at, found)
+            if stop == at:
                 break
-            if self._block is not None and kind != _CONTINUATION:
-                raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a frame within headers that are not whole")
-            if not self._has_settings and kind != _SETTINGS:
-                raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-            read = readers.get(kind)
-            if read is None:
-                found.append(_TRIFLE)  # of a kind that we do not know
-            else:
-                read(stream_id & _ID_MASK, flags, data[at + 9 : stop], found)
-            at = stop
-        self._held = data[at:]
+            at, left = stop, left - 1
+        self._held, self.is_behind = data[at:], left <= 0 and at < end
         return found
 
-    def _read_data(self, stream_id: int, flags: int, content: bytes, found: list[Event]) -> None:
-        size = len(content)
+    def _read_frame(self, data: bytes, at: int, found: list[Event]) -> int:
+        """Any frame that is there; returns where it ends, or where it begins if it is not whole."""
+        high, low, kind, flags, stream_id = _head.unpack_from(data, at)
+        size = high << 16 | low
+        if size > FRAME_SIZE_MAX:
+            raise BrokenHttp2(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes, at most {FRAME_SIZE_MAX} go")
+        stop: int = at + 9 + size
+        if stop > len(data):
+            return at
+        if self._block is not None and kind != _CONTINUATION:
+            raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a frame within headers that are not whole")
+        if not self._has_settings and kind != _SETTINGS:
+            raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        read = _READERS.get(kind)
+        if read is None:
+            found.append(_TRIFLE)  # of a kind that we do not know
+        else:
+            read(self, stream_id & _ID_MASK, flags, data[at + 9 : stop], found)
+        return stop
+
+    def _read_calls(self, data: bytes, at: int, left: int, found: list[Event]) -> tuple[int, int]:
+        """What the kernel reads of the frames there, everyday ones; returns where it stopped, and how many it read."""
+        try:
+            items, at, self._table_size = kernel.read_http2_calls(
+                data, at, left, self._table, self._table_size, _TABLE_SIZE, self._limits.headers_size_max
+            )
+        except ValueError as problem:
+            raise BrokenHttp2(ErrorCode.COMPRESSION_ERROR, f"headers: {problem}") from None
+        for item in items:
+            if item[0] == _HEADERS:
+                _, stream_id, request, headers, content = item
+                self._take_call(stream_id, request, headers, content, found)
+            elif item[0] == _PING:
+                self._outgoing.append(_frame(_PING, _ACK, 0, item[1]))
+                found.append(_TRIFLE)
+            else:
+                self._grow(item[1])
+                found.append(_MORE_ROOM)
+        return at, len(items)
+
+    def _take_call(
+        self,
+        stream_id: int,
+        request: tuple[dict[bytes, bytes], int] | None,
+        headers: list[Pair],
+        content: bytes,
+        found: list[Event],
+    ) -> None:
+        limits = self._limits
+        is_odd = stream_id <= self.last_id or len(self._streams) >= limits.streams_max
+        if request is None or is_odd or len(content) > limits.stream_window:
+            self._open(stream_id, _END_HEADERS, headers, found)
+            self._read_data(stream_id, _END_STREAM, content, found)
+            return
+        self._take_credit(len(content))
+        self.last_id = stream_id
+        self._streams[stream_id] = _Stream(limits.stream_window, None, True)
+        found.append(Asked(stream_id, *request, content))
+
+    def _take_credit(self, size: int) -> None:
         self._credit -= size
         if self._credit < 0:
             raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
         if self._credit < self._limits.connection_window >> 1:
             self._outgoing.append(_frame(_WINDOW, 0, 0, _word.pack(self._limits.connection_window - self._credit)))
             self._credit = self._limits.connection_window
+
+    def _read_data(self, stream_id: int, flags: int, content: bytes, found: list[Event]) -> None:
+        size = len(content)
+        self._take_credit(size)
         if flags & _PADDED:
             content = _unpadded(content)
         stream = self._streams.get(stream_id)
@@ -191,10 +208,11 @@ class Http2Server:
         elif stream.credit < self._limits.stream_window >> 1:
             self._outgoing.append(_frame(_WINDOW, 0, stream_id, _word.pack(self._limits.stream_window - stream.credit)))
             stream.credit = self._limits.stream_window
-        if not content and not flags & _END_STREAM:
-            found.append(_TRIFLE)
-        else:
-            found.append(DataCame(stream_id, content, bool(flags & _END_STREAM)))
+        is_last = bool(flags & _END_STREAM)
+        if len(content) < _SMALL_DATA and not is_last:
+            found.append(_TRIFLE)  # a flood of crumbs costs us more than its sender
+        if content or is_last:
+            found.append(DataCame(stream_id, content, is_last))
 
     def _end_of_peer(self, stream_id: int, stream: _Stream) -> None:
         if stream.size_left:
@@ -235,6 +253,9 @@ class Http2Server:
             )
         except ValueError as problem:
             raise BrokenHttp2(ErrorCode.COMPRESSION_ERROR, f"headers: {problem}") from None
+        self._open(stream_id, flags, headers, found)
+
+    def _open(self, stream_id: int, flags: int, headers: list[Pair], found: list[Event]) -> None:
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._take_trailers(stream_id, stream, flags, headers, found)
@@ -250,13 +271,13 @@ class Http2Server:
             self.reset(stream_id, ErrorCode.REFUSED_STREAM)  # it could not know
             found.append(WasReset(stream_id))
             return
-        told = read_request(headers)
-        stream = _Stream(self._initial_window, self._limits.stream_window, content_length(told), False)
+        told, size = read_request(headers)
+        stream = _Stream(self._limits.stream_window, content_length(told), False)
         self._streams[stream_id] = stream
         is_whole = bool(flags & _END_STREAM)
         if is_whole:
             self._end_of_peer(stream_id, stream)
-        found.append(Began(stream_id, told, is_whole))
+        found.append(Began(stream_id, told, size, is_whole))
 
     def _take_trailers(
         self, stream_id: int, stream: _Stream, flags: int, headers: list[Pair], found: list[Event]
@@ -295,26 +316,31 @@ class Http2Server:
             self._is_acknowledged = True
             found.append(_TRIFLE)
             return
+        window = self._initial_window
         for name, value in _setting.iter_unpack(content):
+            if name == _S_WINDOW:
+                window = value
             self._set(name, value)
+        self._resize(window)
         self._outgoing.append(_SETTINGS_TAKEN)
         found.append(_MORE_ROOM)
 
     def _set(self, name: int, value: int) -> None:
-        if name == _S_WINDOW:
-            if value > _WINDOW_MAX:
-                raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value} bytes")
-            more, self._initial_window = value - self._initial_window, value
-            for stream in self._streams.values():
-                stream.window += more
-                if stream.window > _WINDOW_MAX:
-                    raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, "a window grew too large")
-        elif name == _S_FRAME_SIZE:
+        if name == _S_WINDOW and value > _WINDOW_MAX:
+            raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value} bytes")
+        if name == _S_FRAME_SIZE:
             if not FRAME_SIZE_MAX <= value < 1 << 24:
                 raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
             self._frame_size_max = value
         elif name == _S_PUSH and value > 1:
             raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a switch that is neither on nor off")
+
+    def _resize(self, window: int) -> None:
+        self._initial_window = window
+        if window + self._extra_max > _WINDOW_MAX:
+            self._extra_max = max((stream.extra for stream in self._streams.values()), default=0)
+            if window + self._extra_max > _WINDOW_MAX:
+                raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, "a window grew too large")
 
     def _read_promise(self, stream_id: int, flags: int, content: bytes, found: list[Event]) -> None:
         raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a client promises nothing")
@@ -342,18 +368,24 @@ class Http2Server:
         if not more:
             raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a window that grows by nothing")
         if not stream_id:
-            self._window += more
-            if self._window > _WINDOW_MAX:
-                raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, "a window grew too large")
+            self._grow(more)
         elif stream_id > self.last_id:
             raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a window of a stream that was not opened")
         elif (stream := self._streams.get(stream_id)) is not None:
-            stream.window += more
-            if stream.window > _WINDOW_MAX:  # the one mistake that the standard wants to cost the stream alone
+            stream.extra += more
+            self._extra_max = max(self._extra_max, stream.extra)
+            if (
+                self._initial_window + stream.extra > _WINDOW_MAX
+            ):  # the one mistake that the standard wants to cost the stream alone
                 self.reset(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
                 found.append(WasReset(stream_id))
                 return
         found.append(_MORE_ROOM)
+
+    def _grow(self, more: int) -> None:
+        self._window += more
+        if self._window > _WINDOW_MAX:
+            raise BrokenHttp2(ErrorCode.FLOW_CONTROL_ERROR, "a window grew too large")
 
     def _out_of_place(self, stream_id: int, what: str) -> BrokenHttp2:
         if stream_id & 1 and stream_id <= self.last_id:
@@ -374,7 +406,9 @@ class Http2Server:
     def room(self, stream_id: int) -> int:
         """How much of an answer goes into the next frame."""
         stream = self._streams.get(stream_id)
-        return 0 if stream is None else min(stream.window, self._window, self._frame_size_max)
+        if stream is None:
+            return 0
+        return min(self._initial_window + stream.extra, self._window, self._frame_size_max)
 
     def send_headers(self, stream_id: int, block: bytes, *, is_end: bool = False) -> None:
         """Headers that are encoded; of a stream that is over, nothing."""
@@ -391,9 +425,26 @@ class Http2Server:
 
     def send_data(self, stream_id: int, data: bytes) -> None:
         """Part of an answer, no more than there is room for."""
-        self._streams[stream_id].window -= len(data)
+        self._streams[stream_id].extra -= len(data)
         self._window -= len(data)
         self._outgoing.append(_frame(_DATA, 0, stream_id, data))
+
+    def send_answer(self, stream_id: int, head: bytes, data: bytes, trailers: bytes) -> bool:
+        """A whole answer to a whole request, if there is room for it; false if nothing was sent."""
+        stream, size = self._streams.get(stream_id), len(data)
+        if stream is None or not stream.is_whole or stream.is_ended or size > self.room(stream_id):
+            return False
+        del self._streams[stream_id]
+        self._window -= size
+        self._outgoing += (
+            _head.pack(0, len(head), _HEADERS, _END_HEADERS, stream_id),
+            head,
+            _head.pack(size >> 16, size & 0xFFFF, _DATA, 0, stream_id),
+            data,
+            _head.pack(0, len(trailers), _HEADERS, _END_HEADERS | _END_STREAM, stream_id),
+            trailers,
+        )
+        return True
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
         """Give a stream up; what is on its way is dropped when it comes."""
@@ -404,6 +455,20 @@ class Http2Server:
     def say_goodbye(self, code: ErrorCode) -> None:
         """No more streams are taken; those that are open go on."""
         self._outgoing.append(_frame(_GOODBYE, 0, 0, _word.pack(self.last_id) + _word.pack(code)))
+
+
+_READERS: dict[int, Callable[[Http2Server, int, int, bytes, list[Event]], None]] = {
+    _DATA: Http2Server._read_data,
+    _HEADERS: Http2Server._read_headers,
+    _PRIORITY: Http2Server._read_priority,
+    _RESET: Http2Server._read_reset,
+    _SETTINGS: Http2Server._read_settings,
+    _PROMISE: Http2Server._read_promise,
+    _PING: Http2Server._read_ping,
+    _GOODBYE: Http2Server._read_goodbye,
+    _WINDOW: Http2Server._read_window,
+    _CONTINUATION: Http2Server._read_continuation,
+}
 
 
 def _frame(kind: int, flags: int, stream_id: int, content: bytes) -> bytes:

@@ -7,35 +7,42 @@ _NEEDED = {b":method", b":scheme", b":path"}
 _OF_CONNECTIONS = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 _NAME_OCTETS = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 _SIZE_DIGITS_MAX = 15
-_SEEN_NAMES_MAX = 256
-_seen_names: set[bytes] = set()  # names of headers that were looked at and are allowed
+_SEEN_MAX = 64
+_seen_names: set[tuple[bytes, ...]] = set()  # of whole requests that were looked at and are allowed
 
 Pair = tuple[bytes, bytes]
 
 
-def read_request(headers: list[Pair]) -> dict[bytes, bytes]:
-    """The headers of a request by name; raises BrokenHttp2 for what is no request."""
-    told: dict[bytes, bytes] = {}
-    is_behind = False  # the names that begin with a colon come first
-    for name, value in headers:
-        if name in _PSEUDO:
-            if is_behind or name in told:
-                raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, f"header {name!r} twice, or out of place")
-        elif name in _seen_names and name != b"te":
-            is_behind = True
-        elif is_regular(name, value):
-            is_behind = True
-            if len(_seen_names) < _SEEN_NAMES_MAX:
-                _seen_names.add(name)
-        else:
-            raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, f"a header that is not allowed: {name[:40]!r}")
-        told[name] = value
+def read_request(headers: list[Pair]) -> tuple[dict[bytes, bytes], int]:
+    """The headers of a request by name, and their size; raises BrokenHttp2 for what is no request."""
+    told = dict(headers)
+    names = tuple(told)
+    if len(names) != len(headers) or names not in _seen_names or told.get(b"te", b"trailers") != b"trailers":
+        _check_names(headers)
+        if len(_seen_names) >= _SEEN_MAX:
+            _seen_names.clear()
+        if len(names) == len(headers):
+            _seen_names.add(names)
     values = b"".join(told.values())
     if len(values.translate(None, b"\0\r\n")) != len(values):
         raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a header with the end of a line in it")
     if not told.keys() >= _NEEDED or not told[b":path"]:
         raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, "a request without method, scheme or path")
-    return told
+    return told, len(values) + len(b"".join(names))
+
+
+def _check_names(headers: list[Pair]) -> None:
+    firsts = set[bytes]()
+    is_behind = False  # the names that begin with a colon come first
+    for name, value in headers:
+        if name in _PSEUDO:
+            if is_behind or name in firsts:
+                raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, f"header {name!r} twice, or out of place")
+            firsts.add(name)
+        elif is_regular(name, value):
+            is_behind = True
+        else:
+            raise BrokenHttp2(ErrorCode.PROTOCOL_ERROR, f"a header that is not allowed: {name[:40]!r}")
 
 
 def content_length(told: dict[bytes, bytes]) -> int | None:

@@ -8,14 +8,15 @@ A call that is answered later leaves here nothing but itself: no task and no fut
 of a call hears through `when_gone` that nobody wants the answer any more.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
-from urllib.parse import quote
 
 _PREFIX_SIZE = 5
+_ONE_PIECE_MAX = 16 * 1024  # what a frame of HTTP/2 has room for, nearly
 _UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX = 8
+_LOOKED_AT = (b"x-mq-client-id", b"x-mq-language", b"x-mq-client-version", b"authorization", b"x-mq-date-time")
 
 
 class GrpcStatus(IntEnum):
@@ -57,6 +58,10 @@ class Carrier(Protocol):
         """Send the end, after all that was pushed."""
         ...
 
+    def answer(self, call: "Call", piece: bytes) -> bool:
+        """Send headers, the only message and the end at once, if that goes; false if nothing was sent."""
+        ...
+
     def run_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Have something done in a task that ends with the connection."""
         ...
@@ -68,10 +73,12 @@ class Call:
     __slots__ = (
         "_is_over",
         "_on_gone",
+        "began_s",
         "carrier",
         "deadline_s",
         "has_begun",
         "headers",
+        "headers_size",
         "is_foreign",
         "is_lasting",
         "is_whole",
@@ -89,7 +96,9 @@ class Call:
         self.stream_id = stream_id
         self.path = path
         self.headers = headers
-        self.deadline_s: float | None = None  # of the steady clock
+        self.headers_size = 0  # counted by the carrier, which knows
+        self.began_s: float | None = None  # of the steady clock; None is not timed
+        self.deadline_s: float | None = None
         self.is_foreign = False  # no gRPC: told so once the client has said all
         self.is_lasting = False  # a server that stops does not wait for it
         self.is_whole = False  # the client has said all
@@ -117,17 +126,45 @@ class Call:
 
     def write(self, message: Encoded) -> None:
         """One message of the answer; to a client that is gone, silently nothing."""
+        self.write_encoded(message.SerializeToString())
+
+    def write_encoded(self, content: bytes) -> None:
+        """The same of a message that is encoded."""
         if self._is_over:
             return
         if not self.has_begun:
             self.has_begun = True
             self.carrier.start(self)
-        content = message.SerializeToString()
-        self.carrier.push(self, b"\0" + len(content).to_bytes(4, "big") + content)
+        self.carrier.push(self, _piece(content))
+
+    def reply_all(self, contents: Sequence[bytes]) -> None:
+        """All messages of the answer, encoded, and its end: in one piece if it is small."""
+        if self._is_over:
+            return
+        is_small = not self.has_begun and sum(map(len, contents)) <= _ONE_PIECE_MAX
+        if is_small and self.carrier.answer(self, b"".join(map(_piece, contents))):
+            self._close()
+            return
+        for content in contents[:-1]:
+            self.write_encoded(content)
+        self.reply_encoded(contents[-1])
 
     def reply(self, message: Encoded) -> None:
-        """The only message of the answer, and its end."""
-        self.write(message)
+        """The only message of the answer, or the last one, and the end."""
+        self.reply_encoded(message.SerializeToString())
+
+    def reply_encoded(self, content: bytes) -> None:
+        """The same of a message that is encoded."""
+        if self._is_over:
+            return
+        piece = _piece(content)
+        if not self.has_begun:
+            if self.carrier.answer(self, piece):
+                self._close()
+                return
+            self.has_begun = True
+            self.carrier.start(self)
+        self.carrier.push(self, piece)
         self.end()
 
     def end(self, status: int = GrpcStatus.OK, text: str = "") -> None:
@@ -150,6 +187,15 @@ class Call:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def _piece(content: bytes) -> bytes:
+    return b"\0" + len(content).to_bytes(4, "big") + content
+
+
+def kept_headers(headers: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Of a request that is on its way: what is looked at when all of it is here. Others may leave thousands so."""
+    return {name: headers[name] for name in _LOOKED_AT if name in headers}
 
 
 def parse_timeout(text: bytes) -> float | None:
@@ -182,8 +228,3 @@ def only_message(data: bytes, size_max: int) -> bytes | None:
     if not 0 <= size <= size_max or data[0] or int.from_bytes(data[1:_PREFIX_SIZE], "big") != size:
         return None
     return data[_PREFIX_SIZE:]
-
-
-def encode_text(text: str) -> bytes:
-    """`grpc-message`: a header has room for a line of ASCII."""
-    return quote(text[:1024], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~").encode("ascii")

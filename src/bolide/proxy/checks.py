@@ -1,6 +1,7 @@
 """What a client may name and send, in the order in which Apache's proxy looks at it."""
 
 import unicodedata
+from functools import lru_cache
 from typing import Any
 
 from bolide.model import properties as names
@@ -18,7 +19,12 @@ RESERVED_NAMES = names.RESERVED_NAMES - _OPEN_NAMES
 
 def topic_name(resource: m.Resource) -> str:
     """The name of a topic; raises Denied."""
-    topic = resource.name
+    return checked_topic(resource.name)
+
+
+@lru_cache(maxsize=1_000)  # of names that are good: what is raised is not kept
+def checked_topic(topic: str) -> str:
+    """The same of a name by itself."""
     if problem := topic_problem(topic):
         raise Denied(_C.ILLEGAL_TOPIC, problem)
     if is_system_topic(topic):
@@ -28,7 +34,12 @@ def topic_name(resource: m.Resource) -> str:
 
 def group_name(resource: m.Resource) -> str:
     """The name of a consumer group; raises Denied."""
-    group = resource.name
+    return checked_group(resource.name)
+
+
+@lru_cache(maxsize=1_000)
+def checked_group(group: str) -> str:
+    """The same of a name by itself."""
     if problem := group_problem(group):
         raise Denied(_C.ILLEGAL_CONSUMER_GROUP, problem)
     if group.startswith(SYSTEM_GROUP_PREFIX):

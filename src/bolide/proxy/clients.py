@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 
 from bolide.clock import Clock
 from bolide.errors import BolideError
@@ -239,7 +240,12 @@ class Clients:
 
 def client_id_of(call: Call) -> str:
     """The id of a call's client; raises Denied without one."""
-    client_id = call.header("x-mq-client-id")
+    return _client_id(call.headers.get(b"x-mq-client-id", b""))
+
+
+@lru_cache(maxsize=1_000)
+def _client_id(told: bytes) -> str:
+    client_id = told.decode("utf-8", "replace")
     if not client_id.strip() or len(client_id) > _ID_LENGTH_MAX or not client_id.isprintable():
         raise Denied(m.Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing, or no id")
     return client_id

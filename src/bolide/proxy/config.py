@@ -14,7 +14,8 @@ from bolide.access.config import AccessConfig
 from bolide.errors import ConfigError
 from bolide.metrics.config import MetricsConfig
 from bolide.remoting import config as remoting
-from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
+from bolide.remoting.config import ConnectConfig, with_tls_file
+from bolide.remoting.listen_config import ListenConfig
 from bolide.settings import OneOf, Range, as_text, build, check_bounds, check_keys, conf, dump, keys_of
 
 PORT = 8081

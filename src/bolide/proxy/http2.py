@@ -8,14 +8,14 @@ all that a peer can make us keep or do. The rule is the one of `remoting/session
 | streams | 1,000 at once (a setting that the frames hold it to) |
 | headers | 16 KiB of a call, 64 CONTINUATION frames |
 | resets, and calls that make us reset | an allowance, refilled by time: rapid reset ends the connection |
-| pings, settings, priorities, windows, empty data | an allowance, refilled by calls and by what is sent |
+| pings, settings, priorities, windows, crumbs of data | an allowance, refilled by calls and by what is sent |
 | windows while many answers wait | the answers are looked at once a read |
-| bytes of messages that are not whole | one message's limit for each, and a sum over all connections |
+| headers of open calls, bytes of messages that are not whole | a limit for each, and one sum over all connections |
 | answers that are not read | nothing is read from a peer that is slow; beyond a limit it is left |
 | time | a deadline for each call, a minute for a request to be whole |
 
-A read is small until a large message is on its way: all of a read is worked through at once, and nobody else has a turn
-meanwhile.
+A read is small until a large message is on its way, and of many small frames some are worked through at a time: then
+others have a turn.
 """
 
 import asyncio
@@ -24,20 +24,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
-from bolide.protocol.http2 import (
-    Began,
-    DataCame,
-    Event,
-    Http2Server,
-    Limits,
-    SaidGoodbye,
-    WasReset,
-)
+from bolide.protocol.http2 import Http2Server
 from bolide.protocol.http2_errors import BrokenHttp2, ErrorCode
-from bolide.protocol.http2_headers import encode_headers
+from bolide.protocol.http2_events import Asked, Began, DataCame, Event, SaidGoodbye, WasReset
 from bolide.proxy.allowance import Allowance
-from bolide.proxy.calls import Call, GrpcStatus, cut_message, encode_text, only_message, parse_timeout
-from bolide.proxy.port import Port
+from bolide.proxy.answers import ANSWER_HEADERS, NO_CALL, NO_CALL_HEADERS, OK_TRAILERS, encode_trailers
+from bolide.proxy.calls import Call, GrpcStatus, cut_message, kept_headers, only_message, parse_timeout
+from bolide.proxy.port import LIMITS, Port
 from bolide.remoting.address import join_address
 from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.lines import LineBudget, spoken
@@ -47,26 +40,14 @@ from bolide.remoting.sparse import Sparse
 log = logging.getLogger(__name__)
 log.addFilter(Sparse())
 
-STREAMS_MAX = 1_000
-HEADERS_SIZE_MAX = 16 * 1024
 RESETS_MAX, RESETS_PER_S = 500, 50
 TRIFLES_MAX, TRIFLES_PER_S = 1_000, 50
 _TRIFLES_A_CALL = 20  # frames that belong to work: windows, priorities, a ping or two
-_STREAM_WINDOW = 1 << 20
-_CONNECTION_WINDOW = 4 << 20
-_SMALL_READ, _LARGE_READ = 16 * 1024, 64 * 1024
+_SMALL_PIECE = 512
+_SMALL_READ, _LARGE_READ = 8 * 1024, 64 * 1024
 _UNSENT_SIZE_HIGH = 256 * 1024
 _WHOLE_LIMIT_S = 60.0
-_ACKNOWLEDGE_WITHIN_S = 0.002  # with the next answer if it comes sooner: Go's clients ping after each one
 _buffer = memoryview(bytearray(_LARGE_READ))  # what is read is copied out of it in the same turn
-
-_ANSWER_HEADERS = encode_headers((b":status", b"200"), (b"content-type", b"application/grpc"))
-_NO_CALL = b"This port speaks gRPC, RocketMQ's apache.rocketmq.v2.\n"
-_NO_CALL_HEADERS = encode_headers(
-    (b":status", b"415"), (b"content-length", b"%d" % len(_NO_CALL)), (b"content-type", b"text/plain")
-)
-_OK_TRAILERS = encode_headers((b"grpc-status", b"0"))
-_LIMITS = Limits(STREAMS_MAX, HEADERS_SIZE_MAX, _STREAM_WINDOW, _CONNECTION_WINDOW)
 
 
 class Http2Connection(asyncio.BufferedProtocol):
@@ -86,14 +67,14 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._calls: dict[int, Call] = {}
         self._touched: list[Call] = []  # in this read
         self._limit: asyncio.TimerHandle | None = None  # set while finishing
-        self._is_flush_due = self._is_in_body = self._is_peer_slow = False
-        self._is_late_flush_due = False
+        self._is_reading = self._is_in_body = self._is_peer_slow = False
+        self._is_flush_due = self._is_late_flush_due = self._is_read_due = False
         self._has_goodbye = False  # of the peer: its calls are answered yet
         self._waiting_size = 0  # of answers that no window has room for
         now_s = self._last_active_s = self._clock.monotonic_s()
         self._resets = Allowance(RESETS_MAX, RESETS_PER_S, now_s)
         self._trifles = Allowance(TRIFLES_MAX, TRIFLES_PER_S, now_s)
-        self._frames = Http2Server(_LIMITS)
+        self._frames = Http2Server(LIMITS)
 
     # What the server calls
 
@@ -101,7 +82,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     def is_made(self) -> bool:
         return self._transport is not None
 
-    async def run(self, attach: Callable[[], Awaitable[object]]) -> None:
+    async def run(self, attach: Callable[[], Awaitable[object]], _: IsolatedTasks) -> None:
         """Be the connection that `attach` makes, until it is gone and all its work has ended."""
         async with IsolatedTasks() as tasks:
             self._tasks = tasks
@@ -154,25 +135,29 @@ class Http2Connection(asyncio.BufferedProtocol):
             return
         is_full = nbytes == len(self.get_buffer(0))
         self._last_active_s = self._clock.monotonic_s()
+        data, self._taken = self._taken + bytes(_buffer[:nbytes]), b""
+        self._work(data)
+        if (is_full or self._frames.is_behind) and not transport.is_closing():
+            # The transport would read on at once: others have a turn first.
+            transport.pause_reading()
+            self._read_on_soon()
+
+    def _work(self, data: bytes) -> None:
+        """Have the next frames served, with these bytes behind those that are here."""
+        self._is_reading = True
         try:
-            data, self._taken = self._taken + bytes(_buffer[:nbytes]), b""
             found = self._frames.receive(data)
             spoken(self, self._take, found)
         except BrokenHttp2 as problem:
             self._break(f"sent what HTTP/2 does not allow: {problem}", problem.http2_code)
             return
+        finally:
+            self._is_reading = False
         if self._is_flush_due:
             self.flush()
         elif self._frames.has_outgoing and not self._is_late_flush_due:
             self._is_late_flush_due = True
-            self._loop.call_later(_ACKNOWLEDGE_WITHIN_S, self._flush_late)
-        if is_full and not transport.is_closing():
-            # The transport would read on at once: others have a turn first.
-            transport.pause_reading()
-            self._loop.call_soon(self._read_on)
-
-    def eof_received(self) -> bool:
-        return False
+            self._port.late.add(self._flush_late)
 
     def pause_writing(self) -> None:
         self._is_peer_slow = True
@@ -181,22 +166,34 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_peer_slow = False
-        self._read_on()
+        self._read_on_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._limit is not None:
             self._limit.cancel()
-        calls, self._calls = list(self._calls.values()), {}
-        for call in calls:
-            self._port.unwhole.size -= len(call.received)
-            call.received.clear()
+        for call in list(self._calls.values()):
+            self._forget(call, GrpcStatus.CANCELLED)
             call.gone()
+        if self._port.times is not None:
+            self._port.times.count(self._clock.monotonic_s())
         if not self._gone.done():
             self._gone.set_result(None)
 
+    def _read_on_soon(self) -> None:
+        if not self._is_read_due:
+            self._is_read_due = True
+            self._loop.call_soon(self._read_on)
+
     def _read_on(self) -> None:
+        """Go on with what is here, a turn after the other, then with what comes."""
+        self._is_read_due = False
         transport = self._transport
-        if transport is not None and not transport.is_closing() and not self._is_peer_slow:
+        if transport is None or transport.is_closing() or self._is_peer_slow:
+            return
+        if self._frames.is_behind:
+            self._work(b"")
+            self._read_on_soon()
+        else:
             transport.resume_reading()
 
     # Frames of the peer
@@ -205,60 +202,60 @@ class Http2Connection(asyncio.BufferedProtocol):
         has_room = False  # more than before the read, in one window or in all
         touched = self._touched = []
         for event in found:
-            if isinstance(event, Began):
-                self._begin(event)
+            if isinstance(event, Asked):
+                stream_id, headers, headers_size, data = event
+                if self._begin(stream_id, headers, headers_size, True) is not None:
+                    self._add(stream_id, data, True)
+            elif isinstance(event, Began):
+                call = self._begin(*event)
+                if call is not None and event.is_whole:
+                    self._ended(call)
             elif isinstance(event, DataCame):
-                self._add(event)
+                self._add(*event)
             elif isinstance(event, WasReset):
                 self._reset_by_peer(event.stream_id)
             elif isinstance(event, SaidGoodbye):
                 self._has_goodbye = True
                 self._close_if_done()
             else:
-                self._trifle()
+                if not self._trifles.spend(self._last_active_s):
+                    self._break("sent too many frames that ask for nothing")
                 has_room = has_room or event.has_room
         if has_room:
             self._send_waiting()
         self._is_in_body = any(call.received for call in touched)
-        if touched:
+        if any(call.is_open for call in touched):
             # At the end of the turn, for most are answered by then.
-            self._loop.call_soon(self._watch_all, touched)
+            self._loop.call_soon(self._watch, touched)
 
-    def _watch_all(self, calls: list[Call]) -> None:
-        for call in calls:
-            self._watch(call)
-
-    def _begin(self, event: Began) -> None:
+    def _begin(self, stream_id: int, headers: dict[bytes, bytes], headers_size: int, is_whole: bool) -> Call | None:
+        """A call; None if it is refused at once."""
         self._trifles.earn(_TRIFLES_A_CALL)
-        stream_id, headers = event.stream_id, event.headers
-        call = Call(self, stream_id, headers.get(b":path", b"").decode("latin-1"), headers)
-        call.is_whole = event.is_whole
+        path = headers.get(b":path", b"").decode("latin-1")
+        call = Call(self, stream_id, path, headers if is_whole else kept_headers(headers))
+        call.began_s, call.is_whole, call.headers_size = self._last_active_s, is_whole, headers_size
         self._calls[stream_id] = call
+        self._touched.append(call)
+        if not self._has_room(call, headers_size):
+            return None
         if self._limit is not None:
             self._refuse(call, GrpcStatus.UNAVAILABLE, "the server is stopping")
-            return
+            return None
         if headers.get(b":method") != b"POST" or not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             call.is_foreign = True
-            self._touched.append(call)
-            if call.is_whole:
-                self._refuse_http(call)
-            return
+            return call
         method = self._port.methods.get(call.path)
         if method is None:
             self._refuse(call, GrpcStatus.UNIMPLEMENTED, f"there is no method {call.path}")
-            return
-        timeout_s = parse_timeout(headers.get(b"grpc-timeout", b""))
-        if timeout_s is not None:
+            return None
+        if (timeout_s := parse_timeout(headers.get(b"grpc-timeout", b""))) is not None:
             call.deadline_s = self._last_active_s + timeout_s
         if method.is_streaming:
-            call.is_lasting = True
+            call.is_lasting, call.began_s = True, None
             call.receiver = partial(method.serve, call)
-        self._touched.append(call)
-        if event.is_whole:
-            self._ended(call)
+        return call
 
-    def _add(self, event: DataCame) -> None:
-        stream_id, data, is_whole = event
+    def _add(self, stream_id: int, data: bytes, is_whole: bool) -> None:
         call = self._calls.get(stream_id)
         if call is None or not call.is_open:
             return
@@ -274,15 +271,20 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._ended(call)
 
     def _keep(self, call: Call, data: bytes) -> None:
-        unwhole = self._port.unwhole
         call.received += data
-        unwhole.size += len(data)
-        if unwhole.size > unwhole.size_max:
-            self._refuse(call, GrpcStatus.RESOURCE_EXHAUSTED, "too many requests are on their way; try again")
+        if not self._has_room(call, len(data)):
             return
         self._touched.append(call)
         if call.receiver is not None or len(call.received) > self._port.config.message_size_max:
             self._deliver(call)
+
+    def _has_room(self, call: Call, size: int) -> bool:
+        """Count what is kept of a call now; false if it is refused for that."""
+        unwhole = self._port.unwhole
+        unwhole.size += size
+        if unwhole.size > unwhole.size_max:
+            self._refuse(call, GrpcStatus.RESOURCE_EXHAUSTED, "too many requests are on their way; try again")
+        return call.is_open
 
     def _deliver(self, call: Call) -> None:
         """The messages of a stream that are whole; of a request nothing, unless it is too large already."""
@@ -329,31 +331,25 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._break("opened and reset too many streams")
         call = self._calls.get(stream_id)
         if call is not None:
-            self._forget(call)
+            self._forget(call, GrpcStatus.CANCELLED)
             call.gone()
 
-    def _trifle(self) -> None:
-        if not self._trifles.spend(self._last_active_s):
-            self._break("sent too many frames that ask for nothing")
-
-    def _watch(self, call: Call) -> None:
+    def _watch(self, calls: list[Call]) -> None:
         """A call that was not answered in its own turn has a limit."""
-        if not call.is_open or call.timer is not None:
-            return
-        limit_s = call.deadline_s
-        if not call.is_whole and call.receiver is None:
-            whole_s = self._last_active_s + _WHOLE_LIMIT_S
-            limit_s = whole_s if limit_s is None else min(limit_s, whole_s)
-        if limit_s is not None:
-            call.timer = self._loop.call_later(max(0.0, limit_s - self._clock.monotonic_s()), self._too_late, call)
+        for call in calls:
+            if not call.is_open or call.timer is not None:
+                continue
+            limit_s = call.deadline_s
+            if not call.is_whole and call.receiver is None:
+                whole_s = self._last_active_s + _WHOLE_LIMIT_S
+                limit_s = whole_s if limit_s is None else min(limit_s, whole_s)
+            if limit_s is not None:
+                call.timer = self._loop.call_later(max(0.0, limit_s - self._clock.monotonic_s()), self._too_late, call)
 
     def _too_late(self, call: Call) -> None:
         call.timer = None
-        now_s = self._clock.monotonic_s()
-        if call.deadline_s is None and call.is_whole:
-            return
-        if call.deadline_s is not None and now_s < call.deadline_s and call.is_whole:
-            self._watch(call)
+        if call.is_whole and (call.deadline_s is None or self._clock.monotonic_s() < call.deadline_s):
+            self._watch([call])
             return
         call.gone()
         self._refuse(call, GrpcStatus.DEADLINE_EXCEEDED, "the time of the call is over")
@@ -375,7 +371,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._tasks.start(work, name=name)
 
     def start(self, call: Call) -> None:
-        self._frames.send_headers(call.stream_id, _ANSWER_HEADERS)
+        self._frames.send_headers(call.stream_id, ANSWER_HEADERS)
         self._expect_flush()
 
     def push(self, call: Call, piece: bytes) -> None:
@@ -390,6 +386,14 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._expect_flush()
         if self._waiting_size > self._port.config.listen.unsent_size_max:
             self._break(f"has no window for {self._waiting_size} bytes of answers")
+
+    def answer(self, call: Call, piece: bytes) -> bool:
+        if not self._frames.send_answer(call.stream_id, ANSWER_HEADERS, piece, OK_TRAILERS):
+            return False
+        self._trifles.earn(_TRIFLES_A_CALL)
+        self._forget(call, GrpcStatus.OK)
+        self._expect_flush()
+        return True
 
     def end(self, call: Call, status: int, text: str) -> None:
         if call.outgoing:
@@ -407,11 +411,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         if call.stream_id not in self._calls:
             return
         frames, stream_id, outgoing = self._frames, call.stream_id, call.outgoing
-        while outgoing:
-            size = min(frames.room(stream_id), len(outgoing))
-            if size <= 0:
-                break
-            self._trifles.earn(_TRIFLES_A_CALL)
+        while (size := min(frames.room(stream_id), len(outgoing))) > 0:
+            if size >= _SMALL_PIECE or size == len(outgoing):  # windows of some bytes earn nothing
+                self._trifles.earn(_TRIFLES_A_CALL)
             frames.send_data(stream_id, bytes(memoryview(outgoing)[:size]))
             del outgoing[:size]
             self._waiting_size -= size
@@ -421,12 +423,10 @@ class Http2Connection(asyncio.BufferedProtocol):
     def _end(self, call: Call, status: int, text: str) -> None:
         if call.stream_id not in self._calls:
             return
-        self._forget(call)
-        trailers = _OK_TRAILERS
-        if status or text:
-            trailers = encode_headers((b"grpc-status", b"%d" % status), (b"grpc-message", encode_text(text)))
+        self._forget(call, status)
+        trailers = encode_trailers(status, text) if status or text else OK_TRAILERS
         if not call.has_begun:
-            trailers = _ANSWER_HEADERS + trailers
+            trailers = ANSWER_HEADERS + trailers
         self._frames.send_headers(call.stream_id, trailers, is_end=True)
         if not call.is_whole:
             # The answer is out and the request is not: the rest of it is not wanted.
@@ -442,13 +442,15 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Not gRPC at all: an answer that any client of HTTP reads."""
         call.gone()
         call.has_begun = True
-        self._frames.send_headers(call.stream_id, _NO_CALL_HEADERS)
-        self.push(call, _NO_CALL)
+        self._frames.send_headers(call.stream_id, NO_CALL_HEADERS)
+        self.push(call, NO_CALL)
         self.end(call, GrpcStatus.UNIMPLEMENTED, "")
 
-    def _forget(self, call: Call) -> None:
+    def _forget(self, call: Call, status: int) -> None:
         if self._calls.pop(call.stream_id, None) is not None:
-            self._port.unwhole.size -= len(call.received)
+            if self._port.times is not None:
+                self._port.times.end(call, status)
+            self._port.unwhole.size -= len(call.received) + call.headers_size
             self._waiting_size -= len(call.outgoing)
             call.received.clear()
             call.outgoing.clear()
@@ -472,11 +474,13 @@ class Http2Connection(asyncio.BufferedProtocol):
     def _expect_flush(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self.flush)
+            if not self._is_reading:  # else the read ends with it
+                self._loop.call_soon(self.flush)
 
     def _flush_late(self) -> None:
         self._is_late_flush_due = False
-        self.flush()
+        if self._frames.has_outgoing:
+            self.flush()
 
     def flush(self) -> None:
         """Write what the frames have ready."""
@@ -484,10 +488,11 @@ class Http2Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        data = self._frames.take_outgoing()
-        if data:
+        if data := self._frames.take_outgoing():
             transport.write(data)
             self._last_active_s = self._clock.monotonic_s()
+        if self._port.times is not None:
+            self._port.times.count(self._last_active_s)
         if transport.get_write_buffer_size() > self._port.config.listen.unsent_size_max:
             log.warning("connection closed: peer=%s left %d bytes unread", self.peer, self._unsent_size)
             transport.abort()

@@ -22,7 +22,9 @@ from bolide.protocol.command import Command
 from bolide.protocol.headers.poptext import PopHandle
 from bolide.protocol.popped import ack_command, marked_topic
 from bolide.proxy.back import NORMAL, BrokerQueues, Done, Hear, SentDone, TopicRoute
+from bolide.proxy.translation import PRIORITY_KIND
 from bolide.remoting.inside import InsideSession, InsideTurn
+from bolide.remoting.loop_turn import Solitude
 from bolide.remoting.owner import Request
 from bolide.remoting.session import Session
 
@@ -55,14 +57,22 @@ class _AckTurn:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._acks: list[_Ack] = []
+        self._solitude = Solitude()
 
     def add(self, ack: _Ack) -> None:
         if not self._acks:
+            if self._solitude.take():
+                self._settle([ack])
+                return
             asyncio.get_running_loop().call_soon(self._end)
         self._acks.append(ack)
 
     def _end(self) -> None:
         acks, self._acks = self._acks, []
+        self._solitude.end_turn(len(acks))
+        self._settle(acks)
+
+    def _settle(self, acks: list[_Ack]) -> None:
         try:
             found = self._broker.pop.ack_turn([(ack.lane, ack.handle) for ack in acks])
         except BolideError:
@@ -149,6 +159,8 @@ class LocalBack:
         if known is not None and known[0] is config and known[1] is settings:
             return known[2]
         kind = config.attributes.get("message.type", NORMAL)
+        if kind == PRIORITY_KIND:  # of a table that came from Apache's broker: here it is a topic like any other
+            kind = NORMAL
         perm = config.perm & settings.permission
         queues = BrokerQueues(settings.name, 0, config.read_queue_nums, config.write_queue_nums, perm)
         route = TopicRoute(topic, kind, (queues,))
@@ -156,7 +168,7 @@ class LocalBack:
         return route
 
     def group(self, name: str) -> GroupConfig | None:
-        return self._state.groups.find(name)
+        return self._state.groups.look_up(name)
 
     def brokers(self) -> list[str]:
         return [self._state.settings.now.name]

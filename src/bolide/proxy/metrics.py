@@ -1,4 +1,4 @@
-"""The proxy's page: that it is up, as Apache's says it, and how many clients it knows."""
+"""The proxy's page: that it is up, as Apache's says it, and how many clients it knows, and what calls took."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -23,6 +23,8 @@ async def show(proxy: Proxy, config: ProxyConfig, clock: Clock) -> AsyncIterator
     def page() -> Page:
         yield UP, [("", 1)]
         yield CLIENTS, [("", len(proxy.clients))]
+        if proxy.times is not None:
+            yield from proxy.times.families()
 
     of_all = {
         "cluster": config.cluster,

@@ -1,11 +1,18 @@
 """What the connections of a gRPC port share: its settings, its methods, and room for requests on their way."""
 
+import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bolide.clock import Clock
+from bolide.protocol.http2 import Limits
+from bolide.proxy.call_times import CallTimes
 from bolide.proxy.calls import Call
 from bolide.proxy.config import PortConfig
+
+LIMITS = Limits(streams_max=1_000, headers_size_max=16 * 1024, stream_window=1 << 20, connection_window=4 << 20)
+_ACKNOWLEDGE_WITHIN_S = 0.002  # with the next answer if it comes sooner: Go's clients ping after each one
 
 
 class Method(NamedTuple):
@@ -23,10 +30,30 @@ class Unwhole:
         self.size = 0
 
 
-class Port(NamedTuple):
+class LateWrites:
+    """Who has something to say that may wait for an answer to go with it: one timer for all connections."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+
+    def add(self, write: Callable[[], None]) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(_ACKNOWLEDGE_WITHIN_S, self._end)
+        self._waiting.append(write)
+
+    def _end(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for write in waiting:
+            write()
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
     """What the connections of a port share."""
 
     config: PortConfig
     methods: Mapping[str, Method]
     unwhole: Unwhole
     clock: Clock
+    times: CallTimes | None = None  # where metrics are shown
+    late: LateWrites = field(default_factory=LateWrites)

@@ -9,20 +9,21 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
+from bolide import kernel
 from bolide.errors import BolideError
 from bolide.filter.tags import parse_tags
 from bolide.model.message import StoredMessage
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.pop import PopMessageRequest
-from bolide.protocol.popped import read_popped
+from bolide.protocol.headers.pop import PopMessageAnswer, PopMessageRequest
+from bolide.protocol.popped import handle_heads, read_popped
 from bolide.proxy import messages as m
 from bolide.proxy.back import Answer
 from bolide.proxy.calls import Call
 from bolide.proxy.checks import group_name, millis, topic_name
 from bolide.proxy.clients import GrpcClient
-from bolide.proxy.handles import Held, Receipt, Renewals
+from bolide.proxy.handles import Held, Receipt, Renewals, read_receipt
 from bolide.proxy.methods import Handler, Needs, status_of
 from bolide.proxy.settling import Settling
 from bolide.proxy.state import ProxyState
@@ -36,6 +37,7 @@ _MARGIN_S = 0.5  # an answer needs some time to get there
 _ANSWER_SPARE_S = 5.0
 _NOTHING = {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT}
 _NEWER_VERSION = "5.0.3"
+_OK_ANSWER = m.ReceiveMessageResponse(status=ok()).SerializeToString()
 
 
 class Receive(NamedTuple):
@@ -149,6 +151,8 @@ class Receiving:
             if denial is not None or isinstance(answer, BolideError):
                 assert denial is not None, "an error is no success"
                 raise denial
+            if call.is_open and self._give_plain(call, receive, answer):
+                return
             found = self._received(receive, answer)
             if not call.is_open:
                 self._settling.release(receive.client, receive.group, receive.topic, [each for each, _ in found])
@@ -160,6 +164,21 @@ class Receiving:
             self._refuse(call, status_of(problem, call))
             return
         self._give(call, receive, kept)
+
+    def _give_plain(self, call: Call, receive: Receive, answer: Command) -> bool:
+        """The everyday case: all are delivered for the first time, as they lie; false if nothing was done."""
+        told = PopMessageAnswer.decode(answer.fields)
+        if told.order_counts:
+            return False
+        heads, topic = handle_heads(told, receive.broker), receive.topic.encode()
+        plain = kernel.encode_received(bytes(answer.body), topic, heads, told.invisible_ms)
+        if not plain or (receive.tags is not None and any(tag not in receive.tags for _, _, tag in plain)):
+            return False
+        if receive.is_renewed:
+            for _, handle, _ in plain:
+                self._keep_hidden(receive, handle, read_receipt(handle))
+        self._end(call, [_OK_ANSWER, *(content for content, _, _ in plain)])
+        return True
 
     def _received(self, receive: Receive, answer: Command) -> list[tuple[Receipt, StoredMessage]]:
         """The messages of a pop, each with its handle."""
@@ -177,29 +196,35 @@ class Receiving:
         return False
 
     def _give(self, call: Call, receive: Receive, kept: Iterable[tuple[Receipt, StoredMessage]]) -> None:
-        call.write(m.ReceiveMessageResponse(status=ok()))
+        answers = [_OK_ANSWER]
         now_ms = self._state.clock.now_ms()
         for receipt, record in kept:
-            answer, handle = m.ReceiveMessageResponse(), receipt.text
-            deliver(record, receive.topic, now_ms, answer.message)
-            system = answer.message.system_properties
-            system.receipt_handle = handle
-            system.delivery_attempt = record.reconsume_times + 1
-            set_millis(system.invisible_duration, receipt.pop.invisible_ms)
-            call.write(answer)
+            answers.append(received(record, receipt, receive.topic, now_ms).SerializeToString())
             if receive.is_renewed:
-                held = Held(receive.client.client_id, receive.group, receive.topic, handle)
-                self._renewals.add(held, receipt)
-        self._end(call)
+                self._keep_hidden(receive, receipt.text, receipt)
+        self._end(call, answers)
+
+    def _keep_hidden(self, receive: Receive, handle: str, receipt: Receipt) -> None:
+        self._renewals.add(Held(receive.client.client_id, receive.group, receive.topic, handle), receipt)
 
     def _refuse(self, call: Call, found: m.Status) -> None:
-        call.write(m.ReceiveMessageResponse(status=found))
-        self._end(call)
+        self._end(call, [m.ReceiveMessageResponse(status=found).SerializeToString()])
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: Call, answers: list[bytes]) -> None:
         last = m.ReceiveMessageResponse()
         set_millis(last.delivery_timestamp, self._state.clock.now_ms())
-        call.reply(last)
+        call.reply_all([*answers, last.SerializeToString()])
+
+
+def received(record: StoredMessage, receipt: Receipt, topic: str, now_ms: int) -> m.ReceiveMessageResponse:
+    """A message that is out, as a client of the topic hears of it."""
+    answer = m.ReceiveMessageResponse()
+    deliver(record, topic, now_ms, answer.message)
+    system = answer.message.system_properties
+    system.receipt_handle = receipt.text
+    system.delivery_attempt = record.reconsume_times + 1
+    set_millis(system.invisible_duration, receipt.pop.invisible_ms)
+    return answer
 
 
 def attempts_max(config: GroupConfig) -> int:

@@ -4,12 +4,15 @@ The address in each answer is the one the client asked at, host and port as it w
 there a container, a tunnel or a mapped port between.
 """
 
+from collections.abc import Awaitable
+
 from bolide.proxy import messages as m
 from bolide.proxy.back import MIXED, NORMAL, PERM_READ, PERM_WRITE, BrokerQueues, TopicRoute
 from bolide.proxy.calls import Call
 from bolide.proxy.checks import group_name, topic_name
 from bolide.proxy.clients import client_id_of
 from bolide.proxy.methods import Handler, Needs
+from bolide.proxy.rights import Rights, told
 from bolide.proxy.state import ProxyState
 from bolide.proxy.statuses import Denied, ok
 from bolide.remoting.address import split_address
@@ -21,8 +24,9 @@ _MIXED_KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 class Routing:
     """Answers both."""
 
-    def __init__(self, state: ProxyState) -> None:
+    def __init__(self, state: ProxyState, rights: Rights) -> None:
         self._state = state
+        self._rights = rights
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -32,17 +36,27 @@ class Routing:
             ),
         }
 
-    def route(self, call: Call, request: m.QueryRouteRequest) -> m.QueryRouteResponse:
-        """Every queue of a topic."""
-        client_id_of(call)
+    def route(self, call: Call, request: m.QueryRouteRequest) -> m.QueryRouteResponse | Awaitable[m.QueryRouteResponse]:
+        """Every queue of a topic, for whom it is something."""
+        client = self._state.clients.find(client_id_of(call))
+        checking = self._rights.check(client, topic_name(request.topic), None)
+        return told(checking, lambda: self._route(call, request))
+
+    def _route(self, call: Call, request: m.QueryRouteRequest) -> m.QueryRouteResponse:
         route = self._state.route(topic_name(request.topic))
         endpoints = _reached(call, request.endpoints)
         queues = [queue for each in route.brokers for queue in _queues(request.topic, route, each, endpoints)]
         return m.QueryRouteResponse(status=ok(), message_queues=queues)
 
-    def assignment(self, call: Call, request: m.QueryAssignmentRequest) -> m.QueryAssignmentResponse:
+    def assignment(
+        self, call: Call, request: m.QueryAssignmentRequest
+    ) -> m.QueryAssignmentResponse | Awaitable[m.QueryAssignmentResponse]:
         """Every member of a group has everything: any queue of each broker, or in an ordered group each queue."""
-        client_id_of(call)
+        client = self._state.clients.find(client_id_of(call))
+        checking = self._rights.check(client, topic_name(request.topic), group_name(request.group))
+        return told(checking, lambda: self._assignment(call, request))
+
+    def _assignment(self, call: Call, request: m.QueryAssignmentRequest) -> m.QueryAssignmentResponse:
         route, group = self._state.route(topic_name(request.topic)), self._state.back.group(group_name(request.group))
         if not route.readable:
             raise Denied(m.Code.FORBIDDEN, f"topic {route.topic!r} has no queue that may be read")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from bolide import kernel
 from bolide.errors import Refusal
 from bolide.kernel.layout import ReceiptRow
-from bolide.model.message import parse_offset_id
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX
 from bolide.protocol import sysflags
@@ -29,9 +28,11 @@ from bolide.protocol.headers.send import (
 from bolide.protocol.ids import parse_recall_handle
 from bolide.protocol.properties import join_properties
 from bolide.proxy import messages as m
-from bolide.proxy.back import MIXED, Answer, TopicRoute, asked
+from bolide.proxy.answers import varint
+from bolide.proxy.back import MIXED, NORMAL, Answer, TopicRoute, asked
 from bolide.proxy.calls import Call
-from bolide.proxy.checks import check_message, millis, topic_name
+from bolide.proxy.checks import check_message, checked_topic, millis, topic_name
+from bolide.proxy.clients import GrpcClient
 from bolide.proxy.methods import Handler, Needs
 from bolide.proxy.routing import accepted_kinds
 from bolide.proxy.state import ProxyState
@@ -40,9 +41,11 @@ from bolide.proxy.translation import PRIORITY_KIND, kind_of, stored_body, stored
 
 _ANSWER_LIMIT_S = 3.0
 _MESSAGES_MAX = 1_000
+_OFFSET_ID_LENGTHS = (32, 56)  # in hexadecimal digits: with an address of IPv4, of IPv6
 _ID_SEPARATOR = "@"
 _JUMP_FACTOR, _JUMP_MASK = 2_862_933_555_777_941_757, (1 << 64) - 1
 _TRANSACTION = m.MessageType.TRANSACTION
+_OK_FIELD = m.SendMessageResponse(status=ok()).SerializeToString()  # the same in an entry: both have it as their first
 _OUTCOMES = {m.TransactionResolution.COMMIT: sysflags.COMMITTED, m.TransactionResolution.ROLLBACK: sysflags.ROLLED_BACK}
 
 
@@ -55,6 +58,16 @@ class Place(NamedTuple):
     broker: str
 
 
+class PlainSend(NamedTuple):
+    """A request of one message that needs no thought, as the kernel reads it."""
+
+    topic: str
+    message_id: str
+    properties: str
+    body: bytes
+    born_ms: int
+
+
 class Sending:
     """Takes messages in and ends transactions."""
 
@@ -64,14 +77,24 @@ class Sending:
 
     def handlers(self) -> dict[str, Handler]:
         return {
-            "SendMessage": Handler(m.SendMessageRequest, m.SendMessageResponse, self.send, _topic_of_messages),
+            "SendMessage": Handler(
+                m.SendMessageRequest, m.SendMessageResponse, self.send, _topic_of_send, read=self._read
+            ),
             "EndTransaction": Handler(m.EndTransactionRequest, m.EndTransactionResponse, self.end_transaction),
             "RecallMessage": Handler(m.RecallMessageRequest, m.RecallMessageResponse, self.recall, _topic_of_recall),
         }
 
-    def send(self, call: Call, request: m.SendMessageRequest) -> None:
+    def _read(self, content: bytes) -> m.SendMessageRequest | PlainSend:
+        config = self._state.config
+        found = kernel.read_grpc_send(content, config.body_size_max, config.properties_size_max)
+        return m.SendMessageRequest.FromString(content) if found is None else PlainSend(*found)
+
+    def send(self, call: Call, request: m.SendMessageRequest | PlainSend) -> None:
         """One message or several of one topic; the answer has an entry for each."""
         client = self._state.clients.of(call)
+        if isinstance(request, PlainSend):
+            self._send_plain(call, client, request)
+            return
         messages = request.messages
         if not 0 < len(messages) <= _MESSAGES_MAX:
             raise Denied(m.Code.MESSAGE_CORRUPTED, f"{len(messages)} messages in one request, 1 to {_MESSAGES_MAX} go")
@@ -88,22 +111,28 @@ class Sending:
             given = partial(entries.settle, number, messages[number].system_properties.message_id, broker)
             client.send(broker, command, _ANSWER_LIMIT_S, given)
 
+    def _send_plain(self, call: Call, client: GrpcClient, sent: PlainSend) -> None:
+        """The everyday case: one message with neither a time nor a group nor properties of its own."""
+        route = self._state.route(checked_topic(sent.topic))
+        self._check_kind(NORMAL, route)
+        broker, queue_id = self._queue("", route)
+        command = send_command(route.topic, queue_id, sent.born_ms, sent.properties, sent.body)
+        client.send(broker, command, _ANSWER_LIMIT_S, partial(_settle_plain, call, sent.message_id, broker))
+
     def _prepared(self, message: m.Message, route: TopicRoute) -> tuple[str, Command]:
         """The broker that a message goes to, and what it is sent as; raises Denied."""
         properties = stored_properties(message, route.topic)
         self._check_kind(kind_of(properties), route)
-        broker, queue_id = self._queue(message, route)
+        broker, queue_id = self._queue(message.system_properties.message_group, route)
         is_half = message.system_properties.message_type == _TRANSACTION
         try:
             text = join_properties(properties)
         except Refusal as refusal:
             raise Denied(m.Code.MESSAGE_PROPERTIES_TOO_LARGE, refusal.remark) from None
-        fields = _common_fields(route.topic, sysflags.PREPARED if is_half else 0).copy()
-        fields["e"] = str(queue_id)
-        fields["g"] = str(millis(message.system_properties.born_timestamp) or self._state.clock.now_ms())
-        fields["i"] = text
         body = stored_body(message, self._state.config.body_size_max or 1 << 30)
-        return broker, Command(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body)
+        born_ms = millis(message.system_properties.born_timestamp) or self._state.clock.now_ms()
+        sys_flag = sysflags.PREPARED if is_half else 0
+        return broker, send_command(route.topic, queue_id, born_ms, text, body, sys_flag)
 
     def _check_kind(self, kind: str, route: TopicRoute) -> None:
         if kind == PRIORITY_KIND != route.kind:
@@ -120,11 +149,10 @@ class Sending:
             )
             raise Denied(m.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
 
-    def _queue(self, message: m.Message, route: TopicRoute) -> tuple[str, int]:
+    def _queue(self, group: str, route: TopicRoute) -> tuple[str, int]:
         writable = route.writable
         if not writable:
             raise Denied(m.Code.FORBIDDEN, f"topic {route.topic!r} has no queue that may be written")
-        group = message.system_properties.message_group
         return writable[jump_hash(group, len(writable)) if group else next(self._turns) % len(writable)]
 
     async def end_transaction(self, call: Call, request: m.EndTransactionRequest) -> m.EndTransactionResponse:
@@ -166,6 +194,13 @@ class Sending:
             raise denial
         told = RecallMessageAnswer.decode(answer.fields)
         return m.RecallMessageResponse(status=ok(), message_id=told.message_id)
+
+
+def send_command(topic: str, queue_id: int, born_ms: int, properties: str, body: bytes, sys_flag: int = 0) -> Command:
+    """A message as brokers are sent it."""
+    fields = _common_fields(topic, sys_flag).copy()
+    fields["e"], fields["g"], fields["i"] = str(queue_id), str(born_ms), properties
+    return Command(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body)
 
 
 @lru_cache(maxsize=1_000)
@@ -211,6 +246,36 @@ class _Entries:
         self._call.reply(self._answer)
 
 
+def _settle_plain(call: Call, message_id: str, broker: str, answer: Answer | ReceiptRow) -> None:
+    if isinstance(answer, tuple):
+        call.reply_encoded(encode_receipt(message_id, broker, answer))
+    else:
+        _Entries(call, 1).settle(0, message_id, broker, answer)
+
+
+def encode_receipt(message_id: str, broker: str, receipt: ReceiptRow) -> bytes:
+    """The answer to a message that is stored, as protobuf writes it."""
+    _, _, queue_offset, offset_id = receipt
+    told = transaction_id(Place(message_id, queue_offset, _physical_offset(offset_id), broker)).encode()
+    name = message_id.encode()
+    pieces = [_OK_FIELD, b"\x12", varint(len(name)), name, b"\x1a", varint(len(told)), told]
+    if queue_offset:
+        pieces += (b"\x20", varint(queue_offset))
+    entry = b"".join(pieces)
+    return b"".join((_OK_FIELD, b"\x12", varint(len(entry)), entry))
+
+
+def _physical_offset(offset_id: str) -> int:
+    """What every such id ends with; it came from a broker, and nothing else of it is wanted."""
+    if len(offset_id) not in _OFFSET_ID_LENGTHS:
+        return -1
+    try:
+        offset = int(offset_id[-16:], 16)
+    except ValueError:
+        return -1
+    return offset if offset < 1 << 63 else -1
+
+
 def _fill(entry: m.SendResultEntry, message_id: str, broker: str, answer: Answer | ReceiptRow) -> None:
     """Say in an entry what became of its message."""
     entry.message_id = message_id
@@ -223,14 +288,14 @@ def _fill(entry: m.SendResultEntry, message_id: str, broker: str, answer: Answer
             return
         told = SendMessageAnswer.decode(answer.fields)
         queue_offset, offset_id, entry.recall_handle = told.queue_offset, told.message_id, told.recall_handle or ""
-    place = parse_offset_id(offset_id)
     set_status(entry.status, None)
     entry.offset = queue_offset
-    physical_offset = place.physical_offset if place else -1
-    entry.transaction_id = transaction_id(Place(message_id, queue_offset, physical_offset, broker))
+    entry.transaction_id = transaction_id(Place(message_id, queue_offset, _physical_offset(offset_id), broker))
 
 
-def _topic_of_messages(request: m.SendMessageRequest) -> Needs:
+def _topic_of_send(request: m.SendMessageRequest | PlainSend) -> Needs:
+    if isinstance(request, PlainSend):
+        return request.topic, None
     return (request.messages[0].topic.name if request.messages else None), None
 
 

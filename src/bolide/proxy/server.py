@@ -13,6 +13,7 @@ from bolide.broker.broker import Broker
 from bolide.clock import Clock
 from bolide.errors import ConfigError
 from bolide.proxy.back import Back
+from bolide.proxy.call_times import CallTimes
 from bolide.proxy.clients import Clients
 from bolide.proxy.cluster import ClusterBack
 from bolide.proxy.config import ProxyConfig
@@ -22,6 +23,7 @@ from bolide.proxy.methods import Methods
 from bolide.proxy.offsets import Offsets
 from bolide.proxy.port import Method, Port, Unwhole
 from bolide.proxy.receiving import Receiving
+from bolide.proxy.rights import Rights
 from bolide.proxy.routing import Routing
 from bolide.proxy.sending import Sending
 from bolide.proxy.settling import Settling
@@ -39,16 +41,19 @@ log = logging.getLogger(__name__)
 class Proxy:
     """The service over one back."""
 
-    def __init__(self, config: ProxyConfig, clock: Clock, back: Back, door: Door | None = None) -> None:
-        """`door` is that of the broker, where it has one."""
+    def __init__(
+        self, config: ProxyConfig, clock: Clock, back: Back, door: Door | None = None, *, is_counting: bool = False
+    ) -> None:
+        """`door` is that of the broker, where it has one; `is_counting` where metrics are shown."""
         self.clients = Clients(config, clock, back, lambda client: hearing(lambda: self.state, client))
         self.state = state = ProxyState(config, clock, back, self.clients)
         self.settling = Settling(state)
         self.renewals = self.settling.renewals
         gate = None if door is None else Signatures(door, self.clients).enter
-        telemetry = Telemetry(state, gate)
+        rights = Rights(back)
+        telemetry = Telemetry(state, rights, gate)
         parts = (
-            Routing(state),
+            Routing(state, rights),
             Sending(state),
             Receiving(state, self.settling, self.renewals),
             self.settling,
@@ -59,16 +64,17 @@ class Proxy:
         self.methods: dict[str, Method] = telemetry.methods()
         for part in parts:
             self.methods |= methods.table(part.handlers())
+        self.times = CallTimes(self.methods.keys()) if is_counting else None
         self.clients.listen(lambda client: self.renewals.release(client.client_id))
 
 
 @asynccontextmanager
 async def serve(
-    config: ProxyConfig, clock: Clock, back: Back, door: Door | None = None
+    config: ProxyConfig, clock: Clock, back: Back, door: Door | None = None, *, is_counting: bool = False
 ) -> AsyncIterator[tuple[Proxy, Server]]:
     """Serve gRPC over a back as long as the block lasts."""
-    proxy = Proxy(config, clock, back, door)
-    port = Port(config.port, proxy.methods, Unwhole(config.port.unwhole_size_max), clock)
+    proxy = Proxy(config, clock, back, door, is_counting=is_counting)
+    port = Port(config.port, proxy.methods, Unwhole(config.port.unwhole_size_max), clock, proxy.times)
     listening, shared = config.port.listen, Shared.of_server(config.port.listen, clock)
     async with listen_for(listening, lambda opening: Http2Connection(port, opening), clock, shared) as server:
         async with asyncio.TaskGroup() as background:
@@ -87,9 +93,13 @@ async def serve(
 @asynccontextmanager
 async def serve_beside(broker: Broker, config: ProxyConfig, clock: Clock) -> AsyncIterator[tuple[Proxy, Server]]:
     """Serve gRPC over the broker in this process."""
-    door = broker.admission.door
-    async with IsolatedTasks() as tasks, serve(config, clock, LocalBack(broker, tasks.group), door) as served:
-        yield served
+    door, meter = broker.admission.door, broker.meter
+    async with IsolatedTasks() as tasks:
+        back, is_counting = LocalBack(broker, tasks.group), meter is not None
+        async with serve(config, clock, back, door, is_counting=is_counting) as (proxy, server):
+            if meter is not None and proxy.times is not None:
+                meter.beside = proxy.times.families
+            yield proxy, server
 
 
 @asynccontextmanager
@@ -100,7 +110,7 @@ async def serve_before(config: ProxyConfig, clock: Clock) -> AsyncIterator[tuple
     door = _door_of(config, clock)
     async with IsolatedTasks() as tasks, Client(config.connect, clock, hooks=signers(config.access)) as client:
         back = ClusterBack(config, clock, client, lambda work, name: tasks.start(work, name=name))
-        async with serve(config, clock, back, door) as served:
+        async with serve(config, clock, back, door, is_counting=config.metrics.is_on) as served:
             following = None if door is None else tasks.start(door.refresh_forever(), name="proxy.access")
             try:
                 yield served

@@ -7,14 +7,20 @@ A handle that is merely old is told as such (40013): push consumers repeat after
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
+from bolide import kernel
 from bolide.broker.sending.backoff import own_delay_ms
+from bolide.model.queue import QueueOffset
 from bolide.protocol.command import Command
+from bolide.protocol.headers.poptext import PopHandle, TopicMark
 from bolide.protocol.popped import ack_command, bury_command, change_command, changed_handle
 from bolide.proxy import messages as m
+from bolide.proxy.answers import varint
 from bolide.proxy.back import Answer, asked
 from bolide.proxy.calls import Call
-from bolide.proxy.checks import group_name, millis, topic_name
+from bolide.proxy.checks import checked_group, checked_topic, group_name, millis, topic_name
 from bolide.proxy.clients import GrpcClient
 from bolide.proxy.handles import Held, Receipt, Renewals, read_receipt
 from bolide.proxy.methods import Handler
@@ -24,7 +30,48 @@ from bolide.proxy.statuses import Denied, denial_of, ok, set_status, status
 _ANSWER_LIMIT_S = 3.0
 _ENTRIES_MAX = 1_000
 _FIRST_BACKOFF_MS = 1_000
+_MARKS = [TopicMark.NORMAL, TopicMark.RETRY_V1, TopicMark.RETRY_V2]
+_OK_FIELD = m.AckMessageResponse(status=ok()).SerializeToString()
+_OK_OF_ENTRY = m.AckMessageResultEntry(status=ok()).SerializeToString()
 log = logging.getLogger(__name__)
+
+
+class PlainAck(NamedTuple):
+    """A request that acknowledges one message, as the kernel reads it."""
+
+    group: str
+    topic: str
+    message_id: str
+    handle: str
+    start_offset: int
+    popped_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+    mark: int
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    @property
+    def receipt(self) -> Receipt:
+        """What the handle says; where the message lies is of no use here."""
+        handle = PopHandle(
+            start_offset=QueueOffset(self.start_offset),
+            popped_ms=self.popped_ms,
+            invisible_ms=self.invisible_ms,
+            revive_queue_id=self.revive_queue_id,
+            mark=_MARKS[self.mark],
+            broker_name=self.broker_name,
+            queue_id=self.queue_id,
+            queue_offset=QueueOffset(self.queue_offset),
+        )
+        return Receipt(handle, -1)
+
+
+def read_ack(content: bytes) -> m.AckMessageRequest | PlainAck:
+    """A request, sooner if it is everyday."""
+    found = kernel.read_grpc_ack(content)
+    return m.AckMessageRequest.FromString(content) if found is None else PlainAck(*found)
 
 
 class Settling:
@@ -36,7 +83,7 @@ class Settling:
 
     def handlers(self) -> dict[str, Handler]:
         return {
-            "AckMessage": Handler(m.AckMessageRequest, m.AckMessageResponse, self.ack),
+            "AckMessage": Handler(m.AckMessageRequest, m.AckMessageResponse, self.ack, read=read_ack),
             "ChangeInvisibleDuration": Handler(
                 m.ChangeInvisibleDurationRequest, m.ChangeInvisibleDurationResponse, self.change
             ),
@@ -47,9 +94,12 @@ class Settling:
 
     # AckMessage
 
-    def ack(self, call: Call, request: m.AckMessageRequest) -> None:
+    def ack(self, call: Call, request: m.AckMessageRequest | PlainAck) -> None:
         """These messages are done; each entry says how it went."""
         client = self._state.clients.of(call)
+        if isinstance(request, PlainAck):
+            self._ack_plain(call, client, request)
+            return
         group, topic = group_name(request.group), topic_name(request.topic)
         if not 0 < len(request.entries) <= _ENTRIES_MAX:
             raise Denied(m.Code.BAD_REQUEST, f"{len(request.entries)} entries, 1 to {_ENTRIES_MAX} go at once")
@@ -61,8 +111,24 @@ class Settling:
             except Denied as denial:
                 results.settle(number, denial)
 
-    def _ack(self, client: GrpcClient, held: Held, settled: Callable[[Denied | None], None]) -> None:
-        receipt = self._good(held)
+    def _ack_plain(self, call: Call, client: GrpcClient, ack: PlainAck) -> None:
+        """The everyday case: one message."""
+        held = Held(client.client_id, checked_group(ack.group), checked_topic(ack.topic), ack.handle)
+        settled = partial(_settle_plain, call, ack)
+        try:
+            self._ack(client, held, settled, ack.receipt)
+        except Denied as denial:
+            settled(denial)
+
+    def _ack(
+        self,
+        client: GrpcClient,
+        held: Held,
+        settled: Callable[[Denied | None], None],
+        told: Receipt | None = None,
+    ) -> None:
+        """`told` is what the client's handle says, where it was read."""
+        receipt = self._good(held, told)
         renewal = self.renewals.take(held)
 
         def answered(answer: Answer) -> None:
@@ -73,9 +139,9 @@ class Settling:
 
         client.ack(held.group, held.topic, receipt.pop, _ANSWER_LIMIT_S, answered)
 
-    def _good(self, held: Held) -> Receipt:
+    def _good(self, held: Held, told: Receipt | None = None) -> Receipt:
         """The handle that counts now; raises Denied for one that is over."""
-        receipt = self.renewals.newest(held) or read_receipt(held.first)
+        receipt = self.renewals.newest(held) or told or read_receipt(held.first)
         if receipt.expires_ms <= self._state.clock.now_ms():
             text = "the message is not hidden any more; it was or will be delivered again"
             raise Denied(m.Code.INVALID_RECEIPT_HANDLE, text)
@@ -203,6 +269,21 @@ class _AckResults:
         else:
             self._answer.status.CopyFrom(entries[0].status)
         self._call.reply(self._answer)
+
+
+def _settle_plain(call: Call, ack: PlainAck, denial: Denied | None) -> None:
+    if denial is None:
+        call.reply_encoded(encode_acked(ack.message_id, ack.handle))
+    else:
+        entry = m.AckMessageEntry(message_id=ack.message_id, receipt_handle=ack.handle)
+        _AckResults(call, [entry]).settle(0, denial)
+
+
+def encode_acked(message_id: str, handle: str) -> bytes:
+    """The answer to a message that is done, as protobuf writes it."""
+    name, told = message_id.encode(), handle.encode()
+    entry = b"".join((b"\x0a", varint(len(name)), name, b"\x12", varint(len(told)), told, _OK_OF_ENTRY))
+    return b"".join((_OK_FIELD, b"\x12", varint(len(entry)), entry))
 
 
 def _ack_command(held: Held, receipt: Receipt) -> Command:

@@ -24,6 +24,7 @@ from bolide.proxy.checks import group_name, topic_name
 from bolide.proxy.clients import GrpcClient
 from bolide.proxy.methods import SERVICE, Gate, Handler, Needs, status_of
 from bolide.proxy.port import Method
+from bolide.proxy.rights import Rights
 from bolide.proxy.sending import Place, transaction_id
 from bolide.proxy.state import ProxyState
 from bolide.proxy.statuses import Denied, ok
@@ -45,8 +46,9 @@ log = logging.getLogger(__name__)
 class Telemetry:
     """Hears clients, and asks them."""
 
-    def __init__(self, state: ProxyState, gate: Gate | None = None) -> None:
+    def __init__(self, state: ProxyState, rights: Rights, gate: Gate | None = None) -> None:
         self._state = state
+        self._rights = rights
         self._gate = gate
 
     def handlers(self) -> dict[str, Handler]:
@@ -93,7 +95,9 @@ class Telemetry:
             client = self._state.clients.of(call)
             kind = told.WhichOneof("command")
             if kind == "settings":
-                waiting = self._state.back.prepare(None, told.settings.subscription.group.name or None)
+                group = told.settings.subscription.group.name or None
+                checking, prepare = self._rights.check(client, None, group), self._state.back.prepare
+                waiting = prepare(None, group) if checking is None else self._prepared(checking, group)
                 if waiting is None:
                     self._agree(call, client, told.settings)
                 else:
@@ -113,18 +117,24 @@ class Telemetry:
         except Denied as denial:
             self._refuse(call, denial)
 
+    async def _prepared(self, checking: Awaitable[None], group: str | None) -> None:
+        await checking
+        waiting = self._state.back.prepare(None, group)
+        if waiting is not None:
+            await waiting
+
     async def _agree_later(
         self, waiting: Awaitable[None], call: Call, client: GrpcClient, settings: m.Settings
     ) -> None:
-        await waiting
         try:
+            await waiting
             self._agree(call, client, settings)
         except Denied as denial:
             self._refuse(call, denial)
 
     def _refuse(self, call: Call, denial: Denied) -> None:
         """What cannot be agreed on ends the stream; who is not let in hears it in words of the protocol first."""
-        if denial.code == m.Code.UNAUTHORIZED:
+        if denial.code in (m.Code.UNAUTHORIZED, m.Code.FORBIDDEN):
             call.write(m.TelemetryCommand(status=status_of(denial, call)))
             call.end()
         else:

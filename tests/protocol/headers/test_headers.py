@@ -93,7 +93,7 @@ def all_values(header: type[Header]) -> st.SearchStrategy[Header]:
     """Headers of one class: each optional field sometimes None, or left to its default."""
 
     def values_of(field: WireField) -> st.SearchStrategy:
-        default = vars(header)["__dataclass_fields__"][field.name].default
+        default = header._defaults.get(field.name)
         return VALUES[field.kind] if field.is_required else VALUES[field.kind] | st.just(default)
 
     return st.builds(header, **{field.name: values_of(field) for field in header.wire_fields})

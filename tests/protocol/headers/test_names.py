@@ -116,10 +116,10 @@ storeTimestamp:l* |
 1012 CONTROLLER_GET_NEXT_BROKER_ID | clusterName:s brokerName:s* | clusterName:s brokerName:s nextBrokerId:l
 1013 CONTROLLER_APPLY_BROKER_ID | clusterName:s brokerName:s* appliedBrokerId:l* registerCheckCode:s* \
 bolideReplacedId:l | clusterName:s brokerName:s
-1003 CONTROLLER_REGISTER_BROKER | clusterName:s brokerName:s* brokerId:l* brokerAddress:s* invokeTime:l \
+1003 CONTROLLER_REGISTER_BROKER | clusterName:s brokerName:s* brokerId:l* brokerAddress:s* invokeTime:l bolideSeat:s \
 | clusterName:s brokerName:s {MASTER}
 1002 CONTROLLER_ELECT_MASTER | clusterName:s brokerName:s* brokerId:l designateElect:b invokeTime:l | {MASTER}
-1004 CONTROLLER_GET_REPLICA_INFO | brokerName:s* bolideReplicaId:l bolideAddress:s \
+1004 CONTROLLER_GET_REPLICA_INFO | brokerName:s* bolideReplicaId:l bolideAddress:s bolideSeat:s \
 | masterBrokerId:l masterAddress:s masterEpoch:i
 1001 CONTROLLER_ALTER_SYNC_STATE_SET | brokerName:s* masterBrokerId:l* masterEpoch:i* invokeTime:l \
 | newSyncStateSetEpoch:i
