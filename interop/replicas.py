@@ -160,7 +160,8 @@ def plain_pair(
 ) -> Pair:
     """Not started yet."""
     network = Loopback()
-    namesrv, namesrv_address = name_server_node(directory, network)
+    shows_who_acts = settings.get("enableSlaveActingMaster", "false")
+    namesrv, namesrv_address = name_server_node(directory, network, supportActingMaster=shows_who_acts)
     known = endpoints([namesrv_address])
     settings = {**(QUICK_TIMES if has_quick_times else {}), **settings}
     as_slave = {**settings, "brokerId": 1, "brokerRole": "SLAVE", "slaveReadEnable": "true"}

@@ -1,5 +1,6 @@
 """Apache's brokers of 5.5 and its mqadmin under `bolide controller`, and the same under Apache's own controller."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -7,7 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from bolide.cli.app import app
 from interop.cluster import (
     Broker,
     NameServer,
@@ -143,3 +146,43 @@ def test_mqadmin_says_the_same_of_our_controller_as_of_apaches(tmp_path: Path) -
     assert "Exception" not in elected
     assert ours == apache
     assert not missing
+
+
+def asked(*words: str) -> list[dict[str, str]]:
+    """The rows of `bolide admin`."""
+    done = CliRunner().invoke(app, ["admin", *words, "--output", "json"])
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    rows: list[dict[str, str]] = json.loads(done.stdout)
+    return rows
+
+
+@pytest.mark.parametrize("place", ["apache", "file"])
+def test_our_admin_says_the_same_of_a_controller_as_mqadmin(tmp_path: Path, place: str) -> None:
+    with pair(tmp_path, place) as (_, at, brokers):
+        to = ["-a", at.endpoint]
+        theirs = mqadmin(tmp_path, "getControllerMetaData", *to)
+        (row,) = asked("getControllerMetaData", *to)
+        for name in ("group", "leader", "address"):
+            assert row[name] in theirs, (name, theirs)
+        theirs = mqadmin(tmp_path, "getSyncStateSet", *to, "-b", NAME)
+        rows = asked("getSyncStateSet", *to, "-b", NAME)
+        assert {(str(row["id"]), row["address"]) for row in rows if row["in_sync"] == "yes"} == set(
+            re.findall(r"brokerId=(\d+).*?brokerAddress='?([\d.:]+)", theirs)
+        )
+        (master,) = [row["address"] for row in rows if row["role"] == "master"]
+        assert re.search(rf"#MasterAddr\s+{re.escape(master)}", theirs), theirs
+        theirs = mqadmin(tmp_path, "getControllerConfig", *to)
+        ours = {row["key"]: row["value"] for row in asked("getControllerConfig", *to)}
+        assert ours == dict(re.findall(r"^(\S+)\s+= *(.*?) *$", theirs, re.MULTILINE))
+        change = ("updateControllerConfig", *to, "-k", "enableElectUncleanMaster", "-v")
+        mqadmin(tmp_path, *change, "true")
+        ours = {row["key"]: row["value"] for row in asked("getControllerConfig", *to)}
+        assert ours["enableElectUncleanMaster"] == "true"
+        done = CliRunner().invoke(app, ["admin", *change, "false"])
+        assert done.exit_code == 0, done.output
+        assert re.search(r"enableElectUncleanMaster\s+= *false", mqadmin(tmp_path, "getControllerConfig", *to))
+        refused = CliRunner().invoke(app, ["admin", "cleanBrokerMetadata", *to, "-bn", NAME, "-b", "2", "-c", CLUSTER])
+        assert refused.exit_code == 5, refused.output
+        elected = CliRunner().invoke(app, ["admin", "electMaster", *to, "-bn", NAME, "-b", "2", "-c", CLUSTER])
+        assert elected.exit_code == 0, elected.output
+        assert brokers[1].endpoint in elected.output

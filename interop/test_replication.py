@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from bolide.aio import Message, Producer
+from interop import wire
 from interop.clients import IMPATIENT, JavaAgent, java_agent
 from interop.process import await_that
 from interop.release import CLIENT_RELEASES, SERVER_RELEASES
-from interop.replicas import Pair, await_answer, log_bytes, mixed_group, plain_pair
+from interop.replicas import RUNTIME_INFO, Pair, await_answer, log_bytes, mixed_group, plain_pair
 from interop.tools import QuickTool
 from tests.replication import network
 from tests.replication.group import CLUSTER, GROUP, TOPIC, Group, Loopback
@@ -182,6 +183,37 @@ def replica_id(group: Group, node: Node) -> int:
     address = "{}:{}".format(*group.addresses[node.name])
     members = group.sync_state()["inSyncReplicas"]
     return next(int(member["brokerId"]) for member in members if member["brokerAddress"] == address)
+
+
+# A slave that acts
+
+
+@pytest.mark.feature("X06")
+def test_a_java_client_consumes_in_order_at_a_slave_that_acts_for_its_master(tmp_path: Path, stack: ExitStack) -> None:
+    pair = plain_pair(tmp_path, "bolide", "bolide", enableSlaveActingMaster="true")
+    stack.enter_context(ended(lambda: pair.nodes))
+    for node in pair.nodes:
+        node.start()
+        if node is not pair.namesrv:
+            await_answer(pair.addresses[node.name], START_LIMIT_S)
+    namesrv = "{}:{}".format(*pair.namesrv_address)
+    asyncio.run(send_many(namesrv, BATCH))
+    await_that("the slave has all", lambda: pair.log_end(pair.slave) == pair.log_end(pair.master), COPY_LIMIT_S)
+    pair.master.kill()
+    await_that("the slave acts", lambda: status_of(pair, pair.slave).get("brokerActing") == "true", SWITCH_LIMIT_S)
+    agent = stack.enter_context(java_agent(tmp_path, "5.5.0", namesrv, **IMPATIENT))
+    agent.do("push", name="orderly", group="of-acting", topic=TOPIC, orderly=True)
+    taken = agent.await_received("orderly", BATCH, SWITCH_LIMIT_S)
+    assert sorted(int(event["body"].split()[0]) for event in taken) == list(range(BATCH))
+    offsets: dict[int, list[int]] = {}
+    for event in taken:
+        offsets.setdefault(int(event["queue"]), []).append(int(event["offset"]))
+    assert all(found == list(range(len(found))) for found in offsets.values()), "each queue in its order"
+
+
+def status_of(pair: Pair, node: Node) -> dict[str, str]:
+    table: dict[str, str] = wire.parse(wire.call(pair.addresses[node.name], RUNTIME_INFO).body)["table"]
+    return table
 
 
 # What Apache loses

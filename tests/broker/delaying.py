@@ -9,6 +9,7 @@ from typing import Any
 
 from bolide.broker.arrivals import Arrivals
 from bolide.broker.later.delay import Delays
+from bolide.broker.later.outlet import Outlet
 from bolide.model.message import StoredMessage
 from bolide.model.topics import SCHEDULE_TOPIC
 from bolide.protocol.properties import join_properties
@@ -43,7 +44,7 @@ async def delaying(root: Path, clock: VirtualClock | None = None, **settings: An
     """Delivers by itself while the block lasts, and stops as a broker does."""
     clock = clock or VirtualClock(START_MS)
     async with sending(root, clock=clock, **settings) as side, asyncio.TaskGroup() as group:
-        delays = Delays(side.state, side.intake, side.tables.table_writer)
+        delays = Delays(side.state, Outlet(side.state, side.intake), side.tables.table_writer)
         Arrivals(side.state, (), {SCHEDULE_TOPIC: delays.on_arrival}, lambda _: None)
         tasks = [
             group.create_task(delays.deliver_forever(), name="deliver"),

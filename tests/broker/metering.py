@@ -32,6 +32,9 @@ class Scraped:
                 self.series.append((found[1], dict(_LABEL.findall(found[2])), float(found[3])))
             else:
                 assert line.startswith(("# HELP ", "# TYPE ")), line
+        # Prometheus takes no page on which a series is twice.
+        written = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+        assert len(written) == len(set(written))
 
     def value(self, name: str, **labels: str) -> float | None:
         """The sum over the series that have these labels; None where there is none."""

@@ -30,8 +30,9 @@ from bolide.protocol.headers.poptext import PopHandle, PoppedQueue, TopicMark, b
 from bolide.protocol.popped import marked_topic
 from bolide.protocol.records import decode_records
 from bolide.remoting.client import Client
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.owner import Owner, Reply, Request
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Session

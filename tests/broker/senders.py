@@ -40,6 +40,8 @@ SMALL = {
     "diskSpaceCleanForciblyRatio": "100",
     "diskSpaceWarningLevelRatio": "100",
 }
+# Synchronous flush on a real disk, which a busy machine keeps for longer than a broker would wait.
+DURABLE: dict[str, Any] = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "60000"}
 
 
 @dataclass

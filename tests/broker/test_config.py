@@ -62,7 +62,6 @@ def test_an_unknown_key_stops_the_start_with_the_nearest_name() -> None:
     ("key", "value"),
     [
         ("brokerRole", "MASTER"),
-        ("enableSlaveActingMaster", "true"),
         ("enableDLegerCommitLog", "true"),
         ("authorizationEnabled", "true"),
         ("inSyncReplicas", "2000"),

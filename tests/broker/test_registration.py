@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -24,65 +24,22 @@ from bolide.protocol.bodies.topics import TopicConfig, TopicTable
 from bolide.protocol.command import Command
 from bolide.protocol.headers.filters import RegisterFilterServerRequest
 from bolide.remoting.client import Client
-from bolide.remoting.config import ConnectConfig, ListenConfig
-from bolide.remoting.owner import Owner
-from bolide.remoting.server import Server, listen
-from bolide.remoting.session import Request, Session
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.session import Request
 from bolide.store.store import Store
 from bolide.testing.link import open_link
 from bolide.testing.loop import VirtualClock
+from tests.broker.noting import noting, topics_of
 from tests.broker.open_tables import Tables, tables
 from tests.broker.whole import SMALL
 from tests.namesrv.peers import Running, route_of, running
-from tests.remoting.loops import both_loops, eventually, virtual_time
+from tests.remoting.loops import REAL_WAIT_S, both_loops, eventually, virtual_time
 
 PORT = 10911
 
 
-class Noting(Owner):
-    """A name server that notes what it is asked and answers as it is told."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.heard: list[tuple[float, Command]] = []
-        self.answer: Callable[[Command], Command | None] = lambda command: command.answer(0)
-        self.server: Server
-
-    def serve(self, request: Request) -> Command | None:
-        self.heard.append((self._clock.monotonic_s(), request.command))
-        return self.answer(request.command)
-
-    def closed(self, session: Session, why: str) -> None:
-        pass
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server.port}"
-
-    @property
-    def codes(self) -> list[int]:
-        return [command.code for _, command in self.heard]
-
-    def tables(self) -> list[TopicTable]:
-        """What the registrations held, one after the other."""
-        return [topics_of(command) for _, command in self.heard if command.code == 103]
-
-
-def topics_of(command: Command) -> TopicTable:
-    compressed = command.fields["compressed"] == "true"
-    return decode_registration(command.body, compressed, command.version).topics
-
-
 def filter_servers_of(command: Command) -> list[str]:
     return decode_registration(command.body, False, command.version).filter_server_list
-
-
-@asynccontextmanager
-async def noting(clock: Clock) -> AsyncIterator[Noting]:
-    owner = Noting(clock)
-    async with listen(ListenConfig(host="127.0.0.1"), owner, clock) as server:
-        owner.server = server
-        yield owner
 
 
 class Registered:
@@ -209,10 +166,10 @@ async def test_br11_a_new_topic_is_routed_as_soon_as_it_is_told(tmp_path: Path) 
     async with running(tmp_path, clock) as ns:
         assert (await ns.look_up("Orders")).code == 17
         async with registering(tmp_path, clock, ns.address) as broker:
-            assert await broker.registration.told(timeout_s=5)
+            assert await broker.registration.told(REAL_WAIT_S)
             assert (await ns.look_up("Orders")).code == 17
             broker.topics.for_send("Orders", "TBW102", 4, 0)
-            assert await broker.registration.told(timeout_s=5)
+            assert await broker.registration.told(REAL_WAIT_S)
             (row,) = route_of(await ns.look_up("Orders"))["queueDatas"]
             assert (row["brokerName"], row["readQueueNums"], row["writeQueueNums"], row["perm"]) == (
                 "broker-a",
@@ -284,7 +241,7 @@ async def test_ten_thousand_topics_are_registered_and_their_size_is_logged(
         running(tmp_path, clock) as ns,
         registering(tmp_path, clock, ns.address, compressedRegister=compressed) as broker,
     ):
-        assert await broker.registration.told(timeout_s=10)
+        assert await broker.registration.told(REAL_WAIT_S)
         assert len(ns.namesrv.tables.topics) == len(broker.topics.table) > 10_000
     size = int(caplog.text.partition("size=")[2].split()[0])
     assert (size < 200_000) if compressed == "true" else (size > 1_000_000)

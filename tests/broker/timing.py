@@ -10,6 +10,7 @@ from typing import Any
 from bolide.broker.arrivals import Arrivals
 from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
+from bolide.broker.later.outlet import Outlet
 from bolide.broker.later.requests import LaterRequests
 from bolide.broker.later.routing import DelayRouter, Timing
 from bolide.broker.later.timer_files import TimerFiles
@@ -86,9 +87,10 @@ async def timing(root: Path, clock: VirtualClock | None = None, **settings: Any)
         files = TimerFiles(kept.settings.now.store, store, kept.table_writer, clock)
         timing = Timing(kept.settings, clock, files.load_at)
         intake = Intake(state, DelayRouter(store.config.delay_levels, timing))
-        timers = Timers(state, intake, files)
+        outlet = Outlet(state, intake)
+        timers = Timers(state, outlet, files)
         side.sends = Sends(state, intake, side.open_topics, side.locks)
-        waits = LaterRequests(state, intake, Delays(state, intake, kept.table_writer), timers)
+        waits = LaterRequests(state, intake, Delays(state, outlet, kept.table_writer), timers)
         Arrivals(state, (), {TIMER_TOPIC: timers.on_arrival}, lambda _: None)
         tasks = [
             group.create_task(timers.run_forever(), name="timers"),

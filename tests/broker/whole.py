@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from bolide.broker import registration
 from bolide.broker.broker import Broker, serve
 from bolide.broker.config import read_config
 from bolide.clock import SystemClock
@@ -18,6 +20,9 @@ TIMEOUT_S = 30
 SMALL = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "4000", "maxHashSlotNum": "64"}
 SMALL |= {"maxIndexNum": "256", "diskMaxUsedSpaceRatio": "100", "diskSpaceCleanForciblyRatio": "100"}
 SMALL |= {"diskSpaceWarningLevelRatio": "100"}
+# On a real clock a busy machine keeps requests and those that wait for its disk for longer than a broker would; so it
+# does with name servers, which are waited for below.
+PATIENT = {"waitTimeMillsInSendQueue": "60000", "osPageCacheBusyTimeOutMills": "60000", "syncFlushTimeout": "60000"}
 
 
 @dataclass
@@ -37,8 +42,9 @@ class Whole:
 async def whole(root: Path, **settings: str) -> AsyncIterator[Whole]:
     clock = SystemClock()
     given = SMALL | {"storePathRootDir": str(root / "store"), "brokerName": "broker-a", "brokerClusterName": "C1"}
-    given |= {"listenPort": "0", "bindAddress": "127.0.0.1"}
+    given |= {"listenPort": "0", "bindAddress": "127.0.0.1", **PATIENT}
     async with running(root, clock) as ns:
         config = read_config(given | {"namesrvAddr": ns.address} | settings)
-        async with serve(config, clock) as (broker, server), Client(ConnectConfig(), clock) as client:
-            yield Whole(broker, ns, f"127.0.0.1:{server.port}", client)
+        with patch.object(registration, "ANNOUNCE_LIMIT_S", TIMEOUT_S):
+            async with serve(config, clock) as (broker, server), Client(ConnectConfig(), clock) as client:
+                yield Whole(broker, ns, f"127.0.0.1:{server.port}", client)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bolide.remoting.ports import free_port
+from tests.cli.processes import until_held
 
 LIMIT_S = 60
 POLL_INTERVAL_S = 0.02
@@ -70,15 +71,8 @@ class Etcds:
         process.send_signal(what)
         if what is signal.SIGKILL:
             process.wait()
-        while what is signal.SIGSTOP and any(
-            not _is_held(path) for path in Path(f"/proc/{process.pid}/task").iterdir()
-        ):
-            time.sleep(POLL_INTERVAL_S)
-
-
-def _is_held(thread: Path) -> bool:
-    state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
-    return state in "TtZX"
+        if what is signal.SIGSTOP:
+            until_held(process.pid)
 
 
 @contextmanager

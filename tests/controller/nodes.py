@@ -13,7 +13,8 @@ from bolide.controller.server import Controller, serve
 from bolide.protocol.bodies.controller import ReplicaGroupState, ReplicaTable, SyncStateSet, encode_broker_names
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.owner import Owner
 from bolide.remoting.server import Server, listen
 from bolide.remoting.session import Reply, Request, Session

@@ -68,8 +68,12 @@ def test_a_name_belongs_to_one_cluster_and_has_a_bounded_number_of_brokers() -> 
 
 
 def test_registering_stores_a_new_address_and_strangers_have_to_apply_first() -> None:
-    group = elections.register(group_of(), "g", 2, "moved:2", alive(1))
+    group = elections.register(group_of(), "g", 2, "moved:2", alive(1), "lock")
     assert group.members[2].address == "moved:2"
+    assert group.members[2].is_at("moved:9", "lock")
+    assert not any(group.members[2].is_at(*other) for other in (("moved:9", ""), ("moved:9", "copy"), ("h:2", "lock")))
+    unknown = elections.register(group, "g", 2, "moved:2", alive(1)).members[2]
+    assert not unknown.is_at("moved:9", "lock"), "what it held before says nothing of what it holds now"
     assert group.master_id == 1
     for kept, member in ((None, 1), (group, 9)):
         with refused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED):

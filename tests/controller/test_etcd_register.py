@@ -51,7 +51,9 @@ def test_one_of_two_leads_the_other_says_so_and_takes_over_when_it_is_gone(nodes
             assert answer.fields["isLeader"] == "false"
             assert answer.fields["peers"].count(";") == 2
             assert (await other.ask(1004, {"brokerName": "g"})).code == 2007
-            one, two = [await stack.enter_async_context(BrokerPeer().here()) for _ in range(2)]
+            # They say once that they live, however long it takes until another leads.
+            peers = [BrokerPeer(heartbeat_timeout_ms=2000 * LIMIT_S) for _ in range(2)]
+            one, two = [await stack.enter_async_context(peer.here()) for peer in peers]
             await trio(leader, one, two)
             await eventually(lambda: len(other.controller.changes.known.get("g", _NOBODY).members) == 2)
             for broker in (one, two):

@@ -12,6 +12,7 @@ from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from tests.broker.metering import PROM, Scraped, ask
+from tests.controller.nodes import CLUSTER, BrokerPeer, running
 from tests.remoting.loops import both_loops, eventually
 
 
@@ -35,3 +36,19 @@ async def test_a_controller_shows_its_role_its_requests_and_its_elections(tmp_pa
         assert page.value("request_latency_microseconds_count", **about) == 1
         assert page.value("election_total", broker_set="broker-a", election_result="new_master_elected") == 1
         assert await ask(controller.pages.addresses[0], "/readyz") == (200, "ready\n")
+
+
+@both_loops
+async def test_brokers_that_are_heard_are_counted_and_so_are_elections_that_took_place(tmp_path: Path) -> None:
+    async with running(tmp_path, None, **PROM) as up, BrokerPeer().here() as one, BrokerPeer().here() as two:
+        for broker in (one, two):
+            await broker.join(up.address)
+        assert up.controller.pages is not None
+        address = up.controller.pages.addresses[0]
+        page = Scraped((await ask(address))[1])
+        assert page.value("active_broker_num", cluster=CLUSTER, broker_set="g") == 2
+        assert page.value("election_total", cluster=CLUSTER, broker_set="g") == 1
+        two.hang_up()
+        health = up.controller.changes
+        await eventually(lambda: len(health.health("g", health.known["g"]).reports) == 1, 30)
+        assert Scraped((await ask(address))[1]).value("active_broker_num", broker_set="g") == 1

@@ -12,10 +12,11 @@ import pytest
 from bolide.clock import SystemClock
 from bolide.errors import ConfigError
 from bolide.ha.config import HaConfig
-from bolide.ha.door import LIMIT_S, Security
+from bolide.ha.door import LIMIT_S, Door, Security
 from bolide.ha.frames import plain_report
 from bolide.ha.handshake import HELLO_SIZE, NO, YES, HaKey, hello, proof
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.tls import self_signed_pem
 from tests.ha.brokers import Broker, Peer, broker, connected, fake_master
 from tests.remoting.loops import both_loops, eventually, virtual_time, within
@@ -147,6 +148,16 @@ async def test_a_listed_master_is_followed_without_a_proof(tmp_path: Path) -> No
         slave.replication.follow(master.address)
         peer = await master.slave()
         assert await peer.hear(8) == plain_report(0)
+
+
+def test_a_peer_without_an_address_is_not_listed() -> None:
+    door = Door(Security(), "0.0.0.0/0,::/0", SystemClock())
+    assert [door.is_listed(host) for host in ("10.0.0.1", "fd00::1%eth0", "", "somewhere")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_list_of_addresses_that_is_none_is_refused() -> None:

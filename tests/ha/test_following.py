@@ -39,7 +39,7 @@ def ends_of_records(content: bytes) -> Iterator[int]:
 
 
 @pytest.mark.feature("F193")
-@both_loops
+@virtual_time
 async def test_the_slave_connects_and_reports_where_it_is_at_once(tmp_path: Path, log: bytes) -> None:
     async with fake_master() as master, broker(tmp_path, is_slave=True) as slave:
         slave.store.append_copy(0, log)

@@ -30,10 +30,10 @@ def write_properties(path: Path, properties: dict[str, object]) -> Path:
     return path
 
 
-def name_server_node(directory: Path, network: Network | Loopback) -> tuple[Node, tuple[str, int]]:
+def name_server_node(directory: Path, network: Network | Loopback, **settings: object) -> tuple[Node, tuple[str, int]]:
     place, home = network.host("namesrv"), directory / "namesrv"
     address = (place.address, free_port())
-    file = write_properties(home / "namesrv.conf", {"kvConfigPath": home / "kvConfig.json"})
+    file = write_properties(home / "namesrv.conf", {"kvConfigPath": home / "kvConfig.json", **settings})
     words = (PROGRAM, "namesrv", "--host", address[0], "--port", address[1], "-c", file)
     return Node("namesrv", place, home, python_command(*words), python_environment()), address
 

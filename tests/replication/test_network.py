@@ -38,7 +38,7 @@ def line(net: Network, tmp_path) -> Iterator[socket.socket]:
     node = Node("echo", server, tmp_path, [sys.executable, "-c", ECHO, server.address, str(PORT)])
     with ended(lambda: [node]):
         node.start()
-        with await_that("the server listens", lambda: connected(net.host("client"), server.address), 10) as line:
+        with await_that("the server listens", lambda: connected(net.host("client"), server.address), 60) as line:
             yield line
 
 
@@ -68,13 +68,13 @@ def test_what_is_lost_one_way_is_lost_and_comes_when_the_way_is_mended(net: Netw
 
 
 def test_a_delay_counts_one_way(net: Network, line: socket.socket) -> None:
-    net.delay("client", "server", 0.15)
+    net.delay("client", "server", 0.5)
     took_s = []
-    for _ in range(4):
+    for _ in range(3):
         begun_s = time.monotonic()
         assert echoed(line, 5)
         took_s.append(time.monotonic() - begun_s)
-    assert 0.15 <= min(took_s) < 0.3
+    assert 0.5 <= min(took_s) < 1
 
 
 def test_a_third_host_is_not_parted_with_the_other_two(net: Network, line: socket.socket) -> None:

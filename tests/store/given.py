@@ -31,7 +31,7 @@ class HeldClock:
 
 
 def small(root: Path, **changes: Any) -> StoreConfig:
-    """Tiny files, and disk ratios that a full machine does not trip over."""
+    """Tiny files, disk ratios that a full machine does not trip over, and as much time as a busy disk takes."""
     settings: dict[str, Any] = {
         "segment_size": 16384,
         "queue_file_size": 400,
@@ -40,6 +40,7 @@ def small(root: Path, **changes: Any) -> StoreConfig:
         "disk_percent_max": 100,
         "disk_percent_forcibly": 100,
         "disk_percent_full": 100,
+        "sync_flush_timeout_ms": 60_000,
     }
     return StoreConfig(root=root, **settings | changes)
 

@@ -13,6 +13,7 @@ from bolide.model.queue import QueueKey
 from bolide.store import indexmend
 from bolide.store.roster import FILE_NAME
 from bolide.store.verify import findings
+from tests.grids import grid
 from tests.store.given import HeldClock, bodies, crash, draft, opened, query, read_all, small
 
 QUEUES = [("A", 0), ("A", 1), ("B", 0)]
@@ -118,9 +119,7 @@ def check_goes_on(root, clock):
     assert findings(config_of(root)) == []
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stop", "kill"])
-@pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("number", [0, 1, -1], ids=["first file", "middle file", "last file"])
+@grid(3, number=[0, 1, -1], kind=DAMAGES, is_clean=[True, False])
 def test_a_damaged_queue_file_hides_no_message(make, caplog, kind, number, is_clean):
     root, clock = make(is_clean)
     path = sorted((root / "consumequeue" / "A" / "0").iterdir())[number]
@@ -142,9 +141,7 @@ def test_queues_that_are_gone_come_back(make, what, is_clean):
     check_goes_on(root, clock)
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stop", "kill"])
-@pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("number", [0, 1, -1], ids=["first file", "middle file", "last file"])
+@grid(3, number=[0, 1, -1], kind=DAMAGES, is_clean=[True, False])
 def test_a_damaged_index_file_hides_no_key(make, kind, number, is_clean):
     root, clock = make(is_clean)
     damage(root, sorted((root / "index").iterdir())[number], kind)
@@ -167,8 +164,7 @@ def make_long(root, clock):
     return config
 
 
-@pytest.mark.parametrize("kind", [kind for kind in DAMAGES if kind != "stale"])
-@pytest.mark.parametrize("number", [0, -1], ids=["first file", "last file"])
+@grid(2, number=[0, -1], kind=[kind for kind in DAMAGES if kind != "stale"])
 def test_damage_far_below_the_checkpoint_is_noticed_after_a_kill_too(tmp_path, kind, number):
     root, clock = tmp_path / "store", HeldClock()
     config = make_long(root, clock)

@@ -202,13 +202,14 @@ def test_a_sync_that_fails_while_the_store_closes_is_not_forgotten(tmp_path):
         is_slow = False
 
         def sync(self, fd):
-            if self.is_slow:
+            if self.is_slow and path_of(fd) == log:  # a segment may be made ahead meanwhile, and is synced too
                 self.is_slow = False  # the system tells of a lost page once
                 begun.set()
                 released.wait(30)
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             super().sync(fd)
 
+    log = tmp_path / "commitlog" / ("0" * 20)
     begun, released, disk = threading.Event(), threading.Event(), SlowDisk()
 
     async def scenario():

@@ -13,6 +13,7 @@ from bolide.kernel.layout import ENTRY
 from bolide.model.queue import QueueKey
 from bolide.store.config import SYNC_FLUSH
 from bolide.store.verify import findings
+from tests.grids import grid
 from tests.store.given import START_MS, bodies, crash, draft, opened, query, read_all, small
 from tests.store.replicas import FILE_SIZE, assert_equal_files, contents, copy, filled, follower, pieces
 
@@ -298,9 +299,7 @@ ROT = {
 }
 
 
-@pytest.mark.parametrize("what", ROT)
-@pytest.mark.parametrize("number", [0, 7, 19])
-@pytest.mark.parametrize("size", [33, 1 << 20])
+@grid(3, size=[33, 1 << 20], number=[0, 7, 19], what=ROT)
 def test_a_bad_record_of_the_other_log_is_copied_and_gone_round(tmp_path, what, number, size):
     with opened(small(tmp_path / "leader")) as leader, follower(tmp_path / "copy") as store:
         places = [leader.append([draft(b"%d" % each * 400, "T")]).physical_offsets[0] for each in range(100, 120)]

@@ -14,6 +14,7 @@ from bolide.model.queue import QueueKey
 from bolide.store.disk import Disk
 from bolide.store.record import decode
 from bolide.store.segments import Segments
+from tests.grids import grid
 from tests.store.given import HOST, START_MS, HeldClock, crash, draft, opened, small
 
 SEGMENT = 16384
@@ -174,9 +175,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("kind", KINDS)
+@grid(4, kind=KINDS, where=PLACES, is_clean=[True, False])
 def test_what_is_whole_survives_rot_beside_it(tmp_path, kind, where, is_clean):
     kept = fill(tmp_path, is_clean=is_clean)
     assert kept[20].place == SEGMENT
@@ -186,9 +185,7 @@ def test_what_is_whole_survives_rot_beside_it(tmp_path, kind, where, is_clean):
     check(tmp_path, kept, whole)
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("bit", [61, 44, 38])
+@grid(3, bit=[61, 44, 38], where=PLACES, is_clean=[True, False])
 def test_a_bit_in_a_store_time_does_not_push_later_messages_ahead(tmp_path, bit, where, is_clean):
     kept = fill(tmp_path, is_clean=is_clean)
     each = kept[PLACES[where]]
@@ -212,10 +209,7 @@ def test_store_times_do_not_go_back_with_a_clock_that_does(tmp_path, count, is_c
             assert store.append([draft(b"new")]).store_ms == START_MS + count
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("begin", [-3000, -400, -20, -8, -1])
-@pytest.mark.parametrize("size", [1, 9, 1000, 7000])
-@pytest.mark.parametrize("filler", [b"\x00", b"\xa5"])
+@grid(4, filler=[b"\x00", b"\xa5"], size=[1, 9, 1000, 7000], begin=[-3000, -400, -20, -8, -1], is_clean=[True, False])
 def test_a_stretch_over_the_end_of_a_file_costs_what_it_covers(tmp_path, begin, size, filler, is_clean):
     kept = fill(tmp_path, is_clean=is_clean)
     whole = bytes_of(tmp_path, kept)

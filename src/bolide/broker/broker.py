@@ -35,6 +35,8 @@ from bolide.broker.controlled.membership import Membership
 from bolide.broker.hotpath import HotPath
 from bolide.broker.intake import Intake
 from bolide.broker.later.delay import Delays
+from bolide.broker.later.escape import Escape
+from bolide.broker.later.outlet import Outlet
 from bolide.broker.later.requests import LaterRequests
 from bolide.broker.later.routing import DelayRouter, Timing
 from bolide.broker.later.timer_files import TimerFiles
@@ -52,9 +54,10 @@ from bolide.broker.pulling.filter_budget import FilterBudget
 from bolide.broker.pulling.longpoll import ParkedPulls
 from bolide.broker.pulling.pull import Pulls
 from bolide.broker.registration import ANNOUNCE_LIMIT_S, Registration, own_address, replication_address
+from bolide.broker.replication.acting import Acting, Escapes, deliveries
 from bolide.broker.replication.catalog import Catalog
 from bolide.broker.replication.catalog_copy import CatalogCopy
-from bolide.broker.replication.change import MasterWork, Memories, RoleChange
+from bolide.broker.replication.change import Memories, RoleChange, RoleWork
 from bolide.broker.replication.following import Following
 from bolide.broker.replication.neighbours import Neighbours, check_directory
 from bolide.broker.replication.requests import ReplicationRequests
@@ -121,13 +124,15 @@ class Broker:
         timer_files = _timer_files_of(state, table_writer) if config.store.timer_enabled else None
         timing = None if timer_files is None else Timing(settings, clock, timer_files.load_at)
         self.intake = intake = Intake(state, DelayRouter(config.store.delay_levels, timing))
-        self.delays = Delays(state, intake, table_writer)
-        self.timers = None if timer_files is None else Timers(state, intake, timer_files)
+        escape = Escape(state, client, queues := TopicQueues(state, client))
+        outlet = Outlet(state, intake, escape)
+        self.delays = Delays(state, outlet, table_writer)
+        self.timers = None if timer_files is None else Timers(state, outlet, timer_files)
         reader = LaneReader(state, self.filters, self.filter_budget)
-        self.pop = Pop(state, intake, table_writer, reader, TopicQueues(state, client))
+        self.pop = Pop(state, intake, table_writer, reader, queues)
         self.transactions = Transactions(state, intake)
         self.staged_batches = StagedBatches(state, intake, table_writer)
-        self.master_work = MasterWork(state, _master_works(self))
+        self.master_work = RoleWork(state, _master_works(self))
         memories = Memories(self.delays, self.timers, self.pop, self.transactions, self.staged_batches)
         self.replication = replication
         self.catalog = Catalog(state, table_writer)
@@ -136,6 +141,8 @@ class Broker:
         self.following = Following(state, client, replication)
         self.change = RoleChange(state, memories, self.master_work, replication, self.following)
         self.neighbours = Neighbours(state, client)
+        self.escapes = Escapes(state, memories, escape)
+        self.acting = Acting(state, self.registration, self.escapes, lambda: replication.following.is_connected)
         self.registration.listen(self.following.heard)
         self.replication_requests = ReplicationRequests(
             state, replication, self.following, self.pop.modes, self.catalog
@@ -148,14 +155,18 @@ class Broker:
         self.metrics_port = MetricsPort(Shown(state, *works, replication))
         turn = self._hot_path.handle_turn if meter is None else self._hot_path.handle_metered_turn
         self.handle_turn = self.admission.guarded(turn)
-        of_topics = {SCHEDULE_TOPIC: self.delays.on_arrival}
-        if self.timers is not None:
-            of_topics[TIMER_TOPIC] = self.timers.on_arrival
-        hearers = self.parked.on_arrival, self.pop.on_arrival
-        self.arrivals = Arrivals(state, hearers, of_topics, self.slave_tables.on_arrival)
+        self.arrivals = self._hearing()
         state.members.listen(self.filters.heard, self.filters.left)
         state.offsets.listen(self.parked.on_reset)
         state.offsets.listen(self.pop.on_reset)
+
+    def _hearing(self) -> Arrivals:
+        """Who hears of messages that came."""
+        of_topics = {SCHEDULE_TOPIC: self.delays.on_arrival}
+        if self.timers is not None:
+            of_topics[TIMER_TOPIC] = self.timers.on_arrival
+        any_topic = self.parked.on_arrival, self.pop.on_arrival
+        return Arrivals(self.state, any_topic, of_topics, self.slave_tables.on_arrival)
 
     def _processors(self, file_thread: Executor) -> tuple[Handlers, HotPath]:
         """Who answers what, one by one and a read at a time."""
@@ -184,6 +195,7 @@ class Broker:
             TopicCalls(state, self.catalog, self.registration.announced),
             GroupCalls(state, self.catalog),
             self.replication_requests,
+            self.acting,
             self.admission,
         )
         tables = [part.handlers() for part in parts]
@@ -233,9 +245,7 @@ async def serve(config: BrokerConfig, clock: Clock) -> AsyncIterator[tuple[Broke
             state = BrokerState.open(config, store, table_writer, clock)
             client = Client(config.connect, clock, hooks=signers(config.access))
             role = state.role.now
-            if (
-                role.is_leading and not config.replication.is_controlled
-            ):  # a slave hears of topics later than of messages
+            if role.is_leading and not config.replication.is_controlled:  # a slave hears of topics after messages
                 remove_deleted_topics(store, state.topics, had_queues)
             state.role.become(replace(role, is_fenced=True))  # until what a master must know is loaded
             membership = join_group(state, client) if config.replication.is_controlled else None
@@ -252,6 +262,7 @@ async def _running(broker: Broker, role: RoleState, client: Client, clock: Clock
     async with (
         _timer_files(broker.timers),
         broker.master_work,
+        broker.escapes.work,
         _background(broker),
         client,
         _in_role(broker, role),
@@ -323,6 +334,8 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
         "broker.following": broker.following.run_forever,
         "broker.delayed": partial(broker.delays.save_forever, lambda: _save_delays_every_s(broker)),
     }
+    if broker.state.settings.now.replication.stands_in:
+        works["broker.acting"] = broker.acting.run_forever
     if broker.admission.door is not None:
         works["broker.access"] = broker.admission.door.refresh_forever
     if broker.admission.user_copy is not None:
@@ -332,15 +345,12 @@ def _periodic(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
 
 def _master_works(broker: Broker) -> dict[str, Callable[[], Awaitable[None]]]:
     """What runs as long as the broker is a master."""
-    works: dict[str, Callable[[], Awaitable[None]]] = {
+    return {
         "broker.pop.revivals": broker.pop.revive_forever,
         "broker.pop.orders": broker.pop.release_forever,
         "broker.transactions": broker.transactions.run_forever,
-        "broker.delays": broker.delays.deliver_forever,
+        **deliveries(broker.delays, broker.timers),
     }
-    if broker.timers is not None:
-        works |= {"broker.timers": broker.timers.run_forever, "broker.timercheck": broker.timers.save_forever}
-    return works
 
 
 def _replicating(state: BrokerState, membership: Membership | None) -> Replication:
@@ -395,7 +405,9 @@ async def _in_role(broker: Broker, role: RoleState) -> AsyncIterator[None]:
     else:
         told = await broker.neighbours.look(role)
         if role.is_leading:
-            await broker.change.to_master(role, lambda end: broker.neighbours.bring_home(told))
+            await broker.change.to_master(
+                role, lambda end: broker.neighbours.bring_home(told, broker.delays, broker.timers)
+            )
         else:
             await broker.change.to_slave(role)
     yield

@@ -24,7 +24,8 @@ from bolide.metrics.config import MetricsConfig
 from bolide.model.topics import QUEUE_COUNT_MAX
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules
-from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
+from bolide.remoting.config import ConnectConfig, with_tls_file
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
 from bolide.settings import (
     INT32_MAX,

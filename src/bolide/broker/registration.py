@@ -31,10 +31,12 @@ from bolide.broker.tables.topics import PERM_READ_WRITE
 from bolide.errors import BolideError, ClientError, ConnectionLost, Refusal
 from bolide.protocol.bodies import topics as bodies
 from bolide.protocol.bodies.registration import encode_registration
-from bolide.protocol.bodies.routes import DataVersion, KVTable
+from bolide.protocol.bodies.routes import BrokerMembersAnswer, DataVersion, KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import VERSION, Command
 from bolide.protocol.headers.registration import (
+    BrokerHeartbeatRequest,
+    GetBrokerMembersRequest,
     QueryDataVersionAnswer,
     QueryDataVersionRequest,
     RegisterBrokerAnswer,
@@ -64,7 +66,7 @@ log = logging.getLogger(__name__)
 Body = tuple[bytes, bool]  # as it is sent, and whether it is compressed
 
 
-class _Desk:
+class Desk:
     """What one name server was told."""
 
     def __init__(self, namesrv: str) -> None:
@@ -114,7 +116,7 @@ class Registration:
         self._ha_port: int | None = None
         self._on_answer: list[Callable[[str | None, str | None, str], None]] = []
         self._is_running = False
-        self._desks = [_Desk(namesrv) for namesrv in name_servers(state.settings.now.namesrv)]
+        self._desks = [Desk(namesrv) for namesrv in name_servers(state.settings.now.namesrv)]
         self._whole: tuple[object, asyncio.Future[Body]] | None = None
         self._progress = asyncio.Event()
         state.topics.listen(self._touch)
@@ -164,6 +166,11 @@ class Registration:
                 if desk.is_known:
                     group.create_task(self._leave(desk), name=f"registration.leave.{desk.namesrv}")
 
+    @property
+    def known_at(self) -> list[Desk]:
+        """The name servers that know us."""
+        return [desk for desk in self._desks if desk.is_known]
+
     def tell_again(self) -> None:
         """Something other than topics changed: let every name server hear everything now."""
         for desk in self._desks:
@@ -179,7 +186,7 @@ class Registration:
             desk.touched.update(dict.fromkeys(topics))
             desk.woken.set()
 
-    async def _keep(self, desk: _Desk) -> None:
+    async def _keep(self, desk: Desk) -> None:
         while True:
             try:
                 if not self._role.now.is_fenced:
@@ -194,7 +201,7 @@ class Registration:
             await asyncio.sleep(SPACING_S)
             await self._pause(desk)
 
-    async def _pause(self, desk: _Desk) -> None:
+    async def _pause(self, desk: Desk) -> None:
         """Until everything is due, or something changed at a name server that knows the rest."""
         while self._is_idle(desk):
             desk.woken.clear()
@@ -205,12 +212,12 @@ class Registration:
             except TimeoutError:
                 return
 
-    def _is_idle(self, desk: _Desk) -> bool:
+    def _is_idle(self, desk: Desk) -> bool:
         if self._role.now.is_fenced:
             return not desk.is_known
         return not (desk.is_known and desk.touched) and not desk.is_due(self._clock.monotonic_s())
 
-    async def _meet(self, desk: _Desk) -> None:
+    async def _meet(self, desk: Desk) -> None:
         started_s = self._clock.monotonic_s()
         await self._connect(desk)
         if desk.is_known and desk.touched:
@@ -224,7 +231,7 @@ class Registration:
         is_lost = not self._role.is_leading and not self._role.now.master_address
         desk.due_s = started_s + (SEARCH_EVERY_S if is_lost else self._settings.now.register_every_s)
 
-    async def _connect(self, desk: _Desk) -> None:
+    async def _connect(self, desk: Desk) -> None:
         session = await self._client.session(desk.namesrv, self._timeout_s)
         if session is not desk.session:
             desk.session = session
@@ -236,7 +243,7 @@ class Registration:
     def _timeout_s(self) -> float:
         return self._settings.now.register_timeout_ms / 1000
 
-    async def _tell_all(self, desk: _Desk) -> None:
+    async def _tell_all(self, desk: Desk) -> None:
         version = self._topics.version
         desk.touched.clear()
         body, is_compressed = await self._whole_body()
@@ -246,7 +253,7 @@ class Registration:
         self._note_success(desk, version)
         self._follow_order(answer.body)
 
-    async def _tell_touched(self, desk: _Desk) -> None:
+    async def _tell_touched(self, desk: Desk) -> None:
         table, version = self._topics.table, self._topics.version
         touched = {topic: config for topic in desk.touched if (config := table.get(topic)) is not None}
         desk.touched.clear()
@@ -255,7 +262,7 @@ class Registration:
             await self._send(desk, body, is_compressed)
         self._note_success(desk, version)
 
-    async def _send(self, desk: _Desk, body: bytes, is_compressed: bool) -> Command:
+    async def _send(self, desk: Desk, body: bytes, is_compressed: bool) -> Command:
         config = self._settings.now
         header = RegisterBrokerRequest(
             broker_name=config.name,
@@ -263,7 +270,8 @@ class Registration:
             cluster_name=config.cluster,
             ha_address=replication_address(config, desk.own_address, self._ha_port),
             broker_id=self._role.now.broker_id,
-            is_acting_master_enabled=False,
+            heartbeat_timeout_ms=config.replication.silence_max_ms if config.replication.stands_in else None,
+            is_acting_master_enabled=config.replication.stands_in,
             is_compressed=is_compressed,
             body_crc32=kernel.body_crc(body),
         )
@@ -276,11 +284,33 @@ class Registration:
             tell(told.master_address, told.ha_address, desk.own_address)
         return answer
 
-    async def _is_news(self, desk: _Desk) -> bool:
+    async def _is_news(self, desk: Desk) -> bool:
         """With forceRegister=false a name server is first asked whether it needs to hear everything again."""
+        return self._settings.now.registers_always or await self._compare(desk)
+
+    async def beat(self, desk: Desk, timeout_s: float) -> None:
+        """Tell a name server that we live: as every release of it understands, or as 5.x does."""
         config = self._settings.now
-        if config.registers_always:
-            return True
+        if config.replication.beats_as_before:
+            await self._compare(desk, timeout_s)
+            return
+        header = BrokerHeartbeatRequest(
+            cluster_name=config.cluster, broker_address=desk.own_address, broker_name=config.name
+        )
+        await self._ask(desk, Command(RequestCode.BROKER_HEARTBEAT, fields=header.encode()), timeout_s)
+
+    async def members(self, desk: Desk, timeout_s: float) -> dict[int, str]:
+        """Who lives under our name, as one name server has it: id → address."""
+        config = self._settings.now
+        header = GetBrokerMembersRequest(cluster_name=config.cluster, broker_name=config.name)
+        command = Command(RequestCode.GET_BROKER_MEMBER_GROUP, fields=header.encode())
+        answer = await self._ask(desk, command, timeout_s)
+        group = BrokerMembersAnswer.decode(answer.body).broker_member_group
+        return {} if group is None else dict(group.broker_addrs)
+
+    async def _compare(self, desk: Desk, timeout_s: float | None = None) -> bool:
+        """322: whether a name server lacks something; it notes that we live, too."""
+        config = self._settings.now
         header = QueryDataVersionRequest(
             broker_name=config.name,
             broker_address=desk.own_address,
@@ -289,10 +319,10 @@ class Registration:
         )
         body = self._topics.version.encode()
         command = Command(RequestCode.QUERY_DATA_VERSION, fields=header.encode(), body=body)
-        answer = await self._ask(desk, command, self._timeout_s)
+        answer = await self._ask(desk, command, timeout_s or self._timeout_s)
         return QueryDataVersionAnswer.decode(answer.fields).is_changed
 
-    async def _leave(self, desk: _Desk) -> None:
+    async def _leave(self, desk: Desk) -> None:
         config = self._settings.now
         header = UnregisterBrokerRequest(
             broker_name=config.name,
@@ -307,7 +337,7 @@ class Registration:
         except (ClientError, Refusal) as problem:
             log.warning("not unregistered namesrv=%s problem=%s", desk.namesrv, problem)
 
-    async def _ask(self, desk: _Desk, command: Command, timeout_s: float) -> Command:
+    async def _ask(self, desk: Desk, command: Command, timeout_s: float) -> Command:
         answer = await self._client.request(desk.namesrv, command, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise ClientError(f"it answered {answer.code}: {answer.remark}", answer.code)
@@ -315,21 +345,21 @@ class Registration:
 
     # How it went
 
-    def _note_success(self, desk: _Desk, version: DataVersion) -> None:
+    def _note_success(self, desk: Desk, version: DataVersion) -> None:
         if desk.session is None or not desk.session.is_open:
             raise ConnectionLost("the connection ended with the answer")
         desk.is_known = True
         desk.failure_count = 0
         desk.heard_counter = version.counter
 
-    def _note_failure(self, desk: _Desk, problem: Exception) -> None:
+    def _note_failure(self, desk: Desk, problem: Exception) -> None:
         level = logging.DEBUG if desk.failure_count else logging.WARNING  # once is enough for an operator
         log.log(level, "name server not told, trying on namesrv=%s problem=%s", desk.namesrv, problem)
         desk.is_known = False
         desk.failure_count += 1
         desk.due_s = self._clock.monotonic_s() + min(RETRY_FIRST_S * 2.0 ** (desk.failure_count - 1), RETRY_MAX_S)
 
-    def _note_loss(self, desk: _Desk, session: Session) -> None:
+    def _note_loss(self, desk: Desk, session: Session) -> None:
         """The name server forgets us with the connection: tell it everything as soon as there is another."""
         if desk.session is session and desk.is_known:
             desk.is_known = False

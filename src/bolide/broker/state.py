@@ -71,6 +71,11 @@ class BrokerState:
         return not self.role.is_leading
 
     @property
+    def is_delivering(self) -> bool:
+        """Whether due messages are this broker's to deliver: a master's, and an acting slave's."""
+        return self.role.now.is_delivering
+
+    @property
     def may_write(self) -> bool:
         """Whether an operator lets this broker be written to (brokerPermission)."""
         return bool(self.settings.now.permission & PERM_WRITE)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bolide.access.config import AccessConfig
-from bolide.errors import ConfigError, Refusal
+from bolide.errors import ConfigError
 from bolide.metrics.config import MetricsConfig
-from bolide.protocol.codes import ResponseCode
 from bolide.remoting import config as remoting
-from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules
-from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
+from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules, Live
+from bolide.remoting.config import ConnectConfig, with_tls_file
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
 from bolide.settings import (
     Name,
@@ -27,7 +27,6 @@ from bolide.settings import (
     all_keys_of,
     build,
     build_whole,
-    changed,
     check_bounds,
     check_keys,
     conf,
@@ -93,15 +92,7 @@ class ControllerConfig:
         check_bounds(self)
 
 
-class LiveConfig:
-    """The configuration in force; only request 1009 puts another in its place."""
-
-    __slots__ = ("now",)
-
-    def __init__(self, config: ControllerConfig) -> None:
-        self.now = config
-
-
+LiveConfig = Live[ControllerConfig]
 USED_KEYS = all_keys_of(ControllerConfig)
 RULES = ChangeRules(
     server="controller",
@@ -154,12 +145,3 @@ def _at_own_peer(config: ControllerConfig) -> ControllerConfig:
 def shown(config: ControllerConfig) -> dict[str, str]:
     """Every key with its text, those without effect too; stars for secrets."""
     return {**WITHOUT_EFFECT, **config.ignored, **shown_whole(config)}
-
-
-def updated(config: ControllerConfig, changes: Mapping[str, str]) -> ControllerConfig:
-    """The configuration after a change at run time: all of it or, refused with the reason, nothing."""
-    RULES.check(changes, config.black_list)
-    try:
-        return changed(config, changes)
-    except ConfigError as problem:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None

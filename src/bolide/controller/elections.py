@@ -24,10 +24,19 @@ _REPORTED_LEAD_MAX = 1_000_000
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A broker that was given an id; the check code lets it ask for the same id again."""
+    """A broker that was given an id; the check code lets it ask for the same id again.
+
+    The seat says which lock it holds on which running machine; nothing where it does not tell.
+    """
 
     address: str
     check_code: str
+    seat: str = ""
+
+    def is_at(self, address: str, seat: str) -> bool:
+        """Whether a broker there must be this one: at its address, or with its lock on the same host."""
+        has_lock = bool(seat) and seat == self.seat
+        return self.address == address or (has_lock and _host(self.address) == _host(address))
 
 
 class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +78,10 @@ class Health:
 
     def is_alive(self, member: int | None) -> bool:
         return member in self.reports or member in self.awaited
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def name_problem(name: str) -> str | None:
@@ -137,7 +150,9 @@ def replace_id(group: ReplicaGroup, old: int, new: int, health: Health) -> Repli
     return msgspec.structs.replace(group, members=members)
 
 
-def register(group: ReplicaGroup | None, name: str, member: int, address: str, health: Health) -> ReplicaGroup:
+def register(
+    group: ReplicaGroup | None, name: str, member: int, address: str, health: Health, seat: str = ""
+) -> ReplicaGroup:
     """Take the address of a broker that begins its work.
 
     Java tells a master that restarted unnoticed that it is still master of the same epoch, whatever its log lost. Here
@@ -151,8 +166,8 @@ def register(group: ReplicaGroup | None, name: str, member: int, address: str, h
     if known is None:
         text = f"BrokerId: {member} hasn't been registered in broker-set: {name}"
         raise Refusal(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, text)
-    if known.address != address:
-        members = {**group.members, member: Member(address, known.check_code)}
+    if (known.address, known.seat) != (address, seat):
+        members = {**group.members, member: Member(address, known.check_code, seat)}
         group = msgspec.structs.replace(group, members=members)
     if group.master_id != member:
         return group

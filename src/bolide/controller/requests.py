@@ -157,10 +157,10 @@ class Requests:
 
         def decide(group: ReplicaGroup | None, health: Health) -> ReplicaGroup | None:
             if group is not None and member in group.members:
-                self._refuse_second(group, member, header.broker_address)
+                self._refuse_second(group, member, header.broker_address, header.seat or "")
                 self._liveness.forget(name, member)
                 health = self._changes.health(name, group)
-            return elections.register(group, name, member, header.broker_address, health)
+            return elections.register(group, name, member, header.broker_address, health, header.seat or "")
 
         group = (await self._changes.change(name, decide)).after
         assert group is not None, "what registered is there"
@@ -175,29 +175,34 @@ class Requests:
         )
         return request.command.answer(ResponseCode.SUCCESS, fields=answer.encode(), body=_set_of(group).encode())
 
-    def _refuse_second(self, group: ReplicaGroup, member: int, address: str) -> None:
+    def _refuse_second(self, group: ReplicaGroup, member: int, address: str, seat: str = "") -> None:
         """Raises Refusal for a broker with the number of one that lives elsewhere: its directory was copied.
 
         Both would acknowledge under one number, and either could be elected with what only the other has.
         """
-        known = group.members[member].address if member in group.members else address
-        if known != address and self._changes.health(group.name, group).is_alive(member):
+        if member not in group.members or group.members[member].is_at(address, seat):
+            return
+        known = group.members[member].address
+        if self._changes.health(group.name, group).is_alive(member):
             why = f"replica {member} of {group.name} runs at {known}, and {address} has a copy of its directory"
             text = f"{why}: give each broker its own, an empty one is filled; or stop the one that runs"
             raise Refusal(ResponseCode.CONTROLLER_INVALID_REQUEST, text)
 
-    def _check_id(self, group: ReplicaGroup, member: int, address: str) -> None:
+    def _check_id(self, group: ReplicaGroup, member: int, address: str, seat: str) -> None:
         """Raises Refusal for a broker whose id is nobody's or another's, or was that of one nobody saw end.
 
-        Only brokers of ours say who they are, and take another id then (`elections.replace_id`).
+        Only brokers of ours say who they are, and take another id then (`elections.replace_id`). One that holds the
+        lock of the one before keeps the id: that one has ended, though this controller may be too young to know.
         """
         if member not in group.members:
             text = f"BrokerId: {member} hasn't been registered in broker-set: {group.name}"
             raise Refusal(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, text)
-        self._refuse_second(group, member, address)
-        known = group.members[member].address
-        if known != address and not self._liveness.is_seen_to_end(group.name, member):
-            text = f"replica {member} of {group.name} was at {known} and nobody saw it end: apply for another id"
+        self._refuse_second(group, member, address, seat)
+        known = group.members[member]
+        if not known.is_at(address, seat) and not self._liveness.is_seen_to_end(group.name, member):
+            text = (
+                f"replica {member} of {group.name} was at {known.address} and nobody saw it end: apply for another id"
+            )
             raise Refusal(ResponseCode.CONTROLLER_BROKER_ID_INVALID, text)
 
     async def elect(self, request: Request) -> Command:
@@ -239,7 +244,7 @@ class Requests:
         if group is None:
             raise Refusal(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
         if header.replica_id is not None and header.address is not None:
-            self._check_id(group, header.replica_id, header.address)
+            self._check_id(group, header.replica_id, header.address, header.seat or "")
         answer = GetReplicaAnswer(
             master_broker_id=group.master_id, master_address=group.master_address, master_epoch=group.master_epoch
         )

@@ -6,8 +6,7 @@ running answers finish, elections end, then the lead is given up, so that anothe
 
 import asyncio
 import logging
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -16,7 +15,7 @@ from bolide.access.serving import open_door
 from bolide.access.signing import signers
 from bolide.clock import Clock
 from bolide.controller.changes import Changes
-from bolide.controller.config import RULES, ControllerConfig, LiveConfig, shown, updated
+from bolide.controller.config import RULES, ControllerConfig, LiveConfig, shown
 from bolide.controller.file_register import FileRegister
 from bolide.controller.liveness import Liveness
 from bolide.controller.metrics import ControllerMeter, show
@@ -87,14 +86,14 @@ class Controller(Owner):
     async def _update_config(self, request: Request) -> Command:
         """1009: change settings at run time, all that are given or none."""
         changes = read_changes(request)
-        config = updated(self.settings.now, changes)
+        config = RULES.updated(self.settings.now, changes)
         if changes:
             loop = asyncio.get_running_loop()
             try:
                 await loop.run_in_executor(self._thread, RULES.note, config.store_path, changes)
             except StoreError as problem:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-        self.settings.now = updated(self.settings.now, changes)
+        self.settings.now = RULES.updated(self.settings.now, changes)
         if LOG_LEVEL in changes:
             set_log_level(self.settings.now.log_level)
         log.info("settings changed %s kept=%s", ", ".join(sorted(changes)), config.store_path)
@@ -169,21 +168,3 @@ def _own_node(config: ControllerConfig, port: int) -> Node:
         why = "other controllers tell brokers where this one is: give --host ADDRESS, or set bolideControllerAddress"
         raise ConfigError("bindAddress", host, why)
     return Node(config.self_id or ("n0" if not config.etcd_endpoints else address), address)
-
-
-async def run(config: ControllerConfig, clock: Clock, started: Callable[[Server], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is called once, when requests are answered."""
-    async with serve(config, clock) as (controller, server):
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop, controller, server, number)
-        started(server)
-        await server.closed()
-
-
-def _stop(controller: Controller, server: Server, number: signal.Signals) -> None:
-    """The stop is bounded in time; further signals neither hasten nor repeat it."""
-    if not controller.is_stopping:
-        controller.is_stopping = True
-        log.info("controller stops signal=%s", number.name)
-        server.close()

@@ -22,7 +22,8 @@ from bolide.ha import handshake
 from bolide.ha.config import networks
 from bolide.ha.handshake import HaKey
 from bolide.ha.wire import Parts, TlsWire, Wire
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.tls import Certificates, ConnectingTls
 
 LIMIT_S = 10.0

@@ -2,7 +2,7 @@
 
 A slave is sent the log from where its first report says, as frames that cross neither the end of a file nor the end of
 an epoch, straight from the mapped file. Appends wake the port once a turn of the loop, however many they are, and where
-nobody waits for slaves at most once in a millisecond: a frame costs as much as many appends. A slave that
+nobody waits for slaves at most once in some milliseconds: a frame costs as much as many appends. A slave that
 is far behind gets its share of each turn, and one whose line is full is left alone until there is room.
 
 What a slave says is believed after it is checked: one that has more than we have, or less than we still have, is closed

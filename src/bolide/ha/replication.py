@@ -17,8 +17,8 @@ from bolide.ha.epochs import Epochs
 from bolide.ha.following import SlaveClient
 from bolide.ha.leading import Entrance, Port
 from bolide.ha.status import FollowerStatus, SlaveStatus
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.isolated_tasks import IsolatedTasks
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.server import bind
 from bolide.store.store import Store
 

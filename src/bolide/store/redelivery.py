@@ -62,6 +62,31 @@ def redeliver(
     return Redelivered(1, [], store.commitlog.end)
 
 
+def due_draft(
+    store: Store, entry: bytes, stamp_ms: int = -1, recalled: frozenset[bytes] = NOBODY
+) -> tuple[Draft | None, Tally | None]:
+    """The message that one entry points at, as it would be stored again, for anyone who sends it elsewhere.
+
+    None where the log has it no more, it cannot be read, or it was recalled; what is counted of it besides.
+    """
+    place = int.from_bytes(entry[:8], "big", signed=True)
+    if not _in_log(store, entry)[0]:
+        return None, None
+    try:
+        segment = store.commitlog.segments.find(place)
+        if segment is None:
+            raise CorruptRecord("its segment of the log is missing")
+        how = (segment.view, segment.base, entry, stamp_ms, False, recalled, BATCH_SIZE_MAX)
+        drafts, _, counts, unreadable = kernel.due_drafts(*how)
+        if unreadable:
+            raise CorruptRecord("there is no whole record")
+    except (CorruptRecord, ValueError, LookupError, ArithmeticError, struct.error) as problem:
+        _pass_over(store, place, problem)
+        return None, None
+    tally = next(((topic, *count) for topic, count in counts.items()), None)
+    return Draft(*drafts[0]) if drafts else None, tally
+
+
 def _redeliver(
     store: Store, entries: bytes | memoryview, stamp_ms: int, rolls: bool, recalled: frozenset[bytes]
 ) -> Redelivered:

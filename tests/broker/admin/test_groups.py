@@ -78,6 +78,7 @@ async def test_352_and_201_show_what_groups_are_set_to(tmp_path: Path) -> None:
         await at.ask(200, b'{"groupName":"cg","retryMaxTimes":5}')
         assert GroupConfig.decode((await at.ask(352, group="cg")).body).retry_max_times == 5
         assert GroupConfig.decode((await at.ask(352, group="new")).body) == GroupConfig(group_name="new")
+        assert at.broker.state.groups.get("new") is None, "who asks makes none"
         answer = await at.ask(201)
         table = GroupTable.decode(answer.body)
         assert table == at.broker.state.groups.snapshot()
@@ -111,6 +112,7 @@ async def test_207_a_deleted_group_keeps_its_offsets_unless_asked(tmp_path: Path
         assert "belongs to RocketMQ itself" in (answer.remark or "")
 
 
+@pytest.mark.feature("X38")
 @both_loops
 async def test_353_a_group_is_kept_from_a_topic_and_let_back(tmp_path: Path) -> None:
     async with whole(tmp_path) as at:

@@ -248,13 +248,6 @@ def local_hour() -> int:
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).astimezone().hour
 
 
-def test_which_id_is_the_smallest_is_heard(tmp_path: Path) -> None:
-    async def scenario(rig: Rig) -> None:
-        assert (await rig.ask(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)).code == 0
-
-    with_broker(tmp_path, scenario)
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [

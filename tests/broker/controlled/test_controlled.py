@@ -8,6 +8,7 @@ import pytest
 
 from bolide.broker.controlled.membership import Membership
 from bolide.broker.later.delay import Delays
+from bolide.broker.later.delay import parse as parse_delays
 from bolide.broker.later.timers import Timers
 from bolide.broker.replication.catalog_copy import CatalogCopy
 from bolide.broker.replication.tables import SlaveTables
@@ -24,6 +25,7 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.topics import UpdateTopicRequest
 from bolide.store.record import Draft
+from bolide.store.timercheck import parse_check
 from tests.broker.controlled.replicas import SAFE, Replicas, replicas
 from tests.broker.replication.replicas import LIMIT_S, NAME, Life, bodies, equal, group, log_of
 from tests.remoting.loops import eventually, virtual_time
@@ -135,6 +137,26 @@ def test_what_a_master_delivered_and_had_cut_off_is_delivered_by_it_when_it_lead
             await eventually(lambda: master.store.max_offset(QueueKey("T", 0)) == 1, LIMIT_S)
 
     play()
+
+
+@virtual_time
+async def test_slaves_are_told_only_of_deliveries_that_no_change_of_masters_can_take_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replicas(tmp_path) as (group, master):
+
+        async def told(code: RequestCode) -> bytes:
+            return (await group.brokers.client.request(master.address, Command(code), 5)).body
+
+        sent_ms = group.brokers.clock.now_ms()
+        assert (await group.brokers.send(master, b"level", topic="T", DELAY="1")).code == ResponseCode.SUCCESS
+        assert (await group.brokers.send(master, b"timer", topic="T", TIMER_DELAY_SEC="2")).code == ResponseCode.SUCCESS
+        with monkeypatch.context() as cut:
+            cut.setattr(SlaveLink, "push", lambda link: None)  # nothing is copied any more
+            await eventually(lambda: master.store.next_offset(QueueKey("T", 0)) == 2, LIMIT_S)
+            await asyncio.sleep(4)  # virtual: what was delivered would be written by now
+            assert parse_delays((await told(RequestCode.GET_ALL_DELAY_OFFSET)).decode()).offset_table.get(1, 0) == 0
+            assert parse_check(await told(RequestCode.GET_TIMER_CHECK_POINT)).read_ms <= sent_ms + 2_000
 
 
 @virtual_time

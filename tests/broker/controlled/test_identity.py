@@ -1,10 +1,11 @@
 """The number of a replica, over crashes and in Java's files."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from bolide.broker.controlled.identity import Application, IdentityFiles
+from bolide.broker.controlled.identity import Application, IdentityFiles, seat
 from bolide.errors import StoreError
 
 
@@ -41,3 +42,16 @@ def test_a_damaged_number_is_refused_and_not_guessed(tmp_path: Path, text: str) 
     (tmp_path / "brokerIdentity").write_text(text)
     with pytest.raises(StoreError, match="restore the file, or move it away"):
         IdentityFiles(tmp_path, "c", "g").replica_id()
+
+
+def test_a_seat_is_that_of_one_lock_file_and_of_no_copy(tmp_path: Path) -> None:
+    own, copy = tmp_path / "own", tmp_path / "copy"
+    own.mkdir()
+    assert seat(own) is None, "nobody has opened this store"
+    (own / "lock").write_bytes(b"lock")
+    shutil.copytree(own, copy)
+    found = seat(own)
+    assert found == seat(own) != seat(copy)
+    own.rename(tmp_path / "moved")  # with a frozen broker's lock
+    copy.rename(own)
+    assert seat(own) != found == seat(tmp_path / "moved")

@@ -74,6 +74,34 @@ async def test_a_broker_that_ended_and_moved_keeps_its_number(tmp_path: Path) ->
 
 
 @virtual_time
+async def test_brokers_that_moved_keep_their_numbers_at_a_controller_that_saw_none_of_them_end(tmp_path: Path) -> None:
+    async with replicas(tmp_path) as (group, _):
+        before = {number: life.address for number, life in group.lives.items()}
+        for number in before:
+            await group.stop(number)
+        liveness = group.controller.controller.liveness
+        liveness.drop(NAME, before)
+        liveness.be_patient()  # as one that has just begun: it takes them all for alive
+        for number in before:
+            await group.start(number)
+        await group.in_sync(1, 2, 3)
+        assert not set(before.values()) & {life.address for life in group.lives.values()}
+
+
+@virtual_time
+async def test_a_copy_has_no_number_at_a_controller_that_saw_nobody_end(tmp_path: Path) -> None:
+    async with replicas(tmp_path) as (group, _):
+        await group.stop(3)
+        await group.in_sync(1, 2)
+        liveness = group.controller.controller.liveness
+        liveness.drop(NAME, [3])
+        shutil.copytree(tmp_path / "replica-3", tmp_path / "replica-9")
+        group.lives[4] = await group.start(9)
+        await group.in_sync(1, 2, 4)
+        assert (tmp_path / "replica-9" / "brokerIdentity").read_text() == f"C1#{NAME}#4"
+
+
+@virtual_time
 async def test_a_copy_beside_a_replica_that_is_heard_waits_and_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -224,9 +224,9 @@ def test_with_nothing_waiting_nobody_wakes(tmp_path: Path) -> None:
             calls: list[int] = []
             deliver_some = late.delays._deliver_some
 
-            def counted(level: int) -> int | None:
+            async def counted(level: int) -> int | None:
                 calls.append(level)
-                return deliver_some(level)
+                return await deliver_some(level)
 
             late.delays._deliver_some = counted  # type: ignore[method-assign]
             await pass_s(3600)

@@ -17,6 +17,7 @@ from bolide.store.timerlog import TimerLog
 from bolide.store.timerwheel import FILE_SIZE, TimerWheel
 from bolide.testing import VirtualClock, run
 from tests.broker.timing import START_MS, Killed, Timed, pass_s, timing
+from tests.grids import grid
 
 UNIT_SIZE = 52
 
@@ -254,8 +255,7 @@ _HARMS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["stop", "kill"])
-@pytest.mark.parametrize("harm", _HARMS)
+@grid(2, harm=_HARMS, is_killed=[False, True])
 def test_damaged_timer_files_cost_no_message_and_bring_none_again(tmp_path: Path, harm: str, is_killed: bool) -> None:
     async def scenario() -> None:
         clock = VirtualClock(START_MS)
@@ -315,11 +315,14 @@ def test_a_copy_that_a_power_cut_took_is_made_again_though_the_unit_of_a_later_m
         saved: list[bytes] = []
         copies: list[int] = []
 
+        async def nothing() -> bool:
+            return False
+
         async def file_late(late: Timed) -> None:
             await pass_s(2)
             saved.append(timercheck(tmp_path).read_bytes())
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(late.timers, "_file_some", lambda: False)  # the machine has much else to do
+                patch.setattr(late.timers, "_file_some", nothing)  # the machine has much else to do
                 await late.delay(1, b"due", "u0")
                 await late.delay(60, b"waits", "u1")
                 await pass_s(3)

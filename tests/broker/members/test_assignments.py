@@ -17,7 +17,7 @@ from bolide.protocol.bodies.pop import AssignmentAnswer, AssignmentRequest, Grou
 from bolide.protocol.bodies.routes import QueueRoute, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.remoting.config import ListenConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.owner import Reply, Request
 from bolide.remoting.server import listen
 from bolide.testing import VirtualClock

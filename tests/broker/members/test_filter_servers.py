@@ -15,8 +15,8 @@ from bolide.errors import ConfigError
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.filters import RegisterFilterServerAnswer, RegisterFilterServerRequest
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.handlers import Handlers
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.owner import Owner, Reply, Request
 from bolide.remoting.server import listen
 from bolide.remoting.session import Session

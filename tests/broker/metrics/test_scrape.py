@@ -1,6 +1,9 @@
 """A page of ten thousand topics: how long making a piece of it holds the loop."""
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -30,6 +33,16 @@ def fill(broker: Broker) -> None:
             state.stats._add(state.stats._gots, (f"topic-{topic}", f"group-{number}"), 5, 500)
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """The collector stands still: what it would go through here is every other test's, too."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 @both_loops
 async def test_no_piece_of_a_page_of_ten_thousand_topics_takes_long(tmp_path: Path) -> None:
     """A slice ends after the piece in which its millisecond is over (`tests/remoting/test_pages.py`).
@@ -41,11 +54,12 @@ async def test_no_piece_of_a_page_of_ten_thousand_topics_takes_long(tmp_path: Pa
         page = BrokerPage(rocket.broker.metrics_port.shown, cast(Meter, rocket.broker.meter))
         took_s: list[float] = []
         series_count = 0
-        began_s = time.thread_time()
-        for piece in pieces(page.families(), {}, 50_000):
-            took_s.append(time.thread_time() - began_s)
-            series_count += piece.count("\n")
+        with uncollected():
             began_s = time.thread_time()
+            for piece in pieces(page.families(), {}, 50_000):
+                took_s.append(time.thread_time() - began_s)
+                series_count += piece.count("\n")
+                began_s = time.thread_time()
         took_s.sort()
         assert series_count >= 11 * TOPIC_COUNT + 2 * 4 * GROUP_COUNT
-        assert took_s[-3] < 0.005  # the garbage collector may have the last two
+        assert took_s[-3] < 0.005  # the machine's interrupts may have the last two

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bolide.broker.tables.groups import READ_BIT
 from bolide.clock import SystemClock
 from bolide.protocol.bodies import ConsumerMember, GroupConfig, Heartbeat, Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -516,6 +517,7 @@ async def test_a_waiting_pop_gets_a_failed_message_as_soon_as_it_is_back(tmp_pat
         ({"expression": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"consumer_group": "closed"}, ResponseCode.NO_PERMISSION),
         ({"topic": "writable"}, ResponseCode.NO_PERMISSION),
+        pytest.param({"consumer_group": "kept-off"}, ResponseCode.NO_PERMISSION, marks=pytest.mark.feature("X38")),
     ],
 )
 @virtual_time
@@ -525,6 +527,8 @@ async def test_what_cannot_be_popped_is_refused_with_its_code_and_why(tmp_path, 
         rig.put(b"x")
         rig.kept.groups.update(GroupConfig(group_name="closed", consume_enable=False))
         rig.kept.topics.update(topic_of("writable", perm=2))
+        rig.kept.groups.update(GroupConfig(group_name="kept-off"))
+        rig.kept.groups.forbid("kept-off", TOPIC, READ_BIT, True)
         popper = await Popper.connect(rig)
         await popper.pop(**changes)
         assert popper.answer.code == code

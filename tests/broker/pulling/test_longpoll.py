@@ -364,7 +364,7 @@ async def test_at_one_queue_a_connection_has_its_few_hundred_and_at_others_more(
 
 @virtual_time
 async def test_pulls_of_one_read_that_are_refused_are_not_all_looked_at_at_once(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, fast_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(longpoll, "PARKED_AT_QUEUE_MAX", 1)
     monkeypatch.setattr(pull, "_EMPTY_AT_ONCE_MAX", 5)

@@ -10,6 +10,8 @@ from tests.broker.pullers import Rig, bodies_of, place_of, pull_of, pulling
 from tests.remoting.ends import Peer
 from tests.remoting.loops import virtual_time
 
+pytestmark = pytest.mark.usefixtures("fast_path")
+
 
 def bulk_of(offset: int = 0, size_max: object = 4 << 20, **changes: Any) -> Command:
     command = pull_of(offset, **{"message_count_max": 65_536, **changes})
@@ -77,6 +79,16 @@ async def test_tags_are_chosen_in_bulk_too(tmp_path) -> None:
         bodies, count = await walk(rig, subscription="B")
         assert bodies == [b"%d" % n for n in range(400) if n % 2]
         assert count == 1
+
+
+@virtual_time
+async def test_where_the_kernel_is_plain_a_pull_in_bulk_gets_what_any_other_gets(tmp_path, general_path) -> None:
+    async with pulling(tmp_path) as rig:
+        sent = [b"%d" % n for n in range(100)]
+        rig.put(*sent)
+        bodies, count = await walk(rig)
+        assert bodies == sent
+        assert count > 1
 
 
 @virtual_time

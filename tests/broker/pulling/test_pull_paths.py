@@ -18,6 +18,7 @@ from tests.broker.pullers import GROUP, TOPIC, Rig, bodies_of, connected, pull_o
 from tests.remoting.ends import Peer
 from tests.remoting.loops import both_loops, eventually, virtual_time
 
+pytestmark = pytest.mark.usefixtures("fast_path")
 TAGS = ("A", "Aa", "BB", "C", "")
 
 

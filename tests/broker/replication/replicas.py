@@ -11,7 +11,9 @@ from bolide.clock import Clock
 from bolide.model import properties as names
 from bolide.model.queue import QueueKey
 from bolide.protocol.bodies import TopicConfig
+from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
+from bolide.protocol.headers.pop import PopMessageRequest
 from bolide.protocol.headers.send import SendMessageRequest
 from bolide.protocol.properties import encode_properties
 from bolide.remoting.client import Client
@@ -97,15 +99,40 @@ class Group:
 
 
 @asynccontextmanager
-async def group(root: Path, clock: Clock | None = None) -> AsyncIterator[Group]:
+async def group(root: Path, clock: Clock | None = None, **namesrv: str) -> AsyncIterator[Group]:
     clock = clock or VirtualClock()
-    async with running(root, clock) as ns, Client(ConnectConfig(), clock) as client:
+    async with running(root, clock, **namesrv) as ns, Client(ConnectConfig(), clock) as client:
         brokers = Group(root, clock, ns, client)
         try:
             yield brokers
         finally:
             for life in brokers.lives:
                 await life.stop()
+
+
+async def pull(brokers: Group, life: Life, offset: int, queue_id: int = 0, suspend_ms: int = 0) -> Command:
+    """A pull that brings its subscription along."""
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": str(queue_id), "queueOffset": str(offset)}
+    fields |= {"maxMsgNums": "32", "sysFlag": str(4 | (2 if suspend_ms else 0)), "commitOffset": "0"}
+    fields |= {"suspendTimeoutMillis": str(suspend_ms), "subscription": "*", "subVersion": "0"}
+    return await brokers.client.request(life.address, Command(RequestCode.PULL_MESSAGE, fields=fields), 60)
+
+
+async def pop(brokers: Group, master: Life) -> Command:
+    """Take messages, and never say that they were handled."""
+    header = PopMessageRequest(
+        consumer_group="G",
+        topic="T",
+        queue_id=-1,
+        message_count_max=32,
+        invisible_ms=10_000,
+        poll_ms=0,
+        born_ms=brokers.clock.now_ms(),
+        init_mode=0,
+        expression_type="TAG",
+        expression="*",
+    )
+    return await brokers.client.request(master.address, Command(RequestCode.POP_MESSAGE, fields=header.encode()), 20)
 
 
 async def equal(master: Life, slave: Life) -> None:

@@ -136,6 +136,25 @@ async def test_what_groups_committed_to_a_slave_is_known_to_the_master_that_retu
 
 
 @virtual_time
+async def test_a_master_that_was_killed_before_it_wrote_a_table_knows_what_was_committed_to_its_slave(
+    tmp_path: Path,
+) -> None:
+    async with group(tmp_path) as brokers:
+        master = await brokers.master()
+        assert (await brokers.send(master, b"x")).code == 0
+        slave = await brokers.slave()
+        await equal(master, slave)
+        await master.stop()
+        for path in (tmp_path / "master").rglob("consumerOffset.json*"):
+            path.unlink()
+        slave.broker.state.offsets.put("G", "T", 0, 1)
+        await slave.broker.state.offsets.kept()
+        await asyncio.sleep(1)  # virtual: it is younger than what the slave wrote
+        again = await brokers.master()
+        assert again.broker.state.offsets.get("G", "T", 0) == 1
+
+
+@virtual_time
 async def test_a_reset_of_the_master_is_not_undone_by_what_a_slave_copied_before(tmp_path: Path) -> None:
     async with group(tmp_path) as brokers:
         master = await brokers.master()

@@ -8,20 +8,11 @@ import pytest
 from bolide import aio
 from bolide.broker.role import SLAVE, RoleState
 from bolide.errors import BolideError
-from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
+from bolide.protocol.codes import ResponseCode
 from bolide.protocol.headers import PullMessageAnswer
-from tests.broker.replication.replicas import Group, Life, equal, group
+from tests.broker.replication.replicas import Life, equal, group, pull
 from tests.client.scenes import collecting, numbers
 from tests.remoting.loops import eventually, virtual_time
-
-
-async def pull(brokers: Group, life: Life, offset: int, queue_id: int = 0, suspend_ms: int = 0) -> Command:
-    """A pull that brings its subscription along."""
-    fields = {"consumerGroup": "G", "topic": "T", "queueId": str(queue_id), "queueOffset": str(offset)}
-    fields |= {"maxMsgNums": "32", "sysFlag": str(4 | (2 if suspend_ms else 0)), "commitOffset": "0"}
-    fields |= {"suspendTimeoutMillis": str(suspend_ms), "subscription": "*", "subVersion": "0"}
-    return await brokers.client.request(life.address, Command(RequestCode.PULL_MESSAGE, fields=fields), 60)
 
 
 @pytest.mark.feature("F142", "F143", "F200")

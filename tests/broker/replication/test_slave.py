@@ -12,9 +12,9 @@ from bolide.protocol.bodies.brokers import ReplicationState
 from bolide.protocol.bodies.routes import Clusters
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.pop import PopMessageRequest
 from bolide.protocol.headers.replication import ExchangeHaStateAnswer
-from tests.broker.replication.replicas import LIMIT_S, NAME, Group, Life, bodies, equal, group
+from bolide.store.timercheck import TimerCheck
+from tests.broker.replication.replicas import LIMIT_S, NAME, Group, Life, bodies, equal, group, pop
 from tests.remoting.loops import eventually, virtual_time
 
 T0, T1 = QueueKey("T", 0), QueueKey("T", 1)
@@ -32,23 +32,6 @@ async def mixed_load(brokers: Group, master: Life, count: int = 30) -> None:
         ][number % 5]
         answer = await brokers.send(master, b"%d " % number + b"x" * (37 * number), number % 2, **properties)
         assert answer.code == 0, answer.remark
-
-
-async def pop(brokers: Group, master: Life) -> Command:
-    """Take messages, and never say that they were handled."""
-    header = PopMessageRequest(
-        consumer_group="G",
-        topic="T",
-        queue_id=-1,
-        message_count_max=32,
-        invisible_ms=10_000,
-        poll_ms=0,
-        born_ms=brokers.clock.now_ms(),
-        init_mode=0,
-        expression_type="TAG",
-        expression="*",
-    )
-    return await brokers.client.request(master.address, Command(RequestCode.POP_MESSAGE, fields=header.encode()), 20)
 
 
 @pytest.mark.feature("F127", "F139", "F140")
@@ -139,6 +122,47 @@ async def test_a_slave_restarted_as_master_goes_on_with_every_queue_delay_and_ti
         assert len(found) == count + 3, "the new one, and each that waited once"
         assert sum(b"in a minute" in each for each in found) == 1
         assert sum(b"at a time" in each for each in found) == 1
+
+
+@pytest.mark.feature("X05")
+@virtual_time
+async def test_timers_that_another_master_filed_come_though_an_earlier_life_filed_more(tmp_path: Path) -> None:
+    async with group(tmp_path) as brokers:
+        first, second = await brokers.master("one"), await brokers.slave("two")
+        for number in range(10):
+            assert (await brokers.send(first, b"%d" % number, TIMER_DELAY_SEC="2")).code == 0
+        await eventually(lambda: first.store.max_offset(T0) == 10, 30)
+        await equal(first, second)
+        await second.stop()
+        await first.stop()
+        second = await brokers.master("two")
+        first = await brokers.slave("one")
+        assert (await brokers.send(second, b"late", TIMER_DELAY_SEC="20")).code == 0
+        timers, copied = second.broker.timers, first.broker.timers
+        assert timers is not None
+        assert copied is not None
+        await eventually(lambda: timers.files.waiting_count == 1, 5)
+        await eventually(lambda: copied.files.check.queue_offset == 11, 30)
+        await equal(second, first)
+        await first.stop()
+        await second.stop()
+        third = await brokers.master("one")
+        await eventually(lambda: any(b"late" in record for record in bodies(third.store, T0)), 60)
+
+
+@pytest.mark.feature("X05")
+@virtual_time
+async def test_timers_come_of_which_the_master_told_before_it_had_noted_where_they_are_filed(tmp_path: Path) -> None:
+    async with group(tmp_path) as brokers:
+        master, slave = await brokers.master(), await brokers.slave()
+        assert (await brokers.send(master, b"late", TIMER_DELAY_SEC="20")).code == 0
+        await equal(master, slave)
+        assert slave.broker.timers is not None
+        slave.broker.timers.files.adopt(TimerCheck(read_ms=brokers.clock.now_ms() // 1000 * 1000, queue_offset=1))
+        await slave.stop()
+        await master.stop()
+        promoted = await brokers.master("slave")
+        await eventually(lambda: any(b"late" in record for record in bodies(promoted.store, T0)), 60)
 
 
 @virtual_time

@@ -12,6 +12,7 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
+from tests.broker.metering import PROM, scrape
 from tests.broker.replication.replicas import Group, Life, group
 from tests.remoting.loops import eventually, virtual_time
 
@@ -120,3 +121,24 @@ async def test_where_disk_and_replica_are_late_the_replica_is_named(tmp_path: Pa
         assert 1.99 < brokers.clock.monotonic_s() - began_s < 2.2, "both have their own time"
         stuck.set()
         slave.leave()
+
+
+@virtual_time
+async def test_the_masters_page_says_how_many_bytes_a_slave_has_not_reported(tmp_path: Path) -> None:
+    async with group(tmp_path) as brokers:
+        master = await brokers.master(**PROM)
+        name = "bolide_replica_behind_bytes"
+        assert (await scrape(master.broker)).value(name) is None
+        slave = await HandSlave.connect(master)
+        reported = master.store.log_end
+        assert (await scrape(master.broker)).value(name) == 0
+        for number in range(3):
+            await brokers.send(master, b"%d" % number)
+        assert (await scrape(master.broker)).value(name) == master.store.log_end - reported > 0
+        slave.report(master.store.log_end)
+        (leading,) = master.broker.replication.slaves
+        await eventually(lambda: master.broker.replication.slaves[0].lag_size == 0, LIMIT_S)
+        assert (await scrape(master.broker)).value(name, replica=leading.address) == 0
+        slave.leave()
+        await eventually(lambda: not master.broker.replication.slaves, LIMIT_S)
+        assert (await scrape(master.broker)).value(name) is None

@@ -17,7 +17,7 @@ from bolide.protocol.headers.send import SendMessageAnswer
 from bolide.protocol.properties import join_properties
 from bolide.testing import VirtualClock, run
 from bolide.testing.disk import FaultyDisk
-from tests.broker.senders import Sending, header, message, sending
+from tests.broker.senders import DURABLE, Sending, header, message, sending
 
 
 def topic(name: str = "Orders", read: int = 4, write: int = 4, perm: int = 6, order: bool = False) -> TopicConfig:
@@ -357,7 +357,7 @@ def test_under_synchronous_flush_the_answer_waits_for_the_disk_unless_told_not_t
         assert answer.code == 0
         assert room.store.progress.flushed == room.store.progress.appended
 
-    scenario(tmp_path, check, flushDiskType="SYNC_FLUSH")
+    scenario(tmp_path, check, **DURABLE)
 
 
 def test_a_flush_that_is_late_is_told_as_stored_and_a_failed_one_as_not(tmp_path: Path) -> None:

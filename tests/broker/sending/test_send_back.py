@@ -25,7 +25,7 @@ from bolide.protocol.properties import join_properties
 from bolide.store.config import delays_ms_of
 from bolide.testing import run as virtually
 from tests.broker.delaying import delaying
-from tests.broker.senders import Sending, message, sending
+from tests.broker.senders import DURABLE, Sending, message, sending
 
 SCHEDULE, RETRY, DEAD = "SCHEDULE_TOPIC_XXXX", "%RETRY%cg", "%DLQ%cg"
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -253,7 +253,7 @@ def test_under_synchronous_flush_it_is_durable_before_the_consumer_counts_it_as_
         assert (await answer).code == 0
         assert room.store.progress.flushed >= room.store.commitlog.end
 
-    scenario(tmp_path, check, flushDiskType="SYNC_FLUSH")
+    scenario(tmp_path, check, **DURABLE)
 
 
 @pytest.mark.parametrize(

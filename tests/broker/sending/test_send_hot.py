@@ -34,7 +34,7 @@ from bolide.testing import VirtualClock, run
 from bolide.testing.disk import FaultyDisk
 from tests.broker.open_tables import Tables, intake_of
 from tests.broker.reads import Peer, answered
-from tests.broker.senders import SMALL, STORE_HOST, message, sending
+from tests.broker.senders import DURABLE, SMALL, STORE_HOST, message, sending
 from tests.kernel.send_frames import READS, bounds_of
 from tests.store.given import HeldClock
 
@@ -277,7 +277,7 @@ def test_the_pulls_of_a_connection_that_never_sent_are_answered_first_and_once(t
 @pytest.mark.feature("F087")
 def test_under_synchronous_flush_the_answers_of_a_read_leave_when_it_is_durable(tmp_path: Path) -> None:
     async def play() -> None:
-        async with sending(tmp_path, flushDiskType="SYNC_FLUSH") as here:
+        async with sending(tmp_path, **DURABLE) as here:
             hot, peer = await opened(here), Peer()
             stream = stream_of(5)
             assert answered(hot, peer, stream) == (b"", [])

@@ -16,7 +16,7 @@ from bolide.remoting.owner import Answered, Read
 from bolide.remoting.session import Reply, Request, Session
 from bolide.store.disk import Disk
 from bolide.store.record import decode
-from tests.broker.senders import Sending, message, sending
+from tests.broker.senders import DURABLE, Sending, message, sending
 from tests.remoting.ends import Peer, served
 from tests.remoting.loops import both_loops
 
@@ -70,7 +70,8 @@ def variety(number: int) -> Command:
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_pipelined_producer_gets_every_answer_and_keeps_its_order(tmp_path: Path, mode: str) -> None:
     count = 600
-    settings: Any = {"flushDiskType": mode, "mappedFileSizeCommitLog": str(1 << 20), "brokerFastFailureEnable": "false"}
+    settings: Any = DURABLE | {"flushDiskType": mode, "mappedFileSizeCommitLog": str(1 << 20)}
+    settings |= {"brokerFastFailureEnable": "false"}
 
     async def play() -> None:
         async with sending(tmp_path, **settings) as room:
@@ -104,7 +105,7 @@ def messages_of(room: Sending, topic: str) -> list[Any]:
 
 def test_a_stopping_server_still_answers_what_waits_for_the_disk(tmp_path: Path) -> None:
     async def play() -> None:
-        async with sending(tmp_path, flushDiskType="SYNC_FLUSH") as room:
+        async with sending(tmp_path, **DURABLE) as room:
             room.tables.topics.update(TopicConfig(topic_name="Orders"))
             await room.open_topics.keep("Orders")
             owner = SendingOwner(room)

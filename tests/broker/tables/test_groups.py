@@ -90,6 +90,7 @@ async def test_changes_are_versions_saves_and_words_to_listeners(tmp_path: Path)
         assert kept.groups.table == table
 
 
+@pytest.mark.feature("X38")
 @virtual_time
 async def test_what_is_forbidden_survives_a_restart_and_ends_with_the_group(tmp_path: Path) -> None:
     async with tables(tmp_path) as kept:

@@ -98,9 +98,9 @@ class GroupCalls:
         return request.command.answer(ResponseCode.SUCCESS)
 
     def config(self, request: Request) -> Command:
-        """352: what a group is set to. As in RocketMQ, to ask for it is to use it: it is made where that is allowed."""
+        """352: what a group is set to, or would be with its first consumer. RocketMQ makes it; proxies ask for all."""
         group = GetGroupConfigRequest.decode(request.command.fields).group
-        config = self._groups.find(group)
+        config = self._groups.look_up(group)
         if config is None:
             raise unknown_group(group)
         return request.command.answer(ResponseCode.SUCCESS, body=config.encode())

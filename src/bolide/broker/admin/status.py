@@ -56,7 +56,6 @@ class Status:
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_log,
-            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.hear_min_id,
         }
 
     def runtime(self, request: Request) -> Command:
@@ -83,6 +82,7 @@ class Status:
         role = self._state.role.now
         table = {"brokerRole": role.kind.value, "brokerId": str(role.broker_id)}
         table |= {"masterAddr": role.master_address} if role.master_address else {}
+        table |= {"brokerActing": "true"} if role.is_acting else {}
         return table | ({"brokerFenced": "true"} if role.is_fenced else {})
 
     def _traffic(self) -> dict[str, str]:
@@ -217,10 +217,6 @@ class Status:
     def clean_log(self, request: Request) -> Command:
         """329: delete expired segments in the next runs of retention, whatever the hour."""
         self._store.ask_for_cleaning()
-        return request.command.answer(ResponseCode.SUCCESS)
-
-    def hear_min_id(self, request: Request) -> Command:
-        """905: which broker of the name has the smallest id matters to slaves only."""
         return request.command.answer(ResponseCode.SUCCESS)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bolide.broker.controlled.controllers import Controllers
-from bolide.broker.controlled.identity import IdentityFiles
+from bolide.broker.controlled.identity import IdentityFiles, seat
 from bolide.broker.controlled.leadership import Leadership, Rules
 from bolide.broker.controlled.membership import NUMBER_LOST, Member, Membership, Progress
 from bolide.broker.controlled.orders import Order
@@ -40,7 +40,9 @@ def join_group(state: BrokerState, client: Client) -> Membership:
     """The conversation with the controllers that the settings name; StoreError for a directory of another broker."""
     config = state.settings.now
     rules = config.replication
-    member = Member(config.cluster, config.name, rules.heartbeat_timeout_ms, rules.election_priority)
+    member = Member(
+        config.cluster, config.name, rules.heartbeat_timeout_ms, rules.election_priority, seat(config.store.root)
+    )
     files = IdentityFiles(Path(rules.identity_path or config.store.root), config.cluster, config.name)
     return Membership(member, Controllers(client, rules.controller_addresses), files, state.clock)
 

@@ -5,6 +5,9 @@ crash in between loses nothing: the same number is applied for again with the sa
 takes for the same broker. A broker that lost its identity would get a new number and leave an orphan in the controller.
 
 Both files are RocketMQ's, so a directory may change hands between its brokers and ours.
+
+A directory may be copied with them, so they do not prove that a broker at another address is the one that had the
+number. `seat` does: while we hold the very lock file that it held, on the same running machine, it has ended.
 """
 
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from bolide.errors import StoreError
 from bolide.files import sync_directory, write_whole
 
 _ID_MAX = (1 << 63) - 1
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,18 @@ class IdentityFiles:
         if not (text.isascii() and text.isdigit() and 0 < int(text) <= _ID_MAX):
             raise StoreError(f"{path} has no number of a replica but {text[:40]!r}; restore the file, or move it away")
         return int(text)
+
+
+def seat(root: Path) -> str | None:
+    """Which lock a broker that has opened this store holds; None where that cannot be told.
+
+    A copy of the file is another file, and a file that a frozen broker has open stays that file wherever it is moved.
+    """
+    try:
+        lock = (root / "lock").stat()
+        return f"{_BOOT.read_text('ascii').strip()}:{lock.st_dev:x}:{lock.st_ino:x}"
+    except (OSError, ValueError):
+        return None
 
 
 def _text_of(path: Path) -> str | None:

@@ -62,6 +62,7 @@ class Member:
     broker_name: str
     beat_limit_ms: int
     election_priority: int
+    seat: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +152,17 @@ class Membership:
             broker_id=self.replica_id,
             broker_address=self.address,
             invoke_time=self._clock.now_ms(),
+            seat=self._member.seat,
         )
         return registered(await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, header.encode()))
 
     async def look(self) -> Order:
         """Who leads, whether alive or not. A controller of ours refuses where our number is not ours any more."""
         header = GetReplicaRequest(
-            broker_name=self._member.broker_name, replica_id=self.replica_id or None, address=self.address or None
+            broker_name=self._member.broker_name,
+            replica_id=self.replica_id or None,
+            address=self.address or None,
+            seat=self._member.seat,
         )
         return looked_up(await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.encode()))
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bolide.broker.intake import Intake
+from bolide.broker.later.outlet import Outlet
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.offsets import quote_keys
 from bolide.broker.tables.table_files import Pace, TableWriter
@@ -66,8 +66,8 @@ class _Note(NamedTuple):
 class Delays:
     """How far each level is delivered: `table`, level → queue offset of the next message."""
 
-    def __init__(self, state: BrokerState, intake: Intake, table_writer: TableWriter) -> None:
-        self._intake = intake
+    def __init__(self, state: BrokerState, outlet: Outlet, table_writer: TableWriter) -> None:
+        self._outlet = outlet
         self._path = state.settings.now.directory / FILE_NAME
         self._store = state.store
         self._table_writer = table_writer
@@ -75,6 +75,7 @@ class Delays:
         self._delays_ms = delays_ms_of(state.store.config.delay_levels)
         self._arrived = asyncio.Event()
         self._is_changed = False
+        self._is_moved = False  # by us: then it is another version than the one that was copied
         self._state = state
         self._is_stopped = False
         self._is_refused = False
@@ -83,7 +84,7 @@ class Delays:
         content = read_whole(self._path, parse, DelayOffsets())
         self.table = dict(content.offset_table)
         self._kept = dict(self.table)  # what a change of masters cannot take back
-        self.version = content.data_version or DataVersion(timestamp=state.clock.now_ms())
+        self.version = content.data_version or DataVersion()  # older than any that says something
         self.resume()
 
     def resume(self) -> None:
@@ -97,11 +98,30 @@ class Delays:
                 self._correct(level, queue)
 
     def adopt(self, offsets: DelayOffsets) -> None:
-        """A slave goes by its master's table."""
+        """A slave goes by its master's table, and has its version as long as nothing moves here."""
         self._kept = dict(offsets.offset_table)
+        if offsets.data_version is not None:
+            self.version = offsets.data_version
         if self.table != offsets.offset_table:
             self.table = dict(offsets.offset_table)
-            self._end, self._is_changed = self._store.log_end, True
+            self._end, self._is_changed, self._is_moved = self._store.log_end, True, False
+
+    def bring_home(self, told: DelayOffsets) -> int:
+        """A master that was away takes over what its slave delivered elsewhere; returns how many levels moved.
+
+        Never beyond the end of our queue. A slave that moved nothing itself since it copied our table knows nothing.
+        """
+        version, own = told.data_version, self.version
+        if version is None or (version.timestamp, version.counter) <= (own.timestamp, own.counter):
+            return 0
+        moved = 0
+        for level in self._levels:
+            queue = self._queue(level)
+            offset = min(told.offset_table.get(level, 0), 0 if queue is None else queue.next_offset)
+            if offset > self.table.get(level, 0):
+                self._move(level, offset)
+                moved += 1
+        return moved
 
     def forget(self) -> None:
         """Another broker is the master now: what was delivered here last may be cut off."""
@@ -150,8 +170,8 @@ class Delays:
 
     @property
     def _is_delivering(self) -> bool:
-        """A slave leaves it to its master."""
-        return not (self._is_stopped or self._state.is_slave)
+        """A slave leaves it to its master, while there is one."""
+        return self._state.is_delivering and not self._is_stopped
 
     async def deliver_forever(self) -> None:
         """Deliver what is due, until cancelled."""
@@ -169,7 +189,7 @@ class Delays:
             for level in self._levels:
                 wait_ms: int | None = _RETRY_MS  # where a level fails, the others go on
                 with self._store.mishaps.passing_over("broker.delays", partial("level {}".format, level)):
-                    wait_ms = self._deliver_some(level)
+                    wait_ms = await self._deliver_some(level)
                 if wait_ms is not None:
                     waits_ms.append(wait_ms)
                 if wait_ms == 0:
@@ -178,7 +198,7 @@ class Delays:
                 return min(waits_ms, default=None)
         return None
 
-    def _deliver_some(self, level: int) -> int | None:
+    async def _deliver_some(self, level: int) -> int | None:
         """Deliver a batch of a level; returns how long its next message has to wait, None without one."""
         queue = self._queue(level)
         if queue is None or not self._is_delivering:
@@ -201,7 +221,7 @@ class Delays:
         if not due_count:
             return wait_ms
         try:
-            redelivered = self._intake.redeliver(entries[: due_count * ENTRY_SIZE])
+            redelivered = await self._outlet.redeliver(entries[: due_count * ENTRY_SIZE])
         except Refusal as refusal:
             if not self._is_refused:
                 log.error("due messages cannot be stored, tried again until they are problem=%s", refusal.remark)
@@ -227,7 +247,7 @@ class Delays:
 
     def _move(self, level: int, offset: int) -> None:
         self.table[level] = offset
-        self._is_changed = True
+        self._is_changed = self._is_moved = True
 
     # The file
 
@@ -259,16 +279,28 @@ class Delays:
             self._is_changed = True
             return
         self._kept = table
-        self.version = msgspec.structs.replace(
-            self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
-        )
+        self._step()
         version = self.version
         self._table_writer.save(self._path, lambda: text_of(version, table))
 
+    def _step(self) -> None:
+        """A new version for what moved here; what was copied keeps the version it came with."""
+        if self._is_moved:
+            self._is_moved = False
+            self.version = msgspec.structs.replace(
+                self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
+            )
+
     def encoded(self) -> bytes:
-        """The table as a slave asks for it."""
+        """The table as a slave asks for it, or a master that is back, which must see by the version what is new.
+
+        A master tells its slaves what no change of masters can take back: their log may be cut after they took it over.
+        """
+        if self._state.is_slave:
+            self._step()
         version = msgspec.json.encode(self.version).decode()
-        return f'{{"dataVersion":{version},"offsetTable":{{{_entries(self.table)}}}}}'.encode()
+        table = self.table if self._state.is_slave else self._kept
+        return f'{{"dataVersion":{version},"offsetTable":{{{_entries(table)}}}}}'.encode()
 
 
 def count_due(entries: memoryview, now_ms: int, delay_ms: int) -> tuple[int, int]:

@@ -117,7 +117,7 @@ class LaterRequests:
     def timer_check(self, request: Request) -> Command:
         """60: how far the timer has come."""
         timers = self._required()
-        return request.command.answer(ResponseCode.SUCCESS, body=timers.files.check.encoded())
+        return request.command.answer(ResponseCode.SUCCESS, body=timers.files.told.encoded())
 
     def timer_counts(self, request: Request) -> Command:
         """61: how many timed messages of each topic wait."""

@@ -8,6 +8,10 @@ lost units; then everything since its first unit is looked at once more.
 Wheel and log follow from the timer's topic, so where they are missing, of a wrong length, or do not agree (`_damage`),
 both are emptied and all that is left in the topic is filed again. What was due before the check's time is delivered and
 is left out then; a message that had rolled comes once for each time it is in the topic.
+
+A slave files nothing, and keeps nothing of what it filed as a master before: that may be cut off, and what its master
+files is not among it. It knows its master's check, and when it leads it files again what was not delivered by that.
+What is told to slaves is the check that was last written, for no change of masters can take back what that speaks of.
 """
 
 import asyncio
@@ -133,6 +137,8 @@ class TimerFiles:
         self.check = known or TimerCheck()
         if known is None:
             self._begin_anew()
+        elif store.is_follower:
+            self.empty()
         else:
             filed_to, read_ms = known.queue_offset, known.read_ms
             self._recover()
@@ -141,7 +147,7 @@ class TimerFiles:
                 self.check.queue_offset = filed_to
                 self.file_again(odd, read_ms)
         self.wheel.believe()
-        self._first_check = replace(self.check)
+        self._first_check, self.told = replace(self.check), replace(self.check)
 
     def load_at(self, due_ms: int) -> int:
         """How many messages wait in the slot of a time."""
@@ -197,6 +203,7 @@ class TimerFiles:
     def forget(self) -> None:
         """Another broker is the master now. What is filed, and what was delivered since the check, may be cut off."""
         self.check = timercheck.load(self._check_path) or replace(self._first_check)
+        self.told = replace(self.check)
         self.filed_before = self.delivered_ms = 0
         self.empty()
 
@@ -210,16 +217,29 @@ class TimerFiles:
     def adopt(self, check: TimerCheck) -> None:
         """A slave's check is its master's, on disk too. What that filed is not in our log: a promotion files it again.
 
-        Raises OSError where it cannot be written.
+        So the log ends before the check says, be it that a master has not noted yet where its own does. Raises OSError
+        where it cannot be written.
         """
-        self.check, self.is_changed = check, False
+        check.log_end = max(check.log_end, UNIT_SIZE)
+        if self.log.end:
+            self.empty()
+        self.check, self.told, self.is_changed = check, replace(check), False
         self.filed_before = self.delivered_ms = 0
         timercheck.save(self._disk, self._check_path, timercheck.with_count(check.encoded(), 0))
+
+    def pass_over(self, read_ms: int, filed_before: int) -> None:
+        """Another broker delivered all that was due before a time, of the messages before an offset of the topic."""
+        passed = (slot for slot in self.wheel.occupied() if self.check.read_ms <= slot.time_ms < read_ms)
+        self.waiting_count -= sum(slot.load for slot in passed)
+        self.check.read_ms, self.is_changed = read_ms, True
+        self.delivered_ms, self.filed_before = read_ms, filed_before
 
     def resume(self) -> None:
         """This broker files and delivers from now on: what its log lacks is filed first, from the topic."""
         if self.log.end < self.check.log_end:
             self.file_again("this broker was a slave, and its master filed them", self.check.read_ms)
+        # What the check speaks of may have been cut off, and others are stored in its place.
+        self.check.queue_offset = min(self.check.queue_offset, self._store.max_offset(_QUEUE))
 
     def file_again(self, odd: str, read_ms: int) -> None:
         """Empty wheel and log, and have everything filed again that was not due before read_ms."""
@@ -292,7 +312,8 @@ class TimerFiles:
             check = self.check
             check.read_ms, check.log_end, check.master_queue_offset = read_ms, self.log.end, check.queue_offset
             check.counter, check.changed_ms = check.counter + 1, self._clock.now_ms()
-            content = timercheck.with_count(check.encoded(), self.waiting_count)
+            written = replace(check)
+            content = timercheck.with_count(written.encoded(), self.waiting_count)
             dirty, is_wheel_dirty = self.log.take_dirty(), self.wheel.take_dirty()
 
             def sync() -> None:
@@ -308,6 +329,7 @@ class TimerFiles:
                 self.log.mark_dirty(dirty)
                 self.wheel.is_dirty = self.wheel.is_dirty or is_wheel_dirty
                 raise
+            self.told = written
             self.counts.save()
 
     def close(self) -> None:

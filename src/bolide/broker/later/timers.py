@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 
 from bolide import kernel
-from bolide.broker.intake import Intake
+from bolide.broker.later.outlet import Outlet
 from bolide.broker.later.timer_files import TimerFiles
 from bolide.broker.metrics.meter import Meter
 from bolide.broker.state import BrokerState
@@ -35,6 +35,7 @@ from bolide.model.topics import TIMER_TOPIC
 from bolide.store.dispatch import Arrival
 from bolide.store.record import decode
 from bolide.store.redelivery import BATCH_COUNT_MAX, NOBODY
+from bolide.store.timercheck import TimerCheck
 from bolide.store.timerwheel import Slot
 
 _QUEUE = QueueKey(TIMER_TOPIC, 0)
@@ -52,8 +53,8 @@ log = logging.getLogger(__name__)
 class Timers:
     """Files and delivers. Slots before `read_ms` are delivered; `write_ms` is the clock's time in whole steps."""
 
-    def __init__(self, state: BrokerState, intake: Intake, files: TimerFiles) -> None:
-        self._intake = intake
+    def __init__(self, state: BrokerState, outlet: Outlet, files: TimerFiles) -> None:
+        self._outlet = outlet
         self._settings = state.settings
         self._store = state.store
         self._stats = state.stats
@@ -72,8 +73,8 @@ class Timers:
 
     @property
     def _is_stopped(self) -> bool:
-        """A slave files and delivers nothing: its master does."""
-        return self._was_stopped or self._state.is_slave
+        """A slave files and delivers nothing: its master does, while there is one."""
+        return self._was_stopped or not self._state.is_delivering
 
     def _steps(self, time_ms: int) -> int:
         return time_ms - time_ms % self._step_ms
@@ -158,7 +159,7 @@ class Timers:
     async def file_all(self) -> None:
         """File what is in the timer's topic and not in its log."""
         while not (self._is_stopped or self._settings.now.store.timer_files_nothing or self._is_far_behind):
-            if not self._file_some():
+            if not await self._file_some():
                 return
             await asyncio.sleep(0)
             self.write_ms = max(self.write_ms, self._steps(self._clock.now_ms()))
@@ -168,7 +169,7 @@ class Timers:
         """The clock is more than a week ahead of what is delivered: what waits in the slots comes first."""
         return self.files.latest_ms >= self.read_ms and self.files.are_slots_in_use(self.read_ms, self.write_ms)
 
-    def _file_some(self) -> bool:
+    async def _file_some(self) -> bool:
         """A batch; false if there was none. What is due already is delivered first: it can be refused."""
         files, check = self.files, self.files.check
         queue = self._store.queue(_QUEUE)
@@ -197,7 +198,7 @@ class Timers:
         if units:  # before anything is delivered: a disk without room for it must not have that come again and again
             files.wheel.reserve(changes)
             files.log.reserve(len(units))
-        self._deliver_late(self._undelivered(due) if again_count else due)
+        await self._deliver_late(self._undelivered(due) if again_count else due)
         if units:
             files.log.append(units)
             files.latest_ms = max(files.latest_ms, files.wheel.apply(changes))
@@ -234,12 +235,13 @@ class Timers:
                 left += entry if self._steps(out_ms) >= self.files.delivered_ms else b""
         return left
 
-    def _deliver_late(self, due: bytes) -> None:
+    async def _deliver_late(self, due: bytes) -> None:
         """What was due before it was filed; after a refusal the batch is laid out again, and goes on behind this."""
         if self._late:
             due = b"".join(entry for entry in _cut(due) if entry not in self._late)
         while due:
-            size = self._store_again(due, rolls=False, recalled=NOBODY, is_counted=False) * ENTRY_SIZE
+            count = await self._store_again(due, rolls=False, recalled=NOBODY, is_counted=False)
+            size = count * ENTRY_SIZE
             self._late.update(_cut(due[:size]))
             due = due[size:]
 
@@ -302,7 +304,7 @@ class Timers:
         """A refusal is waited out: a slot goes on where it was, for begun again it would come twice."""
         while entries:
             try:
-                entries = entries[self._store_again(entries, rolls, recalled) * ENTRY_SIZE :]
+                entries = entries[await self._store_again(entries, rolls, recalled) * ENTRY_SIZE :]
                 self._is_refused = False
             except Refusal as refusal:
                 if self._is_stopped:
@@ -312,9 +314,11 @@ class Timers:
             await asyncio.sleep(0)
         return True
 
-    def _store_again(self, entries: bytes, rolls: bool, recalled: frozenset[bytes], is_counted: bool = True) -> int:
+    async def _store_again(
+        self, entries: bytes, rolls: bool, recalled: frozenset[bytes], is_counted: bool = True
+    ) -> int:
         """Store the first of the messages again; returns how many entries are done with."""
-        redelivered = self._intake.redeliver(entries, self._clock.now_ms(), rolls, recalled)
+        redelivered = await self._outlet.redeliver(entries, self._clock.now_ms(), rolls, recalled)
         self.files.delivered_end = redelivered.end
         for topic, count, _, recalled_count in redelivered.tallies:
             self._stats.timed_count += 0 if rolls else count
@@ -369,7 +373,7 @@ class Timers:
 
     async def save(self) -> None:
         """Write how far it has come, once that is durable; a failure is tried again with the next."""
-        if self._state.is_slave:
+        if not self._state.is_delivering:
             return  # its check is its master's
         try:
             await self.files.save(self.read_ms)
@@ -381,6 +385,19 @@ class Timers:
         """Another broker is the master now: what is filed here may be cut off, and only the timer's topic knows."""
         self.files.forget()
         self._late.clear()
+
+    def bring_home(self, told: TimerCheck) -> bool:
+        """A master that was away takes over what its slave delivered elsewhere; false where that slave knows nothing.
+
+        It must have filed all that is in our topic: a slot that it passed may have had more here than it knew of.
+        """
+        check = self.files.check
+        is_newer = (told.changed_ms, told.counter) > (check.changed_ms, check.counter)
+        has_all = told.queue_offset >= self._store.max_offset(_QUEUE)
+        if not (is_newer and has_all and told.read_ms > check.read_ms):
+            return False
+        self.files.pass_over(told.read_ms, told.queue_offset)
+        return True
 
     def resume(self) -> None:
         """Go on where the check says; before the first message is filed or delivered by a master."""

@@ -48,9 +48,10 @@ def families(state: BrokerState) -> Page:
     yield DLQ_OFFSET, ((text, _end(state, topic)) for text, topic in _topics(state, DEAD_LETTER_PREFIX))
     progress: list[lag.Progress] = []
     yield CONSUMER_OFFSET, _offsets(state, progress)
-    yield CONSUMER_TPS, ((_of(state, each), stats.got_rate(each.group, each.topic)) for each in progress)
-    yield LATENCY, ((_of(state, each), each.lag_ms) for each in progress if each.lag_ms is not None)
-    yield GROUP_DIFF, ((_of_group(state, each), each.lag) for each in progress if not each.is_retry)
+    firsts = [each for each in progress if not each.is_retry]  # a popping group's retries have the topic's labels too
+    yield CONSUMER_TPS, ((_of(state, each), stats.got_rate(each.group, each.topic)) for each in firsts)
+    yield LATENCY, ((_of(state, each), each.lag_ms) for each in firsts if each.lag_ms is not None)
+    yield GROUP_DIFF, ((_of_group(state, each), each.lag) for each in firsts)
     yield GROUP_RETRY_DIFF, ((_of_group(state, each), each.lag) for each in progress if each.is_retry)
     groups = state.members.consumer_groups
     yield GROUP_COUNT, ((labels(group=name), len(group.channels)) for name, group in list(groups.items()))
@@ -76,6 +77,9 @@ def _offsets(state: BrokerState, told: list[lag.Progress]) -> Samples:
             yield None
             continue
         told.append(each)
+        if each.is_retry:
+            yield None
+            continue
         yield _of(state, each), sum(state.offsets.queues_of(each.group, each.topic).values())
 
 

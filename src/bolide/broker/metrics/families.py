@@ -84,7 +84,6 @@ PRODUCERS = Family(
 )
 CONSUMERS = Family("rocketmq_consumer_connections", "gauge", "Members of consumer groups.")
 CONFLICTS = Family("bolide_subscription_conflicts", "gauge", "Wishes in a group that differ from the first member's.")
-CONNECTIONS = Family("bolide_connections", "gauge", "Connections of any kind.")
 ROLE = Family("bolide_broker_role", "gauge", "1 for the role this broker has now.")
 
 # The store

@@ -53,13 +53,14 @@ def _of(state: BrokerState, group: str, topic: str, origin: str) -> Progress:
     is_pulled = False
     lags_ms: list[int] = []
     queueings_ms: list[int] = []
+    pulls = state.offsets.pulls_of(group, topic)
     for queue_id, committed in state.offsets.queues_of(group, topic).items():
         queue = state.store.find_queue((topic, queue_id))
         end = 0 if queue is None else queue.next_offset
-        behind = queues[queue_id] = max(0, end - committed)
+        behind = queues[queue_id] = end - committed if end > committed else 0
         if behind and queue is not None:
             lags_ms += _age(state, queue, max(committed, queue.min_offset), now_ms)
-        pulled = state.offsets.get_pulled(group, topic, queue_id)
+        pulled = pulls.get(queue_id)
         if pulled is not None:
             is_pulled, pulled = True, max(pulled, committed)
             inflight += max(0, min(pulled, end) - committed)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bolide.kernel.layout import SIZE_BOUNDS, SentTally
+from bolide.metrics.page import Page
 from bolide.metrics.values import Histogram
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -50,6 +51,7 @@ class Meter:
         self._now_s = now_s
         self.sent: dict[tuple[str, int], SentCounts] = {}
         self.requests = RequestTimes(now_s)
+        self.beside: Callable[[], Page] | None = None  # what the gRPC port beside the broker counts
         self.topic_creations: dict[tuple[bool, bool], Histogram] = {}  # whether it went well, and is of a system topic
         self.group_creations: dict[bool, Histogram] = {}
         self.commits: dict[str, int] = {}

@@ -1,7 +1,8 @@
 """The broker's page: RocketMQ's families with their labels, and ours.
 
 Every number is read when the page is asked for, a series at a time, on the loop (`remoting/pages.py`). What has to be
-walked for long gives way with None in between.
+walked for long gives way with None in between. Where there may be a series for each of ten thousand topics, its label
+text is written out: `labels` takes several times as long.
 """
 
 import shutil
@@ -25,7 +26,7 @@ from bolide.broker.transactions.transactions import Transactions
 from bolide.errors import CorruptRecord
 from bolide.ha.replication import Replication
 from bolide.kernel.layout import LANGUAGES
-from bolide.metrics.page import Page, Sample, Value, labels
+from bolide.metrics.page import Page, Sample, Value, escaped, labels
 from bolide.model.queue import QueueKey
 from bolide.model.topics import (
     DEAD_LETTER_PREFIX,
@@ -103,13 +104,15 @@ class BrokerPage:
     def _sent(self, told: list[tuple[str, SentCounts]]) -> Samples:
         """Messages that came in; `told` keeps the label texts for the families that follow."""
         for (topic, kind), counts in list(self._meter.sent.items()):
-            text = labels(topic=topic, message_type=KINDS[kind], is_system=_is_system(topic))
+            text = f'topic="{escaped(topic)}",message_type="{KINDS[kind]}",is_system="{_flag(is_system_topic(topic))}"'
             told.append((text, counts))
             yield text, counts.count
 
     def _requests(self) -> Page:
         meter = self._meter
         yield from meter.requests.families()
+        if meter.beside is not None:
+            yield from meter.beside()
         yield (
             f.TOPIC_CREATION,
             (
@@ -297,12 +300,9 @@ def _walked(state: BrokerState, told: list[tuple[str, lag.Progress]]) -> Samples
         if each is None:
             yield None
             continue
-        text = labels(
-            consumer_group=each.group,
-            topic=each.topic,
-            is_retry=_flag(each.is_retry),
-            is_system=_flag(is_system_topic(each.topic) or each.group.startswith(SYSTEM_GROUP_PREFIX)),
-        )
+        group, topic = escaped(each.group), escaped(each.topic)
+        is_system = _flag(is_system_topic(topic) or group.startswith(SYSTEM_GROUP_PREFIX))
+        text = f'consumer_group="{group}",topic="{topic}",is_retry="{_flag(each.is_retry)}",is_system="{is_system}"'
         told.append((text, each))
         yield text, each.lag
 
@@ -323,7 +323,7 @@ def _flows(flows: Iterable[tuple[tuple[str, str], Flow]]) -> Iterator[tuple[str,
     for (topic, group), flow in flows:
         if not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             is_system = _flag(is_system_topic(topic) or group.startswith(SYSTEM_GROUP_PREFIX))
-            yield labels(topic=topic, consumer_group=group, is_system=is_system), flow
+            yield f'topic="{escaped(topic)}",consumer_group="{escaped(group)}",is_system="{is_system}"', flow
 
 
 def _by_topic(table: Mapping[str, Value]) -> Samples:
@@ -334,10 +334,6 @@ def _by_topic(table: Mapping[str, Value]) -> Samples:
 def _of_client(member: Member) -> str:
     language = LANGUAGES[member.language] if 0 <= member.language < len(LANGUAGES) else "other"
     return labels(language=language.lower(), version=version_name(member.version), protocol_type="remoting")
-
-
-def _is_system(topic: str) -> str:
-    return _flag(is_system_topic(topic))
 
 
 def _flag(is_so: bool) -> str:

@@ -33,3 +33,9 @@ def origin_of(group: str, topic: str) -> str:
         if topic.startswith(prefix):
             return topic[len(prefix) :]
     return topic
+
+
+def group_of_retry(topic: str, named: str) -> str:
+    """The group whose retry topic this is. The name of one made by POP does not tell; messages in it name the group."""
+    own = topic.removeprefix(RETRY_PREFIX)
+    return named if named and own.startswith((f"{named}+", f"{named}_")) else own

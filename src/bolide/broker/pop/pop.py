@@ -6,6 +6,7 @@
 from collections.abc import Awaitable, Sequence
 
 from bolide.broker.intake import Intake
+from bolide.broker.later.escape import Escape
 from bolide.broker.members.assignments import Assignments
 from bolide.broker.pop.access import Access
 from bolide.broker.pop.acks import Acks
@@ -106,9 +107,9 @@ class Pop:
         """Another broker is the master now, and knows what is out."""
         self.revivals.forget()
 
-    async def revive_forever(self) -> None:
-        """Give again what is due, until cancelled; a slave stores nothing, its master does this."""
-        await self.revivals.run_forever()
+    async def revive_forever(self, escape: Escape | None = None) -> None:
+        """Give again what is due, until cancelled; a slave that acts stores nothing, what is due has to escape."""
+        await self.revivals.run_forever(escape)
 
     async def release_forever(self) -> None:
         """Let go of ordered lanes whose time is over, until cancelled."""

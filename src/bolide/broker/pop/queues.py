@@ -49,7 +49,7 @@ class TopicQueues:
         known = self._elsewhere.get(topic)
         if known is not None and self._clock.monotonic_s() - known[0] < _KEPT_S:
             return known[1]
-        route = await self._ask(topic)
+        route = await self.route(topic)
         if route is None:
             return known[1] if known is not None else []
         queues = [
@@ -64,7 +64,7 @@ class TopicQueues:
         self._elsewhere[topic] = self._clock.monotonic_s(), queues
         return queues
 
-    async def _ask(self, topic: str) -> TopicRoute | None:
+    async def route(self, topic: str) -> TopicRoute | None:
         """What the first name server that answers says; None if none does."""
         fields = GetRouteRequest(topic=topic, is_standard_json=True).encode()
         for address in name_servers(self._settings.now.namesrv):

@@ -13,6 +13,10 @@ fell far behind is therefore written once more, with what is left of it.
 The rule: a message and the word that settles it are stored in one append, so a kill comes before both or after both. A
 power cut may take any page of what was not synced, and leave the word without the message. So the word names it
 (`read_successor`), and counts at a start only if the message is there.
+
+A slave that acts for its master (`replication/acting.py`) stores nothing. It has another master that has the topic
+store what is due, in the retry topic of the group there. The word that settles it is the offset of the group above,
+which the master that returns asks for; what is settled behind one that is not comes once more then.
 """
 
 import asyncio
@@ -23,6 +27,7 @@ from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
 from bolide.broker.intake import Intake
+from bolide.broker.later.escape import Escape
 from bolide.broker.pop.checkpoints import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -78,6 +83,7 @@ class Revivals:
         self._intake = intake
         self._settings = state.settings
         self._store = state.store
+        self._stats = state.stats
         self._topics = state.topics
         self._groups = state.groups
         self._offsets = state.offsets
@@ -200,6 +206,8 @@ class Revivals:
         new.revive_offset = appended.queue_offsets[0]
         self._add(new)
         self._settle(old, [offset])
+        self._count(new, "CK")
+        self._count(old, "ACK")
         return popped_ms, appended.end
 
     # The memory
@@ -242,32 +250,36 @@ class Revivals:
 
     # Coming back
 
-    async def run_forever(self) -> None:
-        """Store again what is due, and note how far the topic is settled, until cancelled."""
+    async def run_forever(self, escape: Escape | None = None) -> None:
+        """Store again what is due, and note how far the topic is settled, until cancelled; a slave has it escape."""
         while True:
             await asyncio.sleep(self._settings.now.revive_interval_ms / 1000)
-            await self.revive_due()
-            await self._catch_up()
+            await self.revive_due(escape)
+            if escape is None:
+                await self._catch_up()
             self.note_settled()
 
-    async def revive_due(self) -> None:
+    async def revive_due(self, escape: Escape | None = None) -> None:
         """Store again what is due now."""
         count = 0
         while self._due and self._due[0][0] <= self._clock.now_ms():
             _, _, checkpoint = heappop(self._due)
             if not checkpoint.left:
                 continue
-            if not self._revive(checkpoint):
+            if not await self._revive(checkpoint, escape):
                 return
             count += len(checkpoint.distances)
             if count >= _SLICE_COUNT:
                 count = 0
                 await asyncio.sleep(0)
 
-    def _revive(self, checkpoint: Checkpoint) -> bool:
-        """Returns false when the store takes nothing now: what else is due waits for the next scan."""
+    async def _revive(self, checkpoint: Checkpoint, escape: Escape | None) -> bool:
+        """Returns false when the store takes nothing now: what else is due waits for the next scan.
+
+        A slave drops nothing: what it does not know yet its master may.
+        """
         lane = checkpoint.key.lane
-        if self._topics.find(origin_of(lane.group, lane.topic)) is None or self._groups.find(lane.group) is None:
+        if escape is None and not self._is_known(lane):
             log.warning("popped messages dropped: topic or group are gone lane=%s", lane)
             self._drop(checkpoint)
             return True
@@ -276,7 +288,9 @@ class Revivals:
             try:
                 with self._store.mishaps.passing_over(_TASK, partial(_name_of, lane, offset)):
                     message = self._read(lane, offset)
-                    if message is not None:
+                    if message is not None and escape is not None:
+                        await self._escape(checkpoint, message, escape)
+                    elif message is not None:
                         self._give_again(checkpoint, message)
                 checkpoint.settle(offset)
             except Refusal as refusal:
@@ -287,7 +301,11 @@ class Revivals:
             self._drop(checkpoint)
             return True
         self._put_off(checkpoint, refused)
-        return refused.code == ResponseCode.MESSAGE_ILLEGAL
+        return escape is not None or refused.code == ResponseCode.MESSAGE_ILLEGAL
+
+    def _is_known(self, lane: Lane) -> bool:
+        topic = self._topics.find(origin_of(lane.group, lane.topic))
+        return topic is not None and self._groups.find(lane.group) is not None
 
     def _put_off(self, checkpoint: Checkpoint, refusal: Refusal) -> None:
         pause_ms = _STORE_PAUSE_MS
@@ -323,8 +341,18 @@ class Revivals:
         successor = retry_draft(message, checkpoint, topic, self._store.store_host)
         ack = self._log.ack(checkpoint, message.queue_offset, self._clock.now_ms(), successor)
         self._intake.append_own([successor, ack])
-        if self._meter is not None:
-            self._meter.revive(group, origin_of(group, checkpoint.key.lane.topic))
+        origin = origin_of(group, checkpoint.key.lane.topic)
+        if topic == dead_letter_topic(group):
+            self._stats.died(group, origin)
+        elif self._meter is not None:
+            self._meter.revive(group, origin)
+
+    async def _escape(self, checkpoint: Checkpoint, message: StoredMessage, escape: Escape) -> None:
+        """Have another master give it again; one that failed too often dies there, when it has failed once more."""
+        lane = checkpoint.key.lane
+        topic = retry_topic_for(lane.group, lane.topic, self._settings.now.makes_retry_topics_v2)
+        draft = retry_draft(message, checkpoint, topic, self._store.store_host)
+        await escape.send(draft, found_by=origin_of(lane.group, lane.topic))
 
     def _is_given_up(self, checkpoint: Checkpoint, message: StoredMessage) -> bool:
         """It failed once more than the group retries. RocketMQ's proxy sorts such messages out when it pops them."""

@@ -27,6 +27,7 @@ from bolide.store.read import Sieve
 TURN_S = 0.002
 LATE_S = 0.0001
 WAIT_S = 1.0
+PLACES = 8  # of those that a connection has for requests: one that waits to search keeps a kilobyte
 _ASKING = filter_layout.HEADER.pack(0, 1, 0) + filter_layout.NODE.pack(filter_layout.ASK, 0, 0, 0, 0)
 
 
@@ -56,7 +57,7 @@ class FilterBudget:
 
     def wait(self, request: Request, serve: Callable[[], Reply]) -> None:
         """Have a request answered by `serve` in a later turn, after those that wait before it."""
-        request.session.hold(1)
+        request.session.hold(PLACES)
         self._waiting.append((request, serve))
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._serve_next)
@@ -71,7 +72,7 @@ class FilterBudget:
         finally:
             if self._waiting:
                 asyncio.get_running_loop().call_soon(self._serve_next)
-            session.release(1)
+            session.release(PLACES)
 
     def begin(self) -> None:
         """A search begins; if it is the first of the turn, so does its time."""

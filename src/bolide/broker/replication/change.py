@@ -14,7 +14,7 @@ One change at a time; each leaves the broker whole, and the same one twice does 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -35,8 +35,8 @@ Work = Callable[[], Awaitable[None]]
 BeforeOpen = Callable[[int], Awaitable[None] | None]
 
 
-class MasterWork:
-    """What only a master does by itself: runs from `start` to `stop`, as often as the role changes."""
+class RoleWork:
+    """What a broker does by itself in one role alone: runs from `start` to `stop`, as often as the role changes."""
 
     def __init__(self, state: BrokerState, works: Mapping[str, Work]) -> None:
         self._lasting = state.store.mishaps.lasting
@@ -69,40 +69,51 @@ class MasterWork:
             await asyncio.wait(tasks)
 
 
+@dataclass(frozen=True, slots=True)
 class Memories:
     """What a master knows of its log besides the queues: read when it begins, forgotten when it ends."""
 
-    def __init__(
-        self, delays: Delays, timers: Timers | None, pop: Pop, transactions: Transactions, batches: StagedBatches
-    ) -> None:
-        self._delays = delays
-        self._timers = timers
-        self._pop = pop
-        self._transactions = transactions
-        self._batches = batches
+    delays: Delays
+    timers: Timers | None
+    pop: Pop
+    transactions: Transactions
+    batches: StagedBatches
 
     async def load(self) -> None:
-        await self._pop.load()
-        await self._transactions.load()
-        await self._batches.load()
-        self._delays.resume()
-        if self._timers is not None:
-            self._timers.resume()
+        await self.pop.load()
+        await self.transactions.load()
+        await self.batches.load()
+        self._resume()
+
+    async def load_to_escape(self) -> None:
+        """The same for a slave that acts for its master: without what would write the log."""
+        await self.pop.load()
+        await self.transactions.load()
+        self._resume()
+
+    def _resume(self) -> None:
+        self.delays.resume()
+        if self.timers is not None:
+            self.timers.resume()
 
     def forget(self) -> None:
-        self._delays.forget()
-        self._pop.forget()
-        self._transactions.forget()
-        self._batches.forget()
-        if self._timers is not None:
-            self._timers.forget()
+        self.delays.forget()
+        self.forget_escaped()
+        self.batches.forget()
+
+    def forget_escaped(self) -> None:
+        """How far the delay levels went stays: that is told to the master that is back, until it tells its own."""
+        self.pop.forget()
+        self.transactions.forget()
+        if self.timers is not None:
+            self.timers.forget()
 
 
 class RoleChange:
     """Changes the role of one broker."""
 
     def __init__(
-        self, state: BrokerState, memories: Memories, work: MasterWork, copying: Replication, following: Following
+        self, state: BrokerState, memories: Memories, work: RoleWork, copying: Replication, following: Following
     ) -> None:
         self._state = state
         self._memories = memories

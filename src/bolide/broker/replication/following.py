@@ -63,8 +63,8 @@ class Following:
     def heard(self, master: str | None, master_ha_address: str | None, own_address: str) -> None:
         """A name server answered a registration: a slave of plain settings follows whom it names."""
         role, rules = self._state.role.now, self._state.settings.now.replication
-        if role.is_leading or role.is_fenced or master == own_address:
-            return
+        if role.is_leading or role.is_fenced or role.is_acting or master == own_address:
+            return  # one that acts ends that first (`acting.py`), and hears of its master again
         if rules.is_controlled:
             if master == role.master_address and master_ha_address:
                 self._turn_to(master_ha_address)

@@ -107,6 +107,7 @@ class ReplicationRequests:
         state, gap = self._state, self._state.settings.now.ha.gap_size_max
         slaves = [slave for slave in self._replication.slaves if slave.is_in_transfer]
         body = ReplicationState(
+            bolide_is_acting=state.role.now.is_acting or None,
             is_master=state.role.is_leading,
             master_commit_log_max_offset=state.store.log_end if state.role.is_leading else 0,
             in_sync_slave_nums=sum(slave.lag_size < gap for slave in slaves),

@@ -54,7 +54,7 @@ class Replies:
         except Refusal as refusal:
             return self._intake.refused(command, refusal)
         properties = parse_properties(header.properties or "") | self._added()
-        stored = self._stored(request, header, queue_id, properties) if self._settings.now.stores_replies else None
+        stored = self._stored(request, header, queue_id, properties) if self._may_store(request, header) else None
         problem = await self._push(request, header, properties)
         fields = self._fields(queue_id, stored, is_pushed=problem is None)
         if problem is not None:
@@ -69,6 +69,11 @@ class Replies:
             return command.answer(ResponseCode.SUCCESS, fields=self._fields(queue_id, None, is_pushed=True))
 
         return self._intake.when_safe(request, stored.end, answer, refuse=lost)
+
+    def _may_store(self, request: Request, header: SendMessageRequest) -> bool:
+        """To pass a reply on needs no right, to store something does."""
+        may_send = self._members.may_send
+        return self._settings.now.stores_replies and (may_send is None or may_send(request.session, header.topic))
 
     def _added(self) -> dict[str, str]:
         """What a broker writes into a reply: as into every message, but for the cluster, as 5.x does."""

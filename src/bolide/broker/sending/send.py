@@ -18,6 +18,7 @@ from bolide.broker.config import BrokerConfig
 from bolide.broker.intake import Intake
 from bolide.broker.later.routing import TIMER_PREFIX, Destination
 from bolide.broker.members.locks import Locks
+from bolide.broker.pop.lanes import group_of_retry
 from bolide.broker.sending.dead_letters import dead_properties
 from bolide.broker.state import BrokerState
 from bolide.broker.tables.open_topics import OpenTopics, queue_count
@@ -29,7 +30,7 @@ from bolide.model import properties as names
 from bolide.model.host import Host
 from bolide.model.names import topic_problem
 from bolide.model.queue import QueueOffset
-from bolide.model.topics import RETRY_PREFIX, dead_letter_topic, is_closed_topic
+from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, dead_letter_topic, is_closed_topic
 from bolide.protocol import sysflags
 from bolide.protocol.batch import split_batch
 from bolide.protocol.bodies.topics import TopicConfig
@@ -91,7 +92,7 @@ class Sends:
             self._state.meter.sent_one(drafts[0].topic, kind_of(properties), len(drafts), size)
         if config.topic_name != header.topic:
             origin = properties.get(names.RETRY_TOPIC, header.topic)
-            self._stats.died(header.topic.removeprefix(RETRY_PREFIX), origin)
+            self._stats.died(config.topic_name.removeprefix(DEAD_LETTER_PREFIX), origin)
         ids = [self._store.store_host + place.to_bytes(8, "big") for place in appended.physical_offsets]
         settings = self._settings.now
         answer = command.answer(
@@ -193,7 +194,7 @@ class Sends:
         """
         if not header.topic.startswith(RETRY_PREFIX):
             return config, queue_id, properties
-        name = header.topic.removeprefix(RETRY_PREFIX)
+        name = group_of_retry(header.topic, properties.get(names.ORIGIN_GROUP, ""))
         group = self._groups.find(name)
         if group is None:
             remark = f"group {name!r} is not here and may not be made by use (autoCreateSubscriptionGroup); create it"

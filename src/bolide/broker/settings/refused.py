@@ -14,7 +14,6 @@ _NOTHING = frozenset({""})
 # Key, the values that ask for nothing, and why the others cannot be had.
 _BEYOND: tuple[tuple[str, frozenset[str], str], ...] = (
     ("duplicationEnable", _OFF, "the log is not fed from another broker here"),
-    ("enableSlaveActingMaster", _OFF, "a slave does not stand in for its master here; use enableControllerMode"),
     ("messageStorePlugIn", _NOTHING, "plug-ins of the store are Java classes, which are not loaded here"),
     ("readOnlyCommitLogStorePaths", _NOTHING, "the log has one directory here: messages elsewhere would be missing"),
     ("enableMultiDispatch", _OFF, "light message queues (LMQ) are not kept here"),

@@ -5,6 +5,8 @@ does: 5.x waits for nobody then, and a broker that is called synchronous should 
 
 `bolideReplication=safe` is one word for what loses no acknowledged message when any one broker fails: a controller
 elects the master, every replica that is in sync acknowledges, and there are two of them at least.
+
+Without a controller nobody takes a master's place, but its first slave may act for it (`replication/acting.py`).
 """
 
 from collections.abc import Mapping
@@ -34,6 +36,11 @@ class ReplicationConfig:
     adapts_in_sync: bool = conf("enableAutoInSyncReplicas", False)
     corrects_offsets: bool = conf("offsetCheckInSlave", False)
 
+    stands_in: bool = conf("enableSlaveActingMaster", False)
+    escapes: bool = conf("enableRemoteEscape", False)
+    silence_max_ms: int = conf("brokerNotActiveTimeoutMillis", 10_000, _PERIODS_MS)
+    beats_as_before: bool = conf("compatibleWithOldNameSrv", True)
+
     is_controlled: bool = conf("enableControllerMode", False)
     controllers: str = conf("controllerAddr", "")
     replica_info_interval_ms: int = conf("syncBrokerMetadataPeriod", 5_000, _PERIODS_MS)
@@ -53,6 +60,9 @@ class ReplicationConfig:
         if self.is_controlled and not self.controller_addresses:
             why = "enableControllerMode needs the addresses of controllers: host:port;host:port"
             raise ConfigError("controllerAddr", self.controllers, why)
+        if self.is_controlled and self.stands_in:
+            why = "with enableControllerMode another master is elected, and no slave acts for it; leave one of them out"
+            raise ConfigError("enableSlaveActingMaster", "true", why)
 
     @property
     def controller_addresses(self) -> tuple[str, ...]:

@@ -65,11 +65,16 @@ class Groups:
 
     def find(self, group: str) -> GroupConfig | None:
         """The group, made with RocketMQ's defaults where that is allowed; None if it is not."""
+        config = self.look_up(group)
+        if config is not None and group not in self.table and not self.is_copy:
+            self.update(config)
+        return config
+
+    def look_up(self, group: str) -> GroupConfig | None:
+        """The group as `find` gives it; nothing is made, for those who look need no right to use it."""
         config = self.table.get(group)
         if config is None and self._may_create(group) and not group_problem(group):
             config = GroupConfig(group_name=group)
-            if not self.is_copy:
-                self.update(config)
         return config
 
     def _may_create(self, group: str) -> bool:

@@ -24,7 +24,7 @@ A reset puts a group elsewhere while its members still commit where they were. U
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -48,6 +48,7 @@ _SOON_S = 1.0
 _SLICE_COUNT = 500
 _QUEUE_ID_MAX = (1 << 31) - 1
 _SHOWN_COUNT = 8
+_NO_PULLS: Mapping[int, int] = {}
 # A text passes as it is; an integer that begins an entry is a key without its quotes.
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(-?\d+)(?=\s*:)')
 log = logging.getLogger(__name__)
@@ -138,8 +139,11 @@ class Offsets:
 
     def get_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group's last pull ended; known since the start only."""
-        queues = self._pulled.get(f"{topic}@{group}")
-        return None if queues is None else queues.get(queue_id)
+        return self.pulls_of(group, topic).get(queue_id)
+
+    def pulls_of(self, group: str, topic: str) -> Mapping[int, int]:
+        """Queue id → where the group's last pull ended."""
+        return self._pulled.get(f"{topic}@{group}", _NO_PULLS)
 
     def put_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note where a pull ended, which is ahead of what is settled."""
@@ -212,10 +216,12 @@ class Offsets:
         """A master that was away takes what groups committed to its slave; returns how many offsets moved.
 
         The larger offset of each queue counts, but none beyond the end of our queue. A slave that took no commit of its
-        own since it last copied our table knows nothing new: its older offsets would undo what was reset here.
+        own since it last copied our table knows nothing new: its older offsets would undo what was reset here. A master
+        that never wrote its table knows nothing itself.
         """
-        version, own_version = told.data_version, self.version
-        if version is not None and (version.timestamp, version.counter) <= (own_version.timestamp, own_version.counter):
+        version = told.data_version
+        own_version = (self.version.timestamp, self.version.counter) if self.written_ms else (0, 0)
+        if version is not None and (version.timestamp, version.counter) <= own_version:
             return 0
         moved = 0
         for key, queues in sound(told.offset_table, self._path).items():

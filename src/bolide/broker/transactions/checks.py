@@ -143,7 +143,7 @@ class Checks:
                 await self._put_questions()
                 await asyncio.sleep(0)
         finally:
-            self._settle(min(offset, end))
+            self.settle(min(offset, end))
 
     def _wake(self, end: int, now_ms: int) -> None:
         """Look again at those that nobody could be asked about, where something has changed."""
@@ -153,7 +153,8 @@ class Checks:
         expired_ms = now_ms - rules_of(self._settings.now).keep_ms
         ended.wake(self._absent.take_due(self._members.has_producer, expired_ms, self._moves_below))
 
-    def _settle(self, offset: int) -> None:
+    def settle(self, offset: int) -> None:
+        """Note that all before an offset is decided, up to the first that waits."""
         self._ended.settle(max(offset, self._ended.base))
         offset = self._ended.base
         op_end = self._store.max_offset(OPERATIONS)

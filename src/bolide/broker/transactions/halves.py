@@ -157,10 +157,18 @@ def discarded(half: StoredMessage) -> Draft:
     return _copy(half, CHECK_EXHAUSTED_TOPIC, half.properties)
 
 
-def _copy(half: StoredMessage, topic: str, properties: Mapping[str, str]) -> Draft:
+def prepared_again(half: StoredMessage) -> Draft:
+    """A copy as its producer sent it, for another broker; raises CorruptRecord where it does not say for what topic."""
+    place = real_place(half.properties)
+    if place is None:
+        raise CorruptRecord(f"the half message with queue offset {half.queue_offset} names no topic")
+    return _copy(half, place[0], half.properties, place[1])
+
+
+def _copy(half: StoredMessage, topic: str, properties: Mapping[str, str], queue_id: int = HALF_QUEUE_ID) -> Draft:
     return Draft(
         topic,
-        HALF_QUEUE_ID,
+        queue_id,
         half.body,
         encode_properties(properties),
         half.flag,

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
 from bolide.broker.intake import Intake
+from bolide.broker.later.escape import Escape
 from bolide.broker.state import BrokerState
 from bolide.broker.transactions.checks import OPERATIONS, Checks
 from bolide.broker.transactions.copies import Copies
 from bolide.broker.transactions.ended import MOVED, Ended
+from bolide.broker.transactions.escaping import HalfEscape
 from bolide.broker.transactions.halves import CHECK_GROUP, HALVES, read_trace
 from bolide.broker.transactions.operations import TAG, Operations, read_offsets
 from bolide.broker.transactions.outcomes import Outcomes
@@ -30,6 +32,7 @@ class Transactions:
     """What the broker holds of it."""
 
     def __init__(self, state: BrokerState, intake: Intake) -> None:
+        self._state = state
         self._store = state.store
         self._topics = state.topics
         self._offsets = state.offsets
@@ -92,6 +95,10 @@ class Transactions:
     async def run_forever(self) -> None:
         """Ask about what is undecided, until cancelled; a slave asks nobody, its master does this."""
         await self.checks.run_forever()
+
+    async def escape_forever(self, escape: Escape) -> None:
+        """Have other masters ask about what is undecided, until cancelled; for a slave that acts for its master."""
+        await HalfEscape(self._state, self.ended, self.checks, escape).run_forever()
 
     async def save(self) -> None:
         """Write what is decided to the op queue, for the stop; offsets are saved after it."""
