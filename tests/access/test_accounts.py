@@ -3,15 +3,22 @@
 import asyncio
 import logging
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bolide.access.accounts import AccountTable, parse_file
 from bolide.access.config import AccessConfig
+from bolide.access.questions import of_group, of_topic
+from bolide.access.resources import Action, Kind, Need
 from bolide.access.sources import Accounts
 from bolide.errors import ConfigError, Refusal
+from bolide.model.topics import TRACE_TOPIC
+from bolide.protocol.command import Command
 from bolide.protocol.headers.access import UpdateAclRequest
+from tests.access.walking import signed
 
 PATH = Path("conf/plain_acl.yml")
 FILE = """
@@ -81,6 +88,9 @@ def test_requests_change_the_file_that_owns_the_account_and_raise_its_version() 
         {PATH: parse_file(PATH, FILE), other: parse_file(other, FILE.replace("rocketmq2", "third33"))}
     )
     assert table.repeated() == ["RocketMQ"]
+    twice = UpdateAclRequest(access_key="RocketMQ", secret_key="new-secret")
+    changed, path = table.with_account(twice, 7)
+    assert (path, changed.accounts["RocketMQ"].secret_key) == (PATH, "new-secret"), "the first file has it"
     given = UpdateAclRequest(access_key="third33", secret_key="new-secret", topic_permissions="A=PUB,B=SUB")
     table, path = table.with_account(given, 7)
     assert path == other
@@ -143,6 +153,85 @@ def test_a_changed_file_is_followed_a_broken_one_is_not_and_the_log_says_where(
     assert "line 6: account RocketMQ: secretKey must have more than 6 characters" in caplog.text
     assert "pass everything, without an account: 10.10.15.*" in caplog.text
     assert "another-one" not in caplog.text
+
+
+LISTED = """
+globalWhiteRemoteAddresses: [10.10.15.*]
+accounts:
+- {accessKey: listed11, secretKey: of-listed, whiteRemoteAddress: 192.168.1.*}
+- {accessKey: trusting, secretKey: of-trusting, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
+- {accessKey: powerless, secretKey: of-powerless}
+"""
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Accounts:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(LISTED)
+
+    async def opened() -> Accounts:
+        return Accounts(AccessConfig(has_accounts=True), tmp_path)
+
+    return asyncio.run(opened())
+
+
+def test_an_account_needs_no_signature_at_its_own_addresses_and_one_everywhere_else(listed: Accounts) -> None:
+    unsigned = Command(26, fields={"AccessKey": "listed11"})
+    assert listed.caller(unsigned, "192.168.1.7").is_super
+    code, remark = refused(lambda: listed.caller(unsigned, "192.168.2.7"))
+    assert (code, remark.endswith("Check signature failed for accessKey=listed11")) == (1, True)
+    proven = signed(Command(26), "listed11", "of-listed")
+    assert not listed.caller(proven, "192.168.2.7").is_super
+    assert [getattr(listed.known("listed11", host), "is_super", None) for host in ("192.168.1.7", "192.168.2.7")] == [
+        True,
+        False,
+    ]
+    assert listed.known("nobody11", "192.168.1.7") is None
+
+
+def test_rights_on_all_topics_and_groups_are_none_on_the_broker(listed: Accounts) -> None:
+    caller = listed.caller(signed(Command(26), "trusting", "of-trusting"), "10.0.0.1")
+    listed.judge(caller, 11, (of_topic("T", Action.SUB), of_group("g", Action.SUB)), "10.0.0.1")
+    for needs in (None, (Need(Kind.CLUSTER, "C1", frozenset((Action.GET,))),)):
+        code, remark = refused(lambda needs=needs: listed.judge(caller, 26, needs, "10.0.0.1"))  # type: ignore[misc]
+        assert (code, remark.endswith("Need admin permission for request code=26, but accessKey=trusting is not")) == (
+            1,
+            True,
+        )
+
+
+def test_every_account_may_write_traces_and_only_one_with_the_right_reads_them(listed: Accounts) -> None:
+    caller = listed.caller(signed(Command(310), "powerless", "of-powerless"), "10.0.0.1")
+    listed.judge(caller, 310, (of_topic(TRACE_TOPIC, Action.PUB),), "10.0.0.1")
+    for action in (Action.SUB, Action.GET):
+        asked = (of_topic(TRACE_TOPIC, action),)
+        assert refused(lambda asked=asked: listed.judge(caller, 11, asked, "10.0.0.1"))[0] == 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_change_by_request_writes_over_no_file_that_has_a_mistake_and_keeps_it_to_its_owner(
+    tmp_path: Path, is_seen: bool
+) -> None:
+    path = tmp_path / "conf" / "plain_acl.yml"
+    path.parent.mkdir()
+    path.write_text(FILE)
+    given = UpdateAclRequest(access_key="third33", secret_key="new-secret")
+
+    async def scenario() -> None:
+        accounts = Accounts(AccessConfig(has_accounts=True), tmp_path)
+        with ThreadPoolExecutor(1) as thread:
+            path.write_text(FILE.replace("012345678", "short"))
+            if is_seen:
+                accounts.refresh()
+            with pytest.raises(Refusal, match=r"nothing is changed before the file is repaired.*account RocketMQ"):
+                await accounts.change(lambda table: table.with_account(given, 0), thread)
+            assert path.read_text() == FILE.replace("012345678", "short")
+            path.write_text(FILE)
+            await accounts.change(lambda table: table.with_account(given, 0), thread)
+            assert accounts.secret_of("third33") == "new-secret"
+
+    asyncio.run(scenario())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_white_list_for_everybody_is_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

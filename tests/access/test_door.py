@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bolide.access import door as door_module
 from bolide.access.config import AccessConfig
 from bolide.access.door import Door
 from bolide.access.questions import of_group, of_topic
@@ -73,6 +75,12 @@ def other_secret(users: Users) -> None:
     give(users, "able", "another-secret", NEEDS)
 
 
+def disabled(users: Users) -> None:
+    user = replace(users.table.users["able"], is_enabled=False)
+    users.table = replace(users.table, users={**users.table.users, "able": user})
+    users.version += 1
+
+
 def only_somebody_else_came(users: Users) -> None:
     give(users, "plain", PLAIN_SECRET, [])
 
@@ -81,13 +89,14 @@ def only_somebody_else_came(users: Users) -> None:
 @pytest.mark.parametrize("ask", [pull, pop])
 @pytest.mark.parametrize(
     ("change", "code"),
-    [(deleted, 16), (revoked, 16), (other_secret, 16), (only_somebody_else_came, 0)],
+    [(deleted, 16), (revoked, 16), (other_secret, 16), (disabled, 16), (only_somebody_else_came, 0)],
 )
 @one_loop
 async def test_a_request_that_waits_is_answered_only_if_its_user_still_has_the_right(
     tmp_path: Path, ask: Callable[[], Command], change: Callable[[Users], None], code: int
 ) -> None:
-    async with whole(tmp_path, **ON) as broker, Client(ConnectConfig(), SystemClock()) as client:
+    nameless = {"authenticationWhitelist": "11,200050"}  # who gives a name all the same is asked for its right
+    async with whole(tmp_path, **ON, **nameless) as broker, Client(ConnectConfig(), SystemClock()) as client:
         door, (parked, popping) = broker.broker.admission.door, (broker.broker.parked, broker.broker.pop.parked)
         assert door is not None
         users = door._source
@@ -102,6 +111,47 @@ async def test_a_request_that_waits_is_answered_only_if_its_user_still_has_the_r
         answer = await waiting
         assert answer.code == code, answer.remark
         assert (b"news" in answer.body) == (code == 0)
+
+
+@pytest.mark.feature("X10")
+@pytest.mark.parametrize(
+    ("white", "anonymous", "forged"),
+    [
+        ({"authenticationWhitelist": "26"}, "username cannot be null.", "check signature failed."),
+        ({"authenticationWhitelist": "26", "authorizationWhitelist": "26"}, "", "check signature failed."),
+        ({"authenticationWhitelist": "28", "authorizationWhitelist": "28"}, "username cannot be null.", "check s"),
+    ],
+)
+@one_loop
+async def test_a_code_that_needs_no_name_and_no_right_is_for_those_who_give_none(
+    tmp_path: Path, white: dict[str, str], anonymous: str, forged: str
+) -> None:
+    async with whole(tmp_path, **ON, **white) as broker:
+
+        async def refused(command: Command) -> str:
+            return (await broker.client.request(broker.address, command, TIMEOUT_S)).remark or ""
+
+        assert await refused(request_of(RequestCode.GET_BROKER_CONFIG)) == anonymous
+        assert (await refused(signed(request_of(RequestCode.GET_BROKER_CONFIG), ROOT, "wrong"))).startswith(forged)
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_what_is_remembered_of_a_connection_is_bounded_and_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "VERDICTS_MAX", 2)
+    async with whole(tmp_path, **ON) as broker:
+        door = broker.broker.admission.door
+        assert door is not None
+        async with Client(ConnectConfig(), SystemClock()) as client:
+            for number in range(4):
+                asked = request_of(RequestCode.PULL_MESSAGE)
+                asked.fields["topic"] = f"T{number}"
+                await client.request(broker.address, signed(asked, ROOT, ROOT_SECRET), TIMEOUT_S)
+            assert [len(verdicts) for verdicts in door._verdicts.values()] == [2]
+            assert len(door._callers) == 1
+        await eventually(lambda: not door._verdicts and not door._callers)
 
 
 def users_text(secret: str) -> str:

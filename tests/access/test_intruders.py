@@ -12,7 +12,9 @@ from bolide.access.resources import Action, Kind, Need
 from bolide.clock import SystemClock
 from bolide.model.message import parse_offset_id
 from bolide.model.queue import QueueKey
+from bolide.model.topics import reply_topic
 from bolide.protocol.bodies import Heartbeat
+from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy
 from bolide.protocol.bodies.clients import ProducerMember
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
@@ -106,6 +108,167 @@ async def test_nobody_has_the_batches_of_another_users_query_passed_over_as_done
             assert await publish(broker, 1 << 60, "plain", PLAIN_SECRET) == ResponseCode.NO_PERMISSION
             assert await publish(broker, 2 * life + 1, "able", ABLE_SECRET) == ResponseCode.SUCCESS
             assert broker.broker.staged_batches.last_done("q") == 2 * life + 1
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_what_was_let_in_for_one_topic_of_a_stage_is_asked_about_for_the_next(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        give(users_of(broker), "able", ABLE_SECRET, [of_topic(STAGE_TOPIC, Action.PUB), of_topic("Own", Action.PUB)])
+        prepare = Command(RequestCode.PUBLISH_STAGED, body=b'{"query":"q","batch":0}')
+        assert (await ask(broker.client, broker, prepare, "able", ABLE_SECRET)).code == ResponseCode.SUCCESS
+        for number, (target, code) in enumerate((("Own", 0), ("Own", 0), ("Secret", 16), ("Own", 0))):
+            about = {"UNIQ_KEY": f"k{number}", STAGE: f"q/0/{number}", TARGET_TOPIC: target, TARGET_QUEUE: "0"}
+            staged = request_of(RequestCode.SEND_MESSAGE_V2)
+            staged.fields |= {"a": "pg", "b": STAGE_TOPIC, "c": "TBW102", "d": "1", "e": "0", "g": "1"}
+            staged.fields["i"] = "".join(f"{name}\x01{text}\x02" for name, text in about.items())
+            staged.body = b"x"
+            answer = await ask(broker.client, broker, staged, "able", ABLE_SECRET)
+            assert answer.code == code, (target, answer.remark)
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_secret_that_was_changed_and_a_user_that_was_disabled_open_nothing_on_an_open_connection(
+    tmp_path: Path,
+) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        give(users_of(broker), "able", ABLE_SECRET, [of_topic("Own", Action.PUB)])
+
+        async def sent(secret: str) -> tuple[int, str]:
+            send = request_of(RequestCode.SEND_MESSAGE_V2)
+            send.fields |= {"a": "pg", "b": "Own", "c": "TBW102", "d": "1", "e": "0"}
+            send.body = b"x"
+            answer = await ask(broker.client, broker, send, "able", secret)
+            return answer.code, answer.remark or ""
+
+        async def change(text: bytes) -> None:
+            update = Command(RequestCode.AUTH_UPDATE_USER, fields={"username": "able"}, body=text)
+            assert (await ask(broker.client, broker, update, ROOT, ROOT_SECRET)).code == ResponseCode.SUCCESS
+
+        for _ in range(2):  # the first is judged, the second is let in by what is remembered
+            assert (await sent(ABLE_SECRET))[0] == 0
+        await change(b'{"password":"another-secret"}')
+        for _ in range(2):
+            assert (await sent("another-secret"))[0] == 0
+            assert await sent(ABLE_SECRET) == (16, "check signature failed.")
+        await change(b'{"userStatus":"disable"}')
+        assert await sent("another-secret") == (16, "User:able is disabled.")
+        await change(b'{"userStatus":"enable"}')
+        assert (await sent("another-secret"))[0] == 0
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_right_that_was_taken_back_is_not_remembered_beside_one_that_stays(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        both = [of_topic("Own", Action.PUB), of_topic("Other", Action.PUB)]
+
+        async def sent(topic: str) -> int:
+            send = request_of(RequestCode.SEND_MESSAGE_V2)
+            send.fields |= {"a": "pg", "b": topic, "c": "TBW102", "d": "1", "e": "0"}
+            send.body = b"x"
+            return (await ask(broker.client, broker, send, "able", ABLE_SECRET)).code
+
+        give(users_of(broker), "able", ABLE_SECRET, both)
+        assert [await sent(topic) for topic in ("Own", "Other", "Own", "Other")] == [0, 0, 0, 0]
+        give(users_of(broker), "able", ABLE_SECRET, both[:1])
+        assert [await sent(topic) for topic in ("Own", "Other", "Own", "Other")] == [0, 16, 0, 16]
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_right_on_the_cluster_makes_changes_and_deletes_no_super_user(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        users = users_of(broker)
+        may = Need(Kind.CLUSTER, broker.broker.state.settings.now.cluster, frozenset((Action.UPDATE,)))
+        give(users, "able", ABLE_SECRET, [may])
+        for code, name, body in (
+            (RequestCode.AUTH_CREATE_USER, "eve", b'{"password":"of-eve","userType":"super"}'),
+            (RequestCode.AUTH_UPDATE_USER, "able", b'{"userType":"Super"}'),
+            (RequestCode.AUTH_UPDATE_USER, ROOT, b'{"password":"mine-now"}'),
+            (RequestCode.AUTH_UPDATE_USER, ROOT, b'{"userStatus":"disable"}'),
+            (RequestCode.AUTH_DELETE_USER, ROOT, b""),
+        ):
+            before = users.table
+            answer = await ask(
+                broker.client, broker, Command(code, fields={"username": name}, body=body), "able", ABLE_SECRET
+            )
+            assert (answer.code, "by super user" in (answer.remark or "")) == (16, True), (code, answer.remark)
+            assert users.table is before
+        plain = Command(RequestCode.AUTH_CREATE_USER, fields={"username": "bob"}, body=b'{"password":"of-bob"}')
+        assert (await ask(broker.client, broker, plain, "able", ABLE_SECRET)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_reply_is_stored_for_who_may_send_there_and_passed_on_for_everybody(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        state = broker.broker.state
+        topic = reply_topic(state.settings.now.cluster)
+        give(users_of(broker), "plain", PLAIN_SECRET, [])
+        give(users_of(broker), "able", ABLE_SECRET, [of_topic(topic, Action.PUB)])
+        for name, secret, count in (("plain", PLAIN_SECRET, 0), ("able", ABLE_SECRET, 1)):
+            reply = request_of(RequestCode.SEND_REPLY_MESSAGE_V2)
+            reply.fields |= {"b": topic, "d": "1", "e": "0", "i": "REPLY_TO_CLIENT\x01nobody\x02"}
+            reply.body = b"a reply"
+            answer = await ask(broker.client, broker, reply, name, secret)
+            assert "has no connection to this broker" in (answer.remark or ""), answer
+            assert state.store.max_offset(QueueKey(topic, 0)) == count, name
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_a_denial_of_one_topic_is_stronger_than_a_right_on_all(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        give(users_of(broker), "able", ABLE_SECRET, [])
+        entries = [
+            AclEntry(actions=["Pub"], decision="Allow", resource="Topic:*"),
+            AclEntry(actions=["All"], decision="Deny", resource="Topic:Secret"),
+        ]
+        users = users_of(broker)
+        users.table = users.table.with_policies("User:able", Acl(policies=[AclPolicy(entries=entries)]))
+        users.version += 1
+        for _ in range(2):  # the first is judged, the second may be remembered
+            for topic, code in (("Own", 0), ("Secret", 16)):
+                send = request_of(RequestCode.SEND_MESSAGE_V2)
+                send.fields |= {"b": topic, "c": "TBW102", "d": "1"}
+                send.body = b"x"
+                answer = await ask(broker.client, broker, send, "able", ABLE_SECRET)
+                assert (answer.code, "the decision is deny" in (answer.remark or "")) == (code, code == 16), topic
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_without_authorisation_a_user_may_do_everything_but_make_himself_another(tmp_path: Path) -> None:
+    given = {key: text for key, text in ON.items() if key != "authorizationEnabled"}
+    async with whole(tmp_path, **given) as broker:
+        give(users_of(broker), "plain", PLAIN_SECRET, [])
+        config = request_of(RequestCode.GET_BROKER_CONFIG)
+        assert (await ask(broker.client, broker, config, "plain", PLAIN_SECRET)).code == ResponseCode.SUCCESS
+        before = users_of(broker).table
+        body = b'{"password":"of-eve","userType":"Super"}'
+        for code in (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER):
+            for name in ("eve", "plain"):
+                made = Command(code, fields={"username": name}, body=body)
+                refused = await ask(broker.client, broker, made, "plain", PLAIN_SECRET)
+                assert "which is for Super users" in (refused.remark or ""), (code, name)
+        assert users_of(broker).table is before
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_no_answer_about_one_user_or_about_all_holds_a_password(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        for asked in (
+            Command(RequestCode.AUTH_GET_USER, fields={"username": ROOT}),
+            Command(RequestCode.AUTH_LIST_USER),
+            Command(RequestCode.AUTH_LIST_USER, fields={"filter": ROOT}),
+        ):
+            answer = await ask(broker.client, broker, asked, ROOT, ROOT_SECRET)
+            assert ROOT.encode() in answer.body
+            assert ROOT_SECRET.encode() not in answer.body
+            assert b"password" not in answer.body
 
 
 def _with(change: Callable[[str], str]) -> Callable[[Command], None]:

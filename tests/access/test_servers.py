@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from bolide.access.sealing import unseal, wanted
+from bolide.access.sealing import digest, unseal, wanted
 from bolide.access.users import UserTable
 from bolide.broker.broker import serve
 from bolide.broker.config import read_config
@@ -133,6 +133,7 @@ async def test_what_a_slave_asks_for_is_sealed_for_those_with_the_inner_secret(t
         ):
             with pytest.raises(ValueError, match="not sealed with our"):
                 unseal(body, secret, number)
+        assert digest(table, "inner-secret") != digest(table, "another-secret"), "nothing to guess passwords by"
         same = Command(RequestCode.GET_SEALED_USERS, body=msgspec.json.encode(wanted(table, "inner-secret")))
         assert (await client.request(master.address, signed(same, "root", "root-secret"), TIMEOUT_S)).body == b""
         odd = Command(RequestCode.GET_SEALED_USERS, body=b'{"challenge":"ff","have":""}')

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from bolide.access import guesses
+from bolide.access import door, guesses
 from bolide.access.questions import needs_of, of_topic
 from bolide.access.resources import Action, Need
 from bolide.access.sources import Accounts, Source, Users
 from bolide.clock import SystemClock
 from bolide.controller.config import read_config as controller_config
 from bolide.controller.server import serve as serve_controller
+from bolide.errors import ConnectionLost
 from bolide.kernel.layout import MAGIC_V1
 from bolide.namesrv.config import read_config as namesrv_config
 from bolide.namesrv.server import serve as serve_namesrv
@@ -25,7 +26,7 @@ from bolide.protocol.bodies import Heartbeat
 from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy
 from bolide.protocol.bodies.clients import ProducerMember
 from bolide.protocol.codes import RequestCode, ResponseCode
-from bolide.protocol.command import Command
+from bolide.protocol.command import Command, read_commands
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from tests.access.walking import (
@@ -43,7 +44,7 @@ from tests.access.walking import (
     signed,
 )
 from tests.broker.whole import whole
-from tests.remoting.loops import one_loop
+from tests.remoting.loops import eventually, one_loop
 
 DENIED = re.compile(r"User:\w+ has no permission|username cannot be null|check signature failed|AclException: ")
 ACCOUNTS = f"""
@@ -261,6 +262,40 @@ async def test_guesses_are_slowed_and_an_honest_client_is_not(tmp_path: Path, mo
         assert asyncio.get_running_loop().time() - began_s >= 0.9
 
 
+@pytest.mark.feature("X10")
+@one_loop
+async def test_who_guesses_on_and_on_is_hung_up_on_and_nobody_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guesses, "FREE_COUNT", 1)
+    monkeypatch.setattr(guesses, "WAIT_MAX_S", 0.0)
+    async with whole(tmp_path, **ON) as broker, Client(ConnectConfig(), SystemClock()) as client:
+        wrong = [signed(request_of(RequestCode.GET_BROKER_CONFIG), ROOT, f"guess-{number}") for number in range(2)]
+        assert (await client.request(broker.address, wrong[0], TIMEOUT_S)).code == ResponseCode.NO_PERMISSION
+        with pytest.raises(ConnectionLost):
+            await client.request(broker.address, wrong[1], TIMEOUT_S)
+        honest = signed(request_of(RequestCode.GET_BROKER_CONFIG), ROOT, ROOT_SECRET)
+        assert (await broker.client.request(broker.address, honest, TIMEOUT_S)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_an_edited_file_of_users_is_in_force_at_every_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "REFRESH_S", 0.01)
+    async with three_servers(tmp_path, **ON) as (addresses, sources, client):
+        for (server, address), source in zip(addresses.items(), sources, strict=True):
+            assert isinstance(source, Users)
+            path, _ = source._paths
+            path.write_text(path.read_text().replace(ROOT_SECRET, "planted-other-secret"))
+            await eventually(lambda source=source: source.secret_of(ROOT) == "planted-other-secret")  # type: ignore[misc]
+            for secret, is_in in ((ROOT_SECRET, False), ("planted-other-secret", True)):
+                asked = signed(request_of(RequestCode.AUTH_LIST_USER), ROOT, secret)
+                answer = await client.request(address, asked, TIMEOUT_S)
+                assert (answer.code == ResponseCode.SUCCESS) == is_in, server
+
+
 @pytest.mark.feature("X09")
 @one_loop
 async def test_an_edited_file_of_accounts_is_in_force_in_seconds_and_no_connection_is_lost(tmp_path: Path) -> None:
@@ -285,6 +320,26 @@ async def test_an_edited_file_of_accounts_is_in_force_in_seconds_and_no_connecti
         assert list(client.sessions()) == [session]
 
 
+@pytest.mark.feature("X09")
+@pytest.mark.parametrize(("listed", "code"), [("127.0.0.1", 0), ("10.9.9.9", 1)])
+@one_loop
+async def test_a_listed_address_passes_everything_and_a_proxy_header_makes_nobody_listed(
+    tmp_path: Path, listed: str, code: int
+) -> None:
+    home = tmp_path / "home"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "plain_acl.yml").write_text(f"globalWhiteRemoteAddresses: [{listed}]{ACCOUNTS}")
+    async with whole(tmp_path, aclEnable="true", rocketmqHome=str(home)) as broker:
+        for claim in (b"", b"PROXY TCP4 10.9.9.9 127.0.0.1 4000 10911\r\n"):
+            reader, writer = await asyncio.open_connection(*broker.address.split(":"))
+            writer.write(claim + request_of(RequestCode.GET_BROKER_CONFIG).encode())
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            (answer,) = read_commands(await reader.readexactly(size), [0, size])
+            assert answer.code == code, (claim, answer.remark)
+            assert code == 0 or "No accessKey is configured" in (answer.remark or "")
+            writer.close()
+
+
 @pytest.mark.feature("X10")
 @one_loop
 async def test_settings_that_once_let_strangers_in_are_refused_to_everybody(tmp_path: Path) -> None:
@@ -292,7 +347,11 @@ async def test_settings_that_once_let_strangers_in_are_refused_to_everybody(tmp_
     async with three_servers(tmp_path, **ON) as (addresses, _, client):
         target = tmp_path / "owned"
         for address, code, keys in (
-            (addresses["broker"], 25, ("rocketmqHome", "brokerConfigPath", "filterServerNums")),
+            (
+                addresses["broker"],
+                25,
+                ("rocketmqHome", "brokerConfigPath", "filterServerNums", "bolideFilterServerConfig"),
+            ),
             (addresses["name server"], 318, ("configStorePath", "kvConfigPath", "rocketmqHome")),
         ):
             for key in keys:
@@ -302,6 +361,10 @@ async def test_settings_that_once_let_strangers_in_are_refused_to_everybody(tmp_
                     assert nobody.code == 16
                     admin = signed(Command(code, body=body_given), ROOT, ROOT_SECRET)
                     assert (await client.request(address, admin, TIMEOUT_S)).code != 0, (code, key)
+        shown = signed(Command(RequestCode.GET_BROKER_CONFIG), ROOT, ROOT_SECRET)
+        settings = (await client.request(addresses["broker"], shown, TIMEOUT_S)).body.decode()
+    assert "filterServerNums=0\n" in settings  # so no process is ever started
+    assert str(target) not in settings
     assert not target.exists()
 
 
@@ -396,3 +459,20 @@ async def test_who_says_to_be_of_a_producer_group_is_not_asked_about_messages_it
             told = signed(Command(RequestCode.HEART_BEAT, body=beat), "plain", PLAIN_SECRET)
             assert (await broker.client.request(broker.address, told, TIMEOUT_S)).code == 0
             assert (members.producer(GROUP, TOPIC) is not None) == bool(needs)
+
+
+@pytest.mark.feature("X10")
+@one_loop
+async def test_who_was_a_super_user_is_not_asked_about_messages_any_more(tmp_path: Path) -> None:
+    async with whole(tmp_path, **ON) as broker:
+        source, members = broker.broker.admission.door._source, broker.broker.state.members  # type: ignore[union-attr]
+        assert isinstance(source, Users)
+        beat = Heartbeat(client_id="c", producer_data_set=[ProducerMember(group_name=GROUP)]).encode()
+        told = signed(Command(RequestCode.HEART_BEAT, body=beat), ROOT, ROOT_SECRET)
+        assert (await broker.client.request(broker.address, told, TIMEOUT_S)).code == 0
+        assert members.producer(GROUP, TOPIC) is not None
+        give(source, ROOT, ROOT_SECRET, [])
+        async with Client(ConnectConfig(), SystemClock()) as other:  # whoever comes first after the change
+            asked = signed(request_of(RequestCode.GET_BROKER_CLUSTER_INFO), ROOT, ROOT_SECRET)
+            await other.request(broker.address, asked, TIMEOUT_S)
+        assert members.producer(GROUP, TOPIC) is None

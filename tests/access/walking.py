@@ -53,6 +53,7 @@ _TEXTS = {
     "write_queue_count": "4",
     "permission": "6",
     "message_count_max": "1",
+    "properties": "UNIQ_KEY\x01k\x02",  # without any the fast path leaves a send to others
 }
 _QUEUE = QueueName.of(MessageQueue(TOPIC, "broker-a", 0))
 _MEMBER = ConsumerMember(group_name=GROUP, subscription_data_set=[Subscription(topic=TOPIC, sub_string="*")])
@@ -83,7 +84,7 @@ def request_of(code: RequestCode) -> Command:
     kinds = header_of(code)
     fields: dict[str, str] = {}
     for field in () if kinds.request is None else kinds.request.wire_fields:
-        if field.is_required or field.name in ("topic", "consumer_group", "username", "subject"):
+        if field.is_required or field.name in ("topic", "consumer_group", "username", "subject", "properties"):
             text = _TEXTS.get(field.name, "0")
             fields |= dict.fromkeys(field.keys_in(kinds.is_short), text)
     return Command(code, fields=fields, body=_BODIES.get(code, b""))

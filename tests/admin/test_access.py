@@ -8,7 +8,7 @@ from bolide.protocol.bodies import Account, Accounts, Acl, AclEntry, AclPolicy, 
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.access import GetAclVersionAnswer, UpdateAclRequest
-from bolide.remoting.config import ListenConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.owner import Owner
 from bolide.remoting.server import listen
 from bolide.remoting.session import Reply, Request, Session

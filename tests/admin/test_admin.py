@@ -1,7 +1,9 @@
 """An administrator asks a real cluster and changes it, in both faces."""
 
 import os
+import re
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -78,6 +80,7 @@ def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked(admin: bolide.
 
 @pytest.mark.feature("F085", "F093", "F092")
 def test_messages_are_found_by_each_key_by_id_and_by_place(rocket: Cluster, admin: bolide.Admin) -> None:
+    rocket.create_topic("Find")
     with bolide.Producer("pg", rocket.namesrv) as producer:
         receipt = producer.send("Find", b"sought", keys=["order-1", "customer-2"])
         producer.send("Find", b"x" * 5000, keys="large")
@@ -147,7 +150,7 @@ def test_a_broker_that_does_not_answer_fails_a_list_or_is_named_beside_it() -> N
         os.kill(rocket.brokers[1].pid, signal.SIGSTOP)
         with bolide.Admin(rocket.namesrv, timeout_s=0.5) as strict, pytest.raises(ClientError):
             strict.topic_queues("Halved")
-        with bolide.Admin(rocket.namesrv, timeout_s=0.5, partial=True) as admin:
+        with bolide.Admin(rocket.namesrv, timeout_s=2, partial=True) as admin:  # within that the others answer
             assert [row.queue.broker_name for row in admin.topic_queues("Halved")] == ["broker-0"]
             assert list(admin.silent) == ["broker-1"]
             assert "does not answer" in admin.silent["broker-1"].why
@@ -157,10 +160,13 @@ def test_a_broker_that_does_not_answer_fails_a_list_or_is_named_beside_it() -> N
 def test_a_broker_that_left_is_named_as_long_as_the_name_server_remembers_it() -> None:
     with cluster(brokers=2) as rocket:
         rocket.create_topic("Halved", 1)
+        began_s = time.monotonic()
         rocket.brokers[1].stop()
         with bolide.Admin(rocket.namesrv, partial=True) as admin:
             assert [row.queue.broker_name for row in admin.topic_queues("Halved")] == ["broker-0"]
-            assert "unregistered 0 s ago" in str(admin.silent["broker-1"])
+            told = re.search(r"unregistered (\d+) s ago", str(admin.silent["broker-1"]))
+            assert told is not None
+            assert int(told[1]) <= time.monotonic() - began_s
         rocket.brokers[0].stop()
         with bolide.Admin(rocket.namesrv) as admin:
             with pytest.raises(

@@ -9,6 +9,9 @@ from click.testing import CliRunner
 from bolide.admin.admin import Admin
 from bolide.cli import controllers
 from bolide.errors import ClientError
+from bolide.protocol.bodies.controller import Replica, ReplicaGroupState, ReplicaTable
+from bolide.protocol.codes import RequestCode
+from bolide.protocol.command import Command
 from tests.controller.nodes import BrokerPeer, running, trio
 from tests.remoting.loops import both_loops, eventually
 
@@ -31,6 +34,28 @@ async def test_an_operator_sees_who_leads_and_who_is_in_sync_elects_and_cleans(t
         assert [replica.broker_id for replica in (await admin.sync_state(at))["g"].not_in_sync_replicas] == []
         await admin.set_controller_config(up.address, {"enableElectUncleanMaster": "true"})
         assert (await admin.controller_config(up.address))["enableElectUncleanMaster"] == "true"
+
+
+@both_loops
+async def test_the_living_are_kept_where_a_controller_does_not_look_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = [Replica(broker_id=1, broker_address="h:1", alive=True), Replica(broker_id=2, broker_address="h:2")]
+    state = ReplicaGroupState(master_broker_id=1, in_sync_replicas=replicas)
+    table = ReplicaTable(replicas_info_table={"g": state}).encode()
+    cleaned = []
+
+    async def as_apaches(_: str, command: Command) -> Command:
+        if command.code == RequestCode.CLEAN_BROKER_DATA:
+            cleaned.append(command.fields["brokerControllerIdsToClean"])
+        return Command(0, body=table)
+
+    async with Admin("h:1") as admin:
+        monkeypatch.setattr(admin, "_ask_leader", as_apaches)
+        for broker_ids in ([], [1], [2, 1]):
+            with pytest.raises(ClientError, match="broker 1 of g is still alive"):
+                await admin.clean_broker("h:2", "g", broker_ids)
+        await admin.clean_broker("h:2", "g", [2])
+        await admin.clean_broker("h:2", "g", [1], living=True)
+    assert cleaned == ["2", "1"]
 
 
 @both_loops

@@ -75,6 +75,21 @@ def own_address() -> str | None:
     return None if host.startswith("127.") else host
 
 
+def until_routed(namesrv: str, topic: str) -> None:
+    """Wait until a name server knows a topic that a message made, which is a moment after the message was taken."""
+    wait_for(lambda: ask(namesrv, Command(105, fields={"topic": topic})).code == 0)
+
+
+def until_held(pid: int) -> None:
+    """Wait until SIGSTOP holds every thread of a process: one inside of a call to the system ends that first."""
+    threads = Path(f"/proc/{pid}/task")
+    wait_for(lambda: all(_state(thread) in "TtZX" for thread in threads.iterdir()))
+
+
+def _state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def route(namesrv: str, topic: str) -> list[str]:
     """The addresses of all brokers that have a topic."""
     answer = ask(namesrv, Command(105, fields={"topic": topic}))

@@ -44,6 +44,14 @@ def test_latency_is_told_in_percentiles_of_all_messages(rocket: Cluster) -> None
     assert "p99.9 ms" in shown
 
 
+def test_groups_that_were_made_for_it_are_gone_afterwards(rocket: Cluster) -> None:
+    told(rocket.namesrv, "bench", "latency", "--topic", "BenchGone", "--count", "10")
+    told(rocket.namesrv, "bench", "consume", "--topic", "BenchGone", "--count", "10")
+    told(rocket.namesrv, "bench", "consume", "--topic", "BenchGone", "--count", "10", "--group", "kept")
+    (groups,) = told(rocket.namesrv, "group", "list")
+    assert [row["group"] for row in groups if row["group"].startswith(("bolide-bench-", "kept"))] == ["kept"]
+
+
 def test_what_cannot_be_measured_is_told(rocket: Cluster) -> None:
     both = run(rocket.namesrv, "bench", "produce", "--threads", "2", "--batch")
     assert both.exit_code != 0

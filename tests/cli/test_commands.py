@@ -1,5 +1,6 @@
 """A function becomes a command: its types and notes say how it is typed."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bolide.cli import up
 from bolide.cli.app import PLACES, app
 from bolide.cli.commands import Argument, Commands, LazyCommands, Option, Place, listed
 from bolide.cli.main import SERVERS
@@ -96,10 +98,54 @@ def test_what_cannot_be_is_refused_with_what_may_be(words: str, told: str) -> No
     assert heard == []
 
 
+def commands(
+    command: click.Command | None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command at the end of its words; servers have a parser of their own."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            if (*path, name) != ("admin",):
+                yield from commands(command.get_command(click.Context(command), name), (*path, name))
+    elif command is not None:
+        yield path, command
+
+
+def test_a_word_that_is_missing_is_named_by_every_command_that_needs_it() -> None:
+    needing = [path for path, command in commands(app) if any(each.required for each in command.params)]
+    assert len(needing) > 30
+    for path in needing:
+        done = CliRunner().invoke(app, path, input="")
+        assert (done.exit_code, "Missing argument" in done.output) == (2, True), (path, done.output)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("--prot 1", "did you mean --port?"), ("--dta=x", "did you mean --data?"), ("--zzz", "arguments: --zzz")],
+)
+def test_a_servers_option_that_was_misspelt_is_told_the_one_that_was_meant(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        up.main(words.split())
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
 def test_the_page_of_help_has_every_word_with_its_meaning() -> None:
     shown = run("paint", "-h").output
     for part in ("One after the other.", "which rooms", "in which colour", "[default: 1", "--dry-run", "--no-heated"):
         assert part in shown
+
+
+@house.add()
+def wait() -> None:
+    """Wait until Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_a_command_without_a_word() -> None:
+    done = run("wait")
+    assert (done.exit_code, done.output) == (130, "")
 
 
 def test_what_is_listed_is_not_loaded() -> None:

@@ -1,4 +1,4 @@
-"""`bolide dlq` and `bolide group set` as people and programs type them."""
+"""`bolide dlq`, and what groups are set to, as people and programs type them."""
 
 import json
 from collections.abc import Iterator
@@ -99,3 +99,31 @@ def test_a_groups_retries_are_set_and_shown(rocket: Cluster) -> None:
     assert refused.exit_code == 5
     assert "max not less" in refused.stderr
     assert "bolide group list" in run(rocket.namesrv, "group", "settings", "nobody").stderr
+
+
+@pytest.mark.feature("X38")
+def test_a_group_is_kept_from_a_topic_while_its_members_wait_and_goes_on_where_it_was(rocket: Cluster) -> None:
+    topic, group = "Secret", "curious"
+    which = (rocket.namesrv, "group")
+    with bolide.Producer("pg", rocket.namesrv) as producer:
+        producer.send(topic, b"before")
+        start = bolide.StartFrom.oldest()
+        with bolide.Consumer(group, topic, rocket.namesrv, start_from=start) as consumer:
+            first = next(consumer)
+            assert first.body == b"before"
+            first.ack()
+            (done,) = told(*which, "forbid", group, "-t", topic)
+            assert (done["readable"], len(done["brokers"])) == (False, 1)
+            ((row,),) = told(*which, "settings", group)
+            assert row["may_not_read"] == topic
+            producer.send(topic, b"meanwhile")
+            assert consumer.receive(1, timeout_s=1) == []
+            assert run(*which, "allow", group, "-t", topic).stdout == f"group {group} may read {topic}\n"
+            ((row,),) = told(*which, "settings", group)
+            assert row["may_not_read"] is None
+            assert next(consumer).body == b"meanwhile"
+
+
+def test_what_is_forbidden_must_be_there(rocket: Cluster) -> None:
+    assert "check the spelling" in run(rocket.namesrv, "group", "forbid", "payments", "-t", "Paiments").stderr
+    assert "paiments" in run(rocket.namesrv, "group", "forbid", "paiments", "-t", "Payments").stderr

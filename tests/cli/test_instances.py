@@ -72,6 +72,9 @@ def test_one_that_is_killed_comes_again_while_the_others_serve_and_all_stop_toge
             assert status == 200
             heads = [line for line in text.splitlines() if line.startswith("# TYPE ")]
             assert len(heads) == len(set(heads))
+            labels = 'cluster="DefaultCluster",node_type="broker"'
+            for name in names:
+                assert f'bolide_instance_up{{node_id="{name}",{labels}}} 1.0' in text
             for name in names:
                 counted = [line for line in text.splitlines() if f'node_id="{name}"' in line and "messages_in" in line]
                 assert sum(float(line.split()[-1]) for line in counted if 'topic="T"' in line) == 4

@@ -14,7 +14,7 @@ from bolide.testing import Cluster, cluster
 from bolide.testing.nodes import free_port
 from tests.cli import processes
 from tests.cli.inside import run, told
-from tests.cli.processes import COMMAND, LIMIT_S, client_environment, wait_for
+from tests.cli.processes import COMMAND, LIMIT_S, client_environment, until_routed, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_creating_never_changes_a_topic_and_setting_shows_what_goes_out_of_sight
     assert len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 4
     asked = run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", given="n\n")
     assert asked.exit_code == 1
-    assert "1 messages in queue 3 of broker-0 go out of sight" in asked.stdout
+    assert "out of sight from then on: 1 message in queue 3 of broker-0" in asked.stdout
     assert len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 4
     assert run(rocket.namesrv, "topic", "set", "Shrunk", "--queues", "2", "--yes").exit_code == 0
     wait_for(lambda: len(told(rocket.namesrv, "topic", "show", "Shrunk")[0]) == 2)
@@ -208,6 +208,7 @@ def test_brokers_that_are_down_are_named_and_the_answer_has_its_own_exit_code() 
 
 def test_without_a_group_consuming_leaves_no_trace_and_begins_again(rocket: Cluster) -> None:
     told(rocket.namesrv, "send", "Twice", given="a\nb\n")
+    until_routed(rocket.namesrv, "Twice")
     for _ in range(2):
         rows = told(rocket.namesrv, "consume", "Twice", "--from-beginning", "--limit", "2")
         assert sorted(row["body"] for row in rows) == ["a", "b"]
@@ -219,6 +220,7 @@ def test_without_a_group_consuming_leaves_no_trace_and_begins_again(rocket: Clus
 def test_what_a_message_holds_does_nothing_to_a_terminal(rocket: Cluster) -> None:
     with bolide.Producer("pg", rocket.namesrv) as producer:
         producer.send("Nasty", b"\x1b[31mred\x1b]0;title\x07\n\xc2\x9b2J", tags="\x1b[1m")
+    until_routed(rocket.namesrv, "Nasty")
     for words in ((), ("--output", "json")):
         done = run(rocket.namesrv, "consume", "Nasty", "--from-beginning", "--limit", "1", *words)
         assert not [character for character in done.stdout.rstrip("\n") if not character.isprintable()]
@@ -240,6 +242,8 @@ def test_groups_are_listed_measured_and_moved(rocket: Cluster) -> None:
     assert sum(row["from"] or 0 for row in rows) == 3
     again = told(rocket.namesrv, "consume", "Grouped", "--group", "movers", "--limit", "3")
     assert sorted(row["body"] for row in again) == ["a", "b", "c"]
+    beyond = run(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "99999", "--dry-run")
+    assert f"{len(rows)} of {len(rows)} queues have no offset 99999" in beyond.stderr
     done = run(rocket.namesrv, "group", "reset", "movers", "--topic", "Grouped", "--to", "soon")
     assert "must be earliest, latest, a time" in done.stderr
     assert run(rocket.namesrv, "group", "delete", "movers", "--yes").exit_code == 0
@@ -263,5 +267,6 @@ def test_a_message_is_sent_for_later_and_taken_back() -> None:
         assert "is no recall handle" in run(running.namesrv, "recall", "nonsense").stderr
         (level,) = told(running.namesrv, "send", "Later", "soon", "--delay-level", "1")
         assert level["recall_handle"] is None
+        until_routed(running.namesrv, "Later")
         (row,) = told(running.namesrv, "consume", "Later", "--from-beginning", "--limit", "1")
         assert row["body"] == "soon"

@@ -91,7 +91,7 @@ def test_a_signal_stops_it_cleanly_once_and_frees_the_port(tmp_path: Path, numbe
         process.process.send_signal(number)
         code, stdout, stderr = process.stop(number)
     assert code == 0
-    assert stderr.count(f"name server stops signal={number.name}") == 1
+    assert stderr.count(f"stopping signal={number.name}") == 1
     assert stderr.count("name server stopped") == 1
     assert "Traceback" not in stderr
     assert f"listens on 127.0.0.1:{process.port} ({kernel.NAME} kernel)" in stdout

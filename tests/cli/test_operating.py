@@ -14,6 +14,7 @@ from bolide.cli.completion import group_names, topic_names
 from bolide.cli.mqadmin import TABLE, translated
 from bolide.testing import Cluster, cluster
 from tests.cli.inside import run, told
+from tests.cli.processes import until_routed
 from tests.tidy.source import ROOT
 
 MOVED = "group reset g --topic T --to"
@@ -25,12 +26,21 @@ def rocket() -> Iterator[Cluster]:
         with bolide.Producer("orders-pg", running.namesrv) as producer:
             for number in range(3):
                 producer.send("Orders", b"order %d" % number, keys=f"o-{number}", tags="A", shard="one")
+        until_routed(running.namesrv, "Orders")
         yield running
 
 
 def broker_of(rocket: Cluster) -> str:
     ((row,),) = told(rocket.namesrv, "broker", "list")
     return str(row["broker"])
+
+
+def test_a_list_of_brokers_has_rates_that_are_numbers_and_an_uptime_without_zeros(rocket: Cluster) -> None:
+    ((row,),) = told(rocket.namesrv, "broker", "list")
+    for name in ("in_per_s", "out_per_s"):
+        assert row[name] == round(float(row[name]), 1)
+    assert not row["uptime"].startswith("0 days")
+    assert row["uptime"].endswith("seconds")
 
 
 def test_a_message_is_found_by_id_by_key_by_place_by_time_and_by_content(rocket: Cluster) -> None:
@@ -74,6 +84,8 @@ def test_a_broker_is_looked_at_changed_drained_and_restored(rocket: Cluster) -> 
     assert told(rocket.namesrv, "broker", "settings", name, "fileReservedTime") == [
         [{"key": "fileReservedTime", "value": "99"}]
     ]
+    misspelt = run(rocket.namesrv, "broker", "settings", name, "fileReserveTime")
+    assert (misspelt.exit_code, "did you mean fileReservedTime?" in misspelt.stderr) == (4, True)
     assert run(rocket.namesrv, "broker", "drain", name).exit_code == 0
     assert {row["permission"] for row in told(rocket.namesrv, "topic", "route", "Orders")[0]} == {"r"}
     assert run(rocket.namesrv, "broker", "restore", name).exit_code == 0
@@ -216,6 +228,9 @@ def test_every_shell_gets_its_completion(shell: str) -> None:
         ("updateOrderConf", "-m put -t T -v vm:4", "namesrv kv ORDER_TOPIC_CONFIG T=vm:4"),
         ("updateOrderConf", "-m delete -t T", "namesrv kv ORDER_TOPIC_CONFIG --delete T"),
         ("cleanExpiredCQ", "-b a:1", "broker clean queues a:1"),
+        # The one flag of two letters; -n are the name servers, which no controller asks for.
+        ("electMaster", "-a a:1 -bn vm -b 2 -c C -n b:1", "controller elect vm 2 --address a:1"),
+        ("cleanBrokerMetadata", "-a a:1 -b 1;2 -bn vm -l", "controller clean vm 1 2 --address a:1 --living"),
     ],
 )
 def test_what_mqadmin_says_is_one_of_our_commands(name: str, flags: str, ours: str) -> None:
@@ -231,6 +246,7 @@ def test_what_mqadmin_would_not_take_is_refused(rocket: Cluster) -> None:
     assert "'topicRoute'" in run(rocket.namesrv, "admin", "topicRout").output
 
 
+@pytest.mark.feature("X33")
 def test_mqadmins_commands_answer(rocket: Cluster) -> None:
     name = broker_of(rocket)
     for words in (
@@ -264,6 +280,7 @@ def _command(words: str) -> str:
     return " ".join(words.split()[: 1 if words == "cluster" else 2])
 
 
+@pytest.mark.feature("X33")
 def test_the_page_of_mqadmin_has_every_command_and_ours() -> None:
     page = (ROOT / "docs" / "mqadmin.md").read_text("utf-8")
     for name, ours in TABLE.items():

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,21 @@ def test_a_time_that_is_none_is_shown_as_the_number_it_is(time_ms: int) -> None:
     assert times.moment(time_ms) == (str(time_ms) if time_ms > 0 else "")
 
 
-def test_a_narrow_terminal_folds_texts_and_cuts_nothing() -> None:
+def on_a_terminal(program: str) -> list[str]:
+    """What a program shows where it is read by a person."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "dumb"}  # which has 80 columns, and no colours
-    subprocess.run([sys.executable, "-c", SHOWS], stdout=theirs, env=environment, check=True)
+    subprocess.run([sys.executable, "-c", program], stdout=theirs, env=environment, check=True)
     os.close(theirs)
-    with open(ours, "rb") as read:
-        lines = read.read1(65536).decode().splitlines()
+    shown = b""
+    with open(ours, "rb", buffering=0) as read, suppress(OSError):  # the end of a terminal; its lines come one by one
+        while chunk := read.read(65536):
+            shown += chunk
+    return shown.decode().splitlines()
+
+
+def test_a_narrow_terminal_folds_texts_and_cuts_nothing() -> None:
+    lines = on_a_terminal(SHOWS)
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == list(ROW)
     assert "".join(line[: lines[0].index("queue")].strip() for line in lines[1:]) == str(ROW["topic"]) * 2
@@ -54,12 +63,7 @@ def test_where_a_table_does_not_fit_each_row_is_a_block_whose_long_texts_are_cut
         "row = {'id': '0' * 32, 'topic': 'T' * 30, 'reason': 'r' * 300, 'body': '\\x1b'};"
         "show([row, row], Output.TABLE, empty='', long=('reason', 'body'))"
     )
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "dumb"}
-    subprocess.run([sys.executable, "-c", shows], stdout=theirs, env=environment, check=True)
-    os.close(theirs)
-    with open(ours, "rb") as read:
-        lines = read.read1(65536).decode().splitlines()
+    lines = on_a_terminal(shows)
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line] == ["id", "topic", "reason", "body"] * 2
     assert lines[2].endswith("…")

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import ssl
 import stat
 import subprocess
@@ -124,6 +125,21 @@ def test_a_secret_that_its_owner_changed_stays_and_a_lost_profile_comes_back(tmp
     path.unlink()
     secure.open_to_user(secure.prepared(tmp_path), "127.0.0.1:3", os.environ)
     assert profiles.read_profile(path)["accessKey"] == "admin"
+
+
+def test_a_directory_that_was_deleted_leaves_no_wrong_secret_and_a_start_that_failed_none_unsaid(
+    tmp_path: Path, config_home: Path
+) -> None:
+    data = tmp_path / "data"
+    path = secure.open_to_user(secure.prepared(data), "127.0.0.1:1", os.environ).path
+    before = profiles.read_profile(path)["secretKey"]
+    shutil.rmtree(data)
+    secure.prepared(data)  # of a start that found its port taken
+    lines = secure.open_to_user(secure.prepared(data), "127.0.0.1:1", os.environ).lines
+    secret = profiles.read_profile(path)["secretKey"]
+    assert secret != before
+    assert any(secret in line for line in lines)
+    assert not any(secret in line for line in secure.open_to_user(secure.prepared(data), "", os.environ).lines)
 
 
 def test_a_named_profile_is_written_where_the_variable_says(tmp_path: Path, config_home: Path) -> None:

@@ -22,6 +22,16 @@ def test_a_table_that_is_too_wide_folds_its_texts_and_loses_nothing() -> None:
     assert lines[1].endswith("1234567")
 
 
+def test_heads_of_several_words_fold_before_names_are_broken() -> None:
+    rows = [{"group": "kitchen-workers", "retries behind": "0", "dead letters": "12"}]
+    assert table_lines(rows, numbers={"retries behind", "dead letters"}, long=(), width=32) == [
+        "group           retries    dead",
+        "                 behind letters",
+        "kitchen-workers       0      12",
+    ]
+    assert len(table_lines(rows, numbers={"retries behind", "dead letters"}, long=(), width=80)) == 2
+
+
 def test_a_long_text_is_cut_before_others_fold() -> None:
     rows = [{"id": "i" * 16, "body": "b" * 100}]
     head, line = table_lines(rows, numbers=(), long={"body"}, width=40)

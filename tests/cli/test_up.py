@@ -2,9 +2,11 @@
 
 import contextlib
 import gc
+import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,9 @@ from tests.cli.processes import bolide, own_address, route
 from tests.e2e.up import ANY_DISK, FREE_PORTS, LIMIT_S, SMALL, ask, ask_on, begin, bodies, running, send
 
 FIRST_MESSAGE_LIMIT_S = 1.0
+# The same where all programs are slow, because others use the caches and the other half of the core: so many times what
+# a Python takes that loads nothing but asyncio. On an idle machine that is a second, too.
+BARE_STARTS_MAX = 18
 IDLE_SIZE_MAX = 100 << 20
 
 
@@ -43,15 +48,24 @@ def test_the_ready_file_names_both_and_the_first_message_is_taken_and_given_back
 
 def test_it_accepts_the_first_message_within_a_second_of_the_command_and_stays_small(tmp_path: Path) -> None:
     """The best of three starts, without the time in which it was ready to run and others had the processor."""
-    took_s = []
+    took_s, bare_s = [], []
     for number in range(3):
+        bare_s.append(bare_start_s())
         home = tmp_path / str(number)
         home.mkdir()
         with running(home, "up", *FREE_PORTS, *ANY_DISK) as up:
             took_s.append(up.ready_s - up.queued_s())
             assert send(up.broker, "Hello", b"first").code == 0
             assert up.status("RssAnon") < IDLE_SIZE_MAX
-    assert min(took_s) < FIRST_MESSAGE_LIMIT_S
+    assert min(took_s) < max(FIRST_MESSAGE_LIMIT_S, BARE_STARTS_MAX * min(bare_s))
+
+
+def bare_start_s() -> float:
+    """The processor's time of a Python that loads asyncio and ends."""
+    started = os.posix_spawn(sys.executable, [sys.executable, "-c", "import asyncio"], os.environ)
+    _, status, used = os.wait4(started, 0)
+    assert status == 0
+    return float(used.ru_utime + used.ru_stime)
 
 
 def test_what_a_server_is_made_of_is_not_searched_for_garbage_again() -> None:

@@ -129,6 +129,20 @@ def test_rights_are_granted_explained_and_taken_back(guarded: Cluster) -> None:
     assert run(namesrv, "user", "delete", "bob", "-y").exit_code == 0
 
 
+def test_a_consumer_needs_no_right_but_its_own(guarded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    namesrv = guarded.namesrv
+    [row] = told(namesrv, "user", "create", "dora", "--generate")
+    run(namesrv, "topic", "create", "Read", "--queues", "1")
+    run(namesrv, "send", "Read", "a line")
+    run(namesrv, "acl", "grant", "dora", "Sub", "Topic:Read", "Group:readers-*")
+    monkeypatch.setenv("BOLIDE_ACCESS_KEY", "dora")
+    monkeypatch.setenv("BOLIDE_SECRET_KEY", row["secret"])
+    read = run(namesrv, "consume", "Read", "--group", "readers-1", "--from-beginning", "--limit", "1")
+    assert (read.exit_code, "a line" in read.stdout) == (0, True), read.stderr
+    assert run(namesrv, "consume", "Read", "--group", "others", "--from-beginning", "--limit", "1").exit_code == 5
+    assert "does not tell us" in run(namesrv, "cluster").stdout  # it answers, but not dora
+
+
 def test_the_explanation_is_what_the_broker_does(guarded: Cluster) -> None:
     namesrv = guarded.namesrv
     [row] = told(namesrv, "user", "create", "cyd", "--generate")

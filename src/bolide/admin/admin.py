@@ -11,70 +11,53 @@ Every operation asks the brokers themselves; the name server only tells where th
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bolide.admin.backtracking import LATEST_MS, Move, Target, clone, planned, reset
+import msgspec
+
 from bolide.admin.controllers import ControllerCalls
 from bolide.admin.delays import DelayCalls
 from bolide.admin.groupsettings import GroupSettings
-from bolide.admin.membership import MemberRow, fate, member_row, with_differences
 from bolide.admin.operating import OperatingCalls
 from bolide.admin.rights import RightsCalls
 from bolide.admin.topics import TopicCalls
 from bolide.admin.transactions import TransactionCalls
+from bolide.admin.walking import LATEST_MS
 from bolide.client.access import failure_of
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import Instance, open_instance
 from bolide.client.life import Opened
 from bolide.clock import Clock, SystemClock
-from bolide.errors import ClientError, ProtocolError, Refusal
-from bolide.model.message import StoredMessage, parse_offset_id
+from bolide.errors import AccessRefused, ClientError, ProtocolError, Refusal
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import (
     RETRY_PREFIX,
     TRACE_TOPIC,
     retry_topic,
 )
-from bolide.protocol.bodies import (
-    Connection,
-    ConsumerConnections,
-    ConsumeStats,
-    ConsumeStatsList,
-    GroupTable,
-    QueueTimeSpan,
-    RunningConsumer,
-    TimeSpans,
-)
-from bolide.protocol.bodies.queues import QueueProgress
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.callbacks import GetConsumerStateRequest
-from bolide.protocol.headers.consume import QueryMessageRequest, ViewMessageRequest
-from bolide.protocol.headers.groups import (
-    DeleteGroupRequest,
-    GetBrokerConsumeStatsRequest,
-    GetConsumerConnectionsRequest,
-    GetConsumeStatsRequest,
-)
-from bolide.protocol.headers.topics import QueryConsumeTimeSpanRequest
-from bolide.protocol.records import decode_record, decode_records, inflate
 from bolide.remoting.config import ConnectConfig
 
 if TYPE_CHECKING:
+    from bolide.admin.backtracking import Move
+    from bolide.admin.membership import MemberRow
     from bolide.admin.traces import MessageTrace
+    from bolide.model.message import StoredMessage
+    from bolide.protocol.bodies.clients import Connection, ConsumerConnections
+    from bolide.protocol.bodies.queues import QueueProgress, QueueTimeSpan
 
 READ_WRITE = 6
 EVER_MS = (1 << 63) - 1
 _SENT_AGAIN_MAX = 32
 _TRACES_MAX = 1024
+_NOT_FOR_US = "does not tell us"  # where a version would stand
 _SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
 _BUILT_IN_GROUPS = frozenset(("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "__MONITOR_CONSUMER"))
 _BUILT_IN_PREFIXES = ("CID_ONSAPI_", "CID_ONS-HTTP-PROXY", "CID_RMQ_SYS_", "CID_DefaultHeartBeatSyncerTopic")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRow:
+class BrokerRow(msgspec.Struct, frozen=True):
     """One broker of the cluster, as it tells of itself; rates are messages a second over the last ten."""
 
     cluster: str
@@ -87,8 +70,7 @@ class BrokerRow:
     is_reachable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressRow:
+class ProgressRow(msgspec.Struct, frozen=True):
     """How far a group has come in one queue."""
 
     queue: MessageQueue
@@ -108,15 +90,14 @@ class ProgressRow:
         return max(0, self.pull_offset - self.consumer_offset)
 
 
-def progress_row(queue: MessageQueue, told: QueueProgress) -> ProgressRow:
+def progress_row(queue: MessageQueue, told: "QueueProgress") -> ProgressRow:
     """What a broker says of a queue."""
     return ProgressRow(
         queue, told.broker_offset, told.consumer_offset, told.last_timestamp, pull_offset=told.pull_offset
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRow:
+class GroupRow(msgspec.Struct, frozen=True):
     """One consumer group: who is in it, and how far it is behind."""
 
     group: str
@@ -185,8 +166,9 @@ class Admin(
     ) -> tuple[BrokerRow, dict[str, str]]:
         try:
             told = await self.broker_status(address)
-        except ClientError:
-            return BrokerRow(cluster, name, broker_id, address, "", 0.0, 0.0, is_reachable=False), {}
+        except ClientError as problem:
+            why = _NOT_FOR_US if isinstance(problem, AccessRefused) else ""
+            return BrokerRow(cluster, name, broker_id, address, why, 0.0, 0.0, is_reachable=False), {}
         row = BrokerRow(
             cluster,
             name,
@@ -203,19 +185,23 @@ class Admin(
 
     async def messages_by_key(
         self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int = EVER_MS
-    ) -> list[StoredMessage]:
+    ) -> "list[StoredMessage]":
         """The messages of a topic that were sent with a key, oldest first; times are those of storing."""
         found = await self._query(topic, key, count_max, begin_ms, end_ms, is_unique_key=False)
         # Brokers compare hashes, and two keys may share one.
         return [message for message in found if key in message.keys]
 
-    async def messages_by_id(self, topic: str, msg_id: str) -> list[StoredMessage]:
+    async def messages_by_id(self, topic: str, msg_id: str) -> "list[StoredMessage]":
         """The messages with an id that a producer gave: one, or several if it was sent again."""
         found = await self._query(topic, msg_id, _SENT_AGAIN_MAX, 0, EVER_MS, is_unique_key=True)
         return [message for message in found if message.message_id == msg_id]
 
-    async def message_at(self, offset_id: str) -> StoredMessage:
+    async def message_at(self, offset_id: str) -> "StoredMessage":
         """The message under an id that a broker gave (`Receipt.offset_id`), which says where it lies."""
+        from bolide.model.message import parse_offset_id
+        from bolide.protocol.headers.consume import ViewMessageRequest
+        from bolide.protocol.records import decode_record, inflate
+
         place = parse_offset_id(offset_id)
         if place is None:
             raise ClientError(
@@ -225,8 +211,10 @@ class Admin(
         answer = await self._ask(str(place.host), Command(RequestCode.VIEW_MESSAGE_BY_ID, fields=fields))
         return inflate(decode_record(answer.body))
 
-    async def message_fates(self, message: StoredMessage) -> dict[str, str]:
+    async def message_fates(self, message: "StoredMessage") -> dict[str, str]:
         """What each group that consumes its topic did with a message, by how far the group is in its queue."""
+        from bolide.admin.membership import fate
+
         addresses = {address: name for name, address in (await self._masters_by_name()).items()}
         broker = addresses.get(str(message.store_host))
         fates: dict[str, str] = {}
@@ -247,6 +235,7 @@ class Admin(
     ) -> "list[MessageTrace]":
         """What producers and consumers with `trace=True` told of a message: by its id, the broker's id, or a key."""
         from bolide.admin.traces import Told, is_about, traces
+        from bolide.model.message import parse_offset_id
         from bolide.protocol.trace import parse_trace
 
         keys = dict.fromkeys([wanted])
@@ -263,7 +252,11 @@ class Admin(
 
     async def _query(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, is_unique_key: bool
-    ) -> list[StoredMessage]:
+    ) -> "list[StoredMessage]":
+        from bolide.model.message import StoredMessage
+        from bolide.protocol.headers.consume import QueryMessageRequest
+        from bolide.protocol.records import decode_records, inflate
+
         header = QueryMessageRequest(
             topic=topic,
             key=key,
@@ -287,6 +280,8 @@ class Admin(
 
     async def groups(self) -> list[str]:
         """The names of all consumer groups; without those that RocketMQ keeps for itself."""
+        from bolide.protocol.bodies.groups import GroupTable
+
         found: set[str] = set()
         for answer in await self._from_masters(Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)):
             found.update(GroupTable.decode(answer.body).subscription_group_table)
@@ -310,8 +305,11 @@ class Admin(
             rows.append(row)
         return rows
 
-    async def members(self, group: str) -> ConsumerConnections | None:
+    async def members(self, group: str) -> "ConsumerConnections | None":
         """Who is in a group; None when nobody is."""
+        from bolide.protocol.bodies.clients import ConsumerConnections
+        from bolide.protocol.headers.groups import GetConsumerConnectionsRequest
+
         fields = GetConsumerConnectionsRequest(consumer_group=group).encode()
         for name, address in (await self._masters_by_name()).items():
             command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields=fields)
@@ -320,18 +318,24 @@ class Admin(
                 return ConsumerConnections.decode(answer.body)
         return None
 
-    async def member_rows(self, group: str) -> list[MemberRow]:
+    async def member_rows(self, group: str) -> "list[MemberRow]":
         """Who is in a group and what each wants, as each tells itself; and whether that is what its mates want."""
+        from bolide.admin.membership import with_differences
+
         members = await self.members(group)
         if members is None:
             return []
         return with_differences(await self._asked_members(group, members.connection_set))
 
-    async def _asked_members(self, group: str, connections: list[Connection]) -> list[MemberRow]:
+    async def _asked_members(self, group: str, connections: "list[Connection]") -> "list[MemberRow]":
         addresses = await self._masters()
         return list(await asyncio.gather(*(self._member(group, each, addresses) for each in connections)))
 
-    async def _member(self, group: str, connection: Connection, addresses: list[str]) -> MemberRow:
+    async def _member(self, group: str, connection: "Connection", addresses: list[str]) -> "MemberRow":
+        from bolide.admin.membership import member_row
+        from bolide.protocol.bodies.consumers import RunningConsumer
+        from bolide.protocol.headers.callbacks import GetConsumerStateRequest
+
         header = GetConsumerStateRequest(consumer_group=group, client_id=connection.client_id)
         told: RunningConsumer | None = None
         for address in addresses:
@@ -343,6 +347,9 @@ class Admin(
 
     async def group_progress(self, group: str) -> list[ProgressRow]:
         """How far a group has come in every queue it has read."""
+        from bolide.protocol.bodies.queues import ConsumeStats
+        from bolide.protocol.headers.groups import GetConsumeStatsRequest
+
         fields = GetConsumeStatsRequest(consumer_group=group).encode()
         rows = [
             progress_row(queue, told)
@@ -353,12 +360,18 @@ class Admin(
 
     async def consume_rate(self, group: str) -> float:
         """Messages a second that a group was given over the last minute."""
+        from bolide.protocol.bodies.queues import ConsumeStats
+        from bolide.protocol.headers.groups import GetConsumeStatsRequest
+
         fields = GetConsumeStatsRequest(consumer_group=group).encode()
         answers = await self._from_masters(Command(RequestCode.GET_CONSUME_STATS, fields=fields))
         return sum(ConsumeStats.decode(answer.body).consume_tps for answer in answers)
 
     async def all_progress(self) -> dict[str, list[ProgressRow]]:
         """How far every group has come, with one call to each master: what asks group after group takes minutes."""
+        from bolide.protocol.bodies.queues import ConsumeStatsList
+        from bolide.protocol.headers.groups import GetBrokerConsumeStatsRequest
+
         fields = GetBrokerConsumeStatsRequest(is_ordered=False).encode()
         found: dict[str, list[ProgressRow]] = {}
         for answer in await self._from_masters(Command(RequestCode.GET_BROKER_CONSUME_STATS, fields=fields)):
@@ -369,8 +382,11 @@ class Admin(
             await asyncio.sleep(0)  # thousands of groups take their time: others may go on between two brokers
         return {group: rows for group, rows in sorted(found.items()) if not _is_built_in(group)}
 
-    async def time_spans(self, group: str, topic: str) -> dict[MessageQueue, QueueTimeSpan]:
+    async def time_spans(self, group: str, topic: str) -> "dict[MessageQueue, QueueTimeSpan]":
         """When the oldest and newest messages of each queue were stored, and how long a group's first unread waits."""
+        from bolide.protocol.bodies.queues import TimeSpans
+        from bolide.protocol.headers.topics import QueryConsumeTimeSpanRequest
+
         fields = QueryConsumeTimeSpanRequest(topic=topic, group=group).encode()
         return {
             MessageQueue(topic, span.message_queue.broker_name, span.message_queue.queue_id): span
@@ -386,8 +402,10 @@ class Admin(
         *,
         offset: int | None = None,
         queue: MessageQueue | None = None,
-    ) -> list[Move]:
+    ) -> "list[Move]":
         """What `reset_group` would do, queue by queue; nothing is changed."""
+        from bolide.admin.backtracking import Target, planned
+
         return await planned(self._opened(), group, topic, Target(time_ms, offset, queue))
 
     async def reset_group(
@@ -403,6 +421,8 @@ class Admin(
 
         With `offset` it goes on there instead, or at the nearest a queue still has; with `queue` only that one moves.
         """
+        from bolide.admin.backtracking import Target, reset
+
         target = Target(time_ms, offset, queue)
         moves = await reset(self._opened(), group, topic, target, self._timeout_s)
         return {move.queue: move.after for move in moves}
@@ -416,12 +436,16 @@ class Admin(
 
         Members of the destination would go on where they are and undo it, so there must be none.
         """
+        from bolide.admin.backtracking import clone
+
         if await self.members(destination) is not None:
             raise ClientError(f"group {destination} has members online, who would undo it: stop them first")
         await clone(self._opened(), await self._masters(), source, destination, topic, self._timeout_s)
 
     async def delete_group(self, group: str, *, with_offsets: bool = True) -> None:
         """Delete a group on every master, with its retry topic."""
+        from bolide.protocol.headers.groups import DeleteGroupRequest
+
         header = DeleteGroupRequest(group=group, is_offset_removed=with_offsets)
         for address in await self._masters():
             await self._ask(address, Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields=header.encode()))

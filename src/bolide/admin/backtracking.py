@@ -8,27 +8,27 @@ What a move would do is told before it is done (`planned`): from where to where,
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
+
+from bolide.admin.walking import LATEST_MS
 from bolide.client.access import failure_of
 from bolide.client.consuming.start_from import max_offset, min_offset, offset_at
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue, QueueOffset
-from bolide.protocol.bodies import ResetOffsets
+from bolide.protocol.bodies.queues import ResetOffsets
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.callbacks import ResetOffsetRequest
 from bolide.protocol.headers.groups import CloneGroupOffsetRequest
 
-LATEST_MS = -1
 _OLD_VERSIONS = ("V3", "V4")  # they go by the time alone, and do not see that one queue and an offset were named
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a group is to go on: at a time (ms of the epoch, -1 for the end), or at an offset of one or all queues."""
 
     time_ms: int = LATEST_MS
@@ -36,8 +36,7 @@ class Target:
     queue: MessageQueue | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """One queue of a group's: where it was (None: nowhere yet) and where it goes on."""
 
     queue: MessageQueue

@@ -105,6 +105,9 @@ class Admin(Blocking[admin.Admin]):
     group_config = forward(admin.Admin.group_config)
     group_configs = forward(admin.Admin.group_configs)
     set_group = forward(admin.Admin.set_group)
+    forbid = forward(admin.Admin.forbid)
+    allow = forward(admin.Admin.allow)
+    forbidden_topics = forward(admin.Admin.forbidden_topics)
 
     # Delays
     timed_counts = forward(admin.Admin.timed_counts)

@@ -6,28 +6,29 @@ answers goes to the one that any of them names.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from bolide.admin.reach import Reach
 from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock
 from bolide.errors import ClientError, NoAnswer
-from bolide.protocol.bodies.brokers import ReplicationState
-from bolide.protocol.bodies.controller import BrokerEpochs, ReplicaGroupState, ReplicaTable, encode_broker_names
-from bolide.protocol.codes import RequestCode
+from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.controller import (
-    CleanBrokerRequest,
-    ElectMasterAnswer,
-    ElectMasterRequest,
-    GetControllerMetadataAnswer,
-)
 from bolide.settings import read_properties, write_properties
 
+if TYPE_CHECKING:
+    from bolide.protocol.bodies.brokers import ReplicationState
+    from bolide.protocol.bodies.controller import BrokerEpochs, ReplicaGroupState
+    from bolide.protocol.headers.controller import ElectMasterAnswer, GetControllerMetadataAnswer
 
-@dataclass(frozen=True, slots=True)
-class ReplicaRow:
-    """One broker of a name that has several. None is what nobody tells: settings that say who leads have no epochs."""
+
+class ReplicaRow(msgspec.Struct, frozen=True):
+    """One broker of a name that has several. None is what nobody tells: settings that say who leads have no epochs.
+
+    A slave that does what it can for a master that is away is an `acting slave`.
+    """
 
     role: str
     epoch: int | None
@@ -41,8 +42,10 @@ class ControllerCalls(Reach):
 
     _clock: Clock
 
-    async def controller_metadata(self, controllers: str) -> GetControllerMetadataAnswer:
+    async def controller_metadata(self, controllers: str) -> "GetControllerMetadataAnswer":
         """Who leads, as the first controller that answers tells."""
+        from bolide.protocol.headers.controller import GetControllerMetadataAnswer
+
         problems = []
         for address in _addresses(controllers):
             try:
@@ -58,14 +61,18 @@ class ControllerCalls(Reach):
             raise ClientError(f"no controller of {controllers} leads now; try again in some seconds")
         return await self._ask(leader, command)
 
-    async def sync_state(self, controllers: str, names: Sequence[str] = ()) -> dict[str, ReplicaGroupState]:
+    async def sync_state(self, controllers: str, names: Sequence[str] = ()) -> "dict[str, ReplicaGroupState]":
         """The master and the set of some broker names; without names of all, which only a controller of ours tells."""
+        from bolide.protocol.bodies.controller import ReplicaTable, encode_broker_names
+
         command = Command(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_broker_names(list(names)))
         answer = await self._ask_leader(controllers, command)
         return ReplicaTable.decode(answer.body).replicas_info_table if answer.body else {}
 
-    async def elect_master(self, controllers: str, name: str, broker_id: int, cluster: str = "") -> ElectMasterAnswer:
+    async def elect_master(self, controllers: str, name: str, broker_id: int, cluster: str = "") -> "ElectMasterAnswer":
         """Make a broker master that is in sync and alive."""
+        from bolide.protocol.headers.controller import ElectMasterAnswer, ElectMasterRequest
+
         header = ElectMasterRequest(
             cluster_name=cluster,
             broker_name=name,
@@ -92,7 +99,7 @@ class ControllerCalls(Reach):
                 return settings["controllerAddr"]
         raise ClientError(f"the role of {name} is in its settings (brokerRole): no controller can hand it over")
 
-    async def promote(self, name: str, broker_id: int | None = None) -> ElectMasterAnswer:
+    async def promote(self, name: str, broker_id: int | None = None) -> "ElectMasterAnswer":
         """Hand the lead of a group to a replica that is in sync: the one that is named, or another than now."""
         controllers = await self.controllers_of(name)
         state = (await self.sync_state(controllers, [name])).get(name)
@@ -133,7 +140,7 @@ class ControllerCalls(Reach):
             lag = None if state is None or end is None else max(0, end - state.ha_client_runtime_info.max_offset)
             is_master = number == 0 if state is None else state.is_master
             rows[address] = ReplicaRow(
-                "master" if is_master else "slave",
+                "master" if is_master else "acting slave" if state and state.bolide_is_acting else "slave",
                 None if group is None else group.master_epoch,
                 None if in_sync is None else address in in_sync,
                 0 if is_master else lag,
@@ -141,7 +148,9 @@ class ControllerCalls(Reach):
             )
         return rows
 
-    async def _replication_state(self, address: str) -> ReplicationState | None:
+    async def _replication_state(self, address: str) -> "ReplicationState | None":
+        from bolide.protocol.bodies.brokers import ReplicationState
+
         try:
             return ReplicationState.decode((await self._ask(address, Command(RequestCode.GET_BROKER_HA_STATUS))).body)
         except ClientError:
@@ -150,7 +159,16 @@ class ControllerCalls(Reach):
     async def clean_broker(
         self, controllers: str, name: str, broker_ids: Iterable[int] = (), *, living: bool = False, cluster: str = ""
     ) -> None:
-        """Have brokers forgotten that will not return, or a whole name; those alive only with `living`."""
+        """Have brokers forgotten that will not return, or a whole name; those alive only with `living`.
+
+        Apache's controller looks for the living under the cluster that it is told, and finds none under another: so
+        they are looked for here too.
+        """
+        from bolide.protocol.headers.controller import CleanBrokerRequest
+
+        broker_ids = list(broker_ids)
+        if not living:
+            await self._demand_gone(controllers, name, broker_ids)
         header = CleanBrokerRequest(
             cluster_name=cluster,
             broker_name=name,
@@ -160,8 +178,23 @@ class ControllerCalls(Reach):
         )
         await self._ask_leader(controllers, Command(RequestCode.CLEAN_BROKER_DATA, fields=header.encode()))
 
-    async def broker_epochs(self, address: str) -> BrokerEpochs:
+    async def _demand_gone(self, controllers: str, name: str, broker_ids: Sequence[int]) -> None:
+        state = (await self.sync_state(controllers, [name])).get(name)
+        replicas = [] if state is None else [*state.in_sync_replicas, *state.not_in_sync_replicas]
+        alive = sorted(
+            each.broker_id for each in replicas if each.alive and each.broker_id in (broker_ids or [each.broker_id])
+        )
+        if alive:
+            numbers = ", ".join(map(str, alive))
+            raise ClientError(
+                f"broker {numbers} of {name} is still alive: stop it first, or forget the living too (`--living`)",
+                ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA,
+            )
+
+    async def broker_epochs(self, address: str) -> "BrokerEpochs":
         """From where to where each master wrote a broker's log."""
+        from bolide.protocol.bodies.controller import BrokerEpochs
+
         return BrokerEpochs.decode((await self._ask(address, Command(RequestCode.GET_BROKER_EPOCH_CACHE))).body)
 
     async def controller_config(self, address: str) -> dict[str, str]:

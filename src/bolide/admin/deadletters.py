@@ -14,8 +14,9 @@ Consumer and producer are imported when there is something to read or to send: e
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bolide.admin.walking import TOOLS_GROUP, walk_queue
 from bolide.client.config import ClientConfig
@@ -23,7 +24,6 @@ from bolide.client.instance import NO_ROUTE
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
-from bolide.model.message import Message, StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bolide.client.pulling.puller import PullConsumer
     from bolide.client.sending.producer import Producer
     from bolide.client.sending.receipt import Receipt
+    from bolide.model.message import Message, StoredMessage
 
 RESENDING_GROUP = "bolide-dlq"
 RESENT_FROM = "BOLIDE_RESENT_FROM"
@@ -44,8 +45,7 @@ _SENDERS_NAMES = frozenset((names.KEYS, names.TAGS, names.SHARDING_KEY, names.UN
 _ADDED_NAMES = (names.RESERVED_NAMES | {names.TRACE_CONTEXT, RESENT_FROM, RESENT_ID}) - _SENDERS_NAMES
 
 
-@dataclass(frozen=True, slots=True)
-class DeadGroupRow:
+class DeadGroupRow(msgspec.Struct, frozen=True):
     """A group with dead letters; `last_ms` is when the newest died."""
 
     group: str
@@ -53,13 +53,12 @@ class DeadGroupRow:
     last_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """One message that its group gave up."""
 
     group: str
     queue: MessageQueue
-    message: StoredMessage
+    message: "StoredMessage"
 
     @property
     def id(self) -> str:
@@ -87,8 +86,7 @@ class DeadLetter:
         return self.message.stored_at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter:
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters are meant; all, if nothing is said. `ids` are producers' or brokers'."""
 
     ids: Collection[str] = ()
@@ -112,18 +110,17 @@ class DeadLetterFilter:
         )
 
 
-def _holds(message: StoredMessage, text: str) -> bool:
+def _holds(message: "StoredMessage", text: str) -> bool:
     return text.encode() in message.body or any(text in value for value in message.properties.values())
 
 
-@dataclass(slots=True)
-class Resent:
+class Resent(msgspec.Struct):
     """How a resending went. In a dry run `sent_count` is how many would be sent."""
 
     examined_count: int = 0
     sent_count: int = 0
     failed_count: int = 0
-    failures: dict[str, str] = field(default_factory=dict)  # id → why, the first hundred
+    failures: dict[str, str] = msgspec.field(default_factory=dict)  # id → why, the first hundred
 
     def fail(self, letter_id: str, problem: object) -> None:
         self.failed_count += 1
@@ -156,8 +153,10 @@ async def _queues(consumer: "PullConsumer", topic: str) -> list[MessageQueue]:
         return []  # the topic comes with the first dead letter
 
 
-def reborn(letter: DeadLetter, *, is_for_group: bool) -> Message:
+def reborn(letter: DeadLetter, *, is_for_group: bool) -> "Message":
     """The message as it is sent again; raises ClientError where nobody knows its topic."""
+    from bolide.model.message import Message
+
     origin = letter.origin_topic
     if not origin:
         raise ClientError(f"dead letter {letter.id} does not say which topic it came from")

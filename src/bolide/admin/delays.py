@@ -3,25 +3,24 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from bolide.admin.reach import Reach
 from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError, ConfigError
 from bolide.model import properties as names
-from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from bolide.protocol.bodies.brokers import TimerCounts
-from bolide.protocol.bodies.queues import DelayOffsets
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.settings import read_properties
 
 if TYPE_CHECKING:
     from bolide.client.pulling.puller import PullConsumer
+    from bolide.model.message import StoredMessage
 
 
 DUE_SPANS_MS = (60_000, 3_600_000, 86_400_000)
@@ -29,8 +28,7 @@ _READ_MAX = 256  # of a level, to tell their topics
 _TIMED_READ_MAX = 2_048  # of a broker's timed messages, to tell when they are due
 
 
-@dataclass(frozen=True, slots=True)
-class DelayLevelRow:
+class DelayLevelRow(msgspec.Struct, frozen=True):
     """One level on one broker. `due_ms` is when the first that waits is due; None where nothing waits.
 
     `due_counts` has how many are due within each of `DUE_SPANS_MS`, and after them; `topics` those of the first that
@@ -43,7 +41,7 @@ class DelayLevelRow:
     waiting_count: int
     due_ms: int | None
     due_counts: tuple[int, ...] = ()
-    topics: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def read_count(self) -> int:
@@ -51,8 +49,7 @@ class DelayLevelRow:
         return sum(self.topics.values())
 
 
-@dataclass(frozen=True, slots=True)
-class TimedRow:
+class TimedRow(msgspec.Struct, frozen=True):
     """The timed messages of one broker: how many wait, and of those that were read how many are due when."""
 
     broker: str
@@ -70,6 +67,8 @@ class DelayCalls(Reach):
 
     async def delay_levels(self, consumer: "PullConsumer", now_ms: int) -> list[DelayLevelRow]:
         """Every level in which something waits; the consumer reads when the first of it was stored, and what for."""
+        from bolide.protocol.bodies.queues import DelayOffsets
+
         rows = []
         for name, address in (await self._masters_by_name()).items():
             asking = self._ask(address, Command(RequestCode.GET_ALL_DELAY_OFFSET))
@@ -101,6 +100,8 @@ class DelayCalls(Reach):
 
     async def timed_counts(self) -> dict[str, dict[str, int]]:
         """How many timed messages of each topic wait, by the name of the broker; a broker without timers has none."""
+        from bolide.protocol.bodies.brokers import TimerCounts
+
         found = {}
         known = await self.clusters()
         for data in known.broker_addr_table.values():
@@ -160,8 +161,10 @@ async def _due_counts(
     return tuple(max(0, after - before) for before, after in pairwise(places))
 
 
-async def _read(consumer: "PullConsumer", queue: MessageQueue, offset: int) -> list[StoredMessage]:
+async def _read(consumer: "PullConsumer", queue: MessageQueue, offset: int) -> "list[StoredMessage]":
     """The first that wait."""
+    from bolide.model.message import StoredMessage
+
     found: list[StoredMessage] = []
     while len(found) < _READ_MAX:
         pulled = await consumer.pull(queue, offset, 64)

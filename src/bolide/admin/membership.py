@@ -1,16 +1,15 @@
 """The members of a group, and where they do not want the same."""
 
-from dataclasses import dataclass, replace
+import msgspec
 
 from bolide.filter.agreement import Difference, Wants, differences, wants_of
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import Connection, ConsumerConnections, RunningConsumer
-from bolide.protocol.bodies.clients import MessageModel
+from bolide.protocol.bodies.clients import Connection, ConsumerConnections, MessageModel
+from bolide.protocol.bodies.consumers import RunningConsumer
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRow:
+class MemberRow(msgspec.Struct, frozen=True):
     """One member. `wants` is None if it did not say; `differences` are with the first that did, `mate`."""
 
     client_id: str
@@ -66,6 +65,6 @@ def with_differences(rows: list[MemberRow]) -> list[MemberRow]:
     return [
         row
         if row.wants is None or row.wants == theirs
-        else replace(row, mate=first.client_id, differences=tuple(differences(row.wants, theirs)))
+        else msgspec.structs.replace(row, mate=first.client_id, differences=tuple(differences(row.wants, theirs)))
         for row in rows
     ]

@@ -5,31 +5,18 @@ they are told is told to each of them.
 """
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bolide.admin.reach import Reach
 from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
-from bolide.model.message import parse_offset_id
-from bolide.protocol.bodies import GroupList, KVTable
-from bolide.protocol.bodies.brokers import BrokerStats
-from bolide.protocol.bodies.clients import ConnectedProducer, ProducerTable
-from bolide.protocol.bodies.consumers import DirectConsumption
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.callbacks import ConsumeDirectlyRequest
-from bolide.protocol.headers.operating import ViewBrokerStatsRequest
-from bolide.protocol.headers.routes import (
-    AddWritePermissionAnswer,
-    AddWritePermissionRequest,
-    DeleteKvRequest,
-    GetKvListRequest,
-    PutKvRequest,
-    WipeWritePermissionAnswer,
-    WipeWritePermissionRequest,
-)
-from bolide.protocol.headers.topics import QueryTopicConsumersRequest
 from bolide.settings import read_properties, write_properties
+
+if TYPE_CHECKING:
+    from bolide.protocol.bodies.clients import ConnectedProducer
+    from bolide.protocol.bodies.consumers import DirectConsumption
 
 _CLEANING = {
     "queues": RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
@@ -66,6 +53,8 @@ class OperatingCalls(Reach):
 
     async def broker_status(self, address: str) -> dict[str, str]:
         """What a broker tells of itself: disk, rates, uptime, what waits."""
+        from bolide.protocol.bodies.routes import KVTable
+
         answer = await self._ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         return dict(KVTable.decode(answer.body).table)
 
@@ -98,6 +87,8 @@ class OperatingCalls(Reach):
 
         Returns how many of its topics each name server closed.
         """
+        from bolide.protocol.headers.routes import WipeWritePermissionAnswer, WipeWritePermissionRequest
+
         command = Command(
             RequestCode.WIPE_WRITE_PERM_OF_BROKER, fields=WipeWritePermissionRequest(broker_name=name).encode()
         )
@@ -108,6 +99,8 @@ class OperatingCalls(Reach):
 
     async def restore_broker(self, name: str) -> dict[str, int]:
         """Let messages be sent to a broker again; returns how many of its topics each name server opened."""
+        from bolide.protocol.headers.routes import AddWritePermissionAnswer, AddWritePermissionRequest
+
         command = Command(
             RequestCode.ADD_WRITE_PERM_OF_BROKER, fields=AddWritePermissionRequest(broker_name=name).encode()
         )
@@ -118,17 +111,24 @@ class OperatingCalls(Reach):
 
     async def kv(self, namespace: str) -> dict[str, str]:
         """What the name server keeps in a namespace; nothing where there is none."""
+        from bolide.protocol.bodies.routes import KVTable
+        from bolide.protocol.headers.routes import GetKvListRequest
+
         command = Command(RequestCode.GET_KVLIST_BY_NAMESPACE, fields=GetKvListRequest(namespace=namespace).encode())
         answer = await self._opened().namesrv.ask(command)
         return dict(KVTable.decode(answer.body).table) if answer.code == ResponseCode.SUCCESS else {}
 
     async def put_kv(self, namespace: str, key: str, value: str) -> list[str]:
         """Have every name server keep a value."""
+        from bolide.protocol.headers.routes import PutKvRequest
+
         fields = PutKvRequest(namespace=namespace, key=key, value=value).encode()
         return await self._tell_namesrvs(Command(RequestCode.PUT_KV_CONFIG, fields=fields))
 
     async def delete_kv(self, namespace: str, key: str) -> list[str]:
         """Have every name server forget a value."""
+        from bolide.protocol.headers.routes import DeleteKvRequest
+
         fields = DeleteKvRequest(namespace=namespace, key=key).encode()
         return await self._tell_namesrvs(Command(RequestCode.DELETE_KV_CONFIG, fields=fields))
 
@@ -147,6 +147,9 @@ class OperatingCalls(Reach):
 
     async def flow(self, name: str, key: str) -> Flow:
         """What passed in the last minute and in the last day, by one of RocketMQ's counters, in all brokers."""
+        from bolide.protocol.bodies.brokers import BrokerStats
+        from bolide.protocol.headers.operating import ViewBrokerStatsRequest
+
         fields = ViewBrokerStatsRequest(stats_name=name, stats_key=key).encode()
         found = Flow(0.0, 0)
         for address in await self._masters():
@@ -158,16 +161,22 @@ class OperatingCalls(Reach):
                 found = Flow(found.rate + told.stats_minute.tps, found.day_count + count)
         return found
 
-    async def producers(self) -> dict[str, list[ConnectedProducer]]:
+    async def producers(self) -> "dict[str, list[ConnectedProducer]]":
         """Everybody who sends, by producer group."""
+        from bolide.protocol.bodies.clients import ConnectedProducer, ProducerTable
+
         found: dict[str, dict[str, ConnectedProducer]] = {}
         for answer in await self._from_masters(Command(RequestCode.GET_ALL_PRODUCER_INFO)):
             for group, members in ProducerTable.decode(answer.body).data.items():
                 found.setdefault(group, {}).update({member.client_id: member for member in members})
         return {group: list(members.values()) for group, members in sorted(found.items())}
 
-    async def consume_directly(self, group: str, client_id: str, topic: str, message_id: str) -> DirectConsumption:
+    async def consume_directly(self, group: str, client_id: str, topic: str, message_id: str) -> "DirectConsumption":
         """Have one member consume one message now, and tell how it went; its offsets stay."""
+        from bolide.model.message import parse_offset_id
+        from bolide.protocol.bodies.consumers import DirectConsumption
+        from bolide.protocol.headers.callbacks import ConsumeDirectlyRequest
+
         header = ConsumeDirectlyRequest(
             consumer_group=group, client_id=client_id, message_id=message_id, topic=topic or None
         )
@@ -178,6 +187,9 @@ class OperatingCalls(Reach):
 
     async def topic_groups(self, topic: str) -> list[str]:
         """The groups that consume a topic."""
+        from bolide.protocol.bodies.groups import GroupList
+        from bolide.protocol.headers.topics import QueryTopicConsumersRequest
+
         found: set[str] = set()
         fields = QueryTopicConsumersRequest(topic=topic).encode()
         for answer in await self._from_masters(Command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, fields=fields)):

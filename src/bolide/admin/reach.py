@@ -13,7 +13,6 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from itertools import starmap
 from typing import Self
 
@@ -23,7 +22,8 @@ from bolide.client.access import failure_of
 from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID
 from bolide.errors import AccessRefused, ClientError, ConnectError, NoAnswer
-from bolide.protocol.bodies import Clusters, Heartbeat
+from bolide.protocol.bodies.clients import Heartbeat
+from bolide.protocol.bodies.routes import Clusters
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import DEPARTED_FIELD
@@ -33,8 +33,7 @@ LOOK_S = 2.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SilentBroker:
+class SilentBroker(msgspec.Struct, frozen=True):
     """A broker whose part of an answer is missing, and why."""
 
     name: str

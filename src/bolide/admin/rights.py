@@ -5,26 +5,26 @@ decision is made here with what they would use (`access/policies.py`). Each brok
 own answer.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from bolide.admin.access import DISABLED, SUPER, AccessCalls
 from bolide.errors import ClientError
-from bolide.protocol.bodies.access import Acl, AclEntry, User
 
 if TYPE_CHECKING:
     from bolide.access.resources import Need
+    from bolide.protocol.bodies.access import Acl, AclEntry, User
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What one broker says of a right: yes or no, which entry decided, and why."""
 
     broker: str
     is_allowed: bool
     why: str
-    entry: AclEntry | None = None
-    others: tuple[AclEntry, ...] = ()  # entries that fit too, and were not asked
+    entry: "AclEntry | None" = None
+    others: "tuple[AclEntry, ...]" = ()  # entries that fit too, and were not asked
 
 
 class RightsCalls(AccessCalls):
@@ -62,7 +62,7 @@ def need_of(action: str, resource: str) -> "Need":
     return Need(named.kind, named.name, frozenset((found,)))
 
 
-def explained(broker: str, user: User | None, acls: list[Acl], need: "Need", host: str) -> Verdict:
+def explained(broker: str, user: "User | None", acls: "list[Acl]", need: "Need", host: str) -> Verdict:
     """The decision of one broker in words."""
     from bolide.access.policies import CUSTOM, DEFAULT, decide, merged
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bolide.model.texts import moment, span
-from bolide.protocol.bodies.groups import GrowingDelays, RetryKind, RetryPolicy
 
 if TYPE_CHECKING:  # a command has one kind of row, and would load them all
     from bolide.admin.admin import BrokerRow, GroupRow, ProgressRow
@@ -19,9 +18,9 @@ if TYPE_CHECKING:  # a command has one kind of row, and would load them all
     from bolide.admin.topics import TopicQueueRow
     from bolide.admin.transactions import OpenTransaction
     from bolide.model.message import StoredMessage
-    from bolide.protocol.bodies import Connection, GroupConfig
     from bolide.protocol.bodies.access import Acl, AclEntry, User
-    from bolide.protocol.bodies.clients import ConnectedProducer
+    from bolide.protocol.bodies.clients import ConnectedProducer, Connection
+    from bolide.protocol.bodies.groups import GroupConfig, RetryPolicy
 
 
 _FIRST_NUMBERED = 212  # 4.0.0's snapshot, then 4.0.0; each release since has two numbers
@@ -69,7 +68,7 @@ def broker_cells(row: "BrokerRow", replicas: "Mapping[str, ReplicaRow]") -> dict
         "broker": row.name,
         "id": row.broker_id,
         "address": row.address,
-        "version": row.version if row.is_reachable else "does not answer",
+        "version": row.version if row.is_reachable else row.version or "does not answer",
         "in_per_s": row.put_rate,
         "out_per_s": row.got_rate,
         **(_replica_cells(replicas.get(row.address)) if replicas else {}),
@@ -142,7 +141,9 @@ def config_cells(config: "GroupConfig") -> dict[str, object]:
     }
 
 
-def _delays(policy: RetryPolicy) -> str:
+def _delays(policy: "RetryPolicy") -> str:
+    from bolide.protocol.bodies.groups import GrowingDelays, RetryKind
+
     if policy.type is RetryKind.EXPONENTIAL:
         growing = policy.exponential_retry_policy or GrowingDelays()
         return f"{span(growing.initial)}, × {growing.multiplier} each time, at most {span(growing.max)}"

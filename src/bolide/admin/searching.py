@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from bolide.admin.json_paths import parse_json_path
 from bolide.client.consuming.subscriptions import EVERYTHING, Expression
 from bolide.client.pulling.puller import PullConsumer
 from bolide.clock import Clock
@@ -156,6 +157,9 @@ def _is_wanted(message: StoredMessage, wanted: Wanted) -> bool:
 
 
 def holding(text: str) -> Callable[[StoredMessage], bool]:
-    """Whether a text is in a message's body, a property or a tag."""
+    """Whether a text is in a message's body, a property or a tag; a path like `$.customer.name = Ada`, in its JSON."""
+    path = parse_json_path(text)
+    if path is not None:
+        return lambda message: path.holds(message.body)
     sought = text.encode()
     return lambda message: sought in message.body or any(text in value for value in message.properties.values())

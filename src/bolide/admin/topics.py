@@ -4,26 +4,29 @@ Making and changing are two operations: who wants a topic with eight queues and 
 else's, and a change of its queues hides messages or moves shards.
 """
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from bolide.admin.reach import Reach
 from bolide.errors import ClientError, ConnectError
 from bolide.model.names import topic_problem
 from bolide.model.queue import MessageQueue
+from bolide.model.texts import counted
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
-from bolide.protocol.bodies import TopicConfig, TopicList, TopicRoute, TopicStats, TopicTable
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
-from bolide.protocol.headers.topics import DeleteTopicRequest, GetTopicStatsRequest, UpdateTopicRequest
+
+if TYPE_CHECKING:
+    from bolide.protocol.bodies.routes import TopicRoute
+    from bolide.protocol.bodies.topics import TopicConfig
 
 READ_WRITE = 6
 _SYSTEM_PREFIX = "RMQ_SYS_"  # 5.5 keeps topics under it that no list names
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicQueueRow:
+class TopicQueueRow(msgspec.Struct, frozen=True):
     """One queue of a topic: what it holds."""
 
     queue: MessageQueue
@@ -36,8 +39,7 @@ class TopicQueueRow:
         return self.max_offset - self.min_offset
 
 
-@dataclass(frozen=True, slots=True)
-class TopicShape:
+class TopicShape(msgspec.Struct, frozen=True):
     """How a topic is laid out on a broker: queues to write to and to read from, and what may be done."""
 
     write_queue_count: int = 8
@@ -58,6 +60,8 @@ class TopicCalls(Reach):
 
     async def topics(self, *, with_system: bool = False) -> list[str]:
         """The names of all topics; without those that RocketMQ keeps for itself, unless asked for."""
+        from bolide.protocol.bodies.routes import TopicList
+
         answer = await self._namesrv(Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         names = sorted(TopicList.decode(answer.body).topic_list)
         if with_system:
@@ -84,19 +88,23 @@ class TopicCalls(Reach):
         read_queue_count: int | None = None,
         permission: int = READ_WRITE,
         cluster: str | None = None,
+        broker: str | None = None,
         message_type: str | None = None,
     ) -> list[str]:
         """Create a topic on every master of a cluster (of all, if none is named); returns their addresses.
 
-        One that is there already is left as it is: with the same queues that is well, with others it is an error. The
-        message type (NORMAL, FIFO, DELAY, TRANSACTION or MIXED) says which messages clients of 5.x may send.
+        One that is there already is left as it is: with the same queues that is well, with others it is an error.
+        `broker` is the name or the address of the only one to have it. The message type (NORMAL, FIFO, DELAY,
+        TRANSACTION or MIXED) says which messages clients of 5.x may send.
         """
         if problem := topic_problem(topic):
             raise ClientError(problem)
         if topic.startswith(_OF_GROUPS):
             raise ClientError(f"topic {topic} belongs to a group, and brokers make it when the group needs it")
         wanted = TopicShape(queue_count, read_queue_count if read_queue_count is not None else queue_count, permission)
-        masters = await self._masters_by_name(cluster)
+        masters = await self._chosen_masters(cluster, broker)
+        if not masters:
+            raise ClientError(f"there is no broker {broker} to make topic {topic} on")
         there = {name: shape for name, shape in (await self.topic_shapes(topic)).items() if name in masters}
         others = {name: shape for name, shape in there.items() if shape != wanted}
         if others:
@@ -107,6 +115,11 @@ class TopicCalls(Reach):
         absent = [address for name, address in masters.items() if name not in there or attributes is not None]
         await self._shape(topic, wanted, absent, attributes)
         return list(masters.values())
+
+    async def _chosen_masters(self, cluster: str | None, broker: str | None) -> dict[str, str]:
+        """The masters of a cluster, or the one of this name or address."""
+        masters = await self._masters_by_name(cluster)
+        return {name: address for name, address in masters.items() if broker in (None, name, address)}
 
     async def set_topic(
         self,
@@ -124,11 +137,7 @@ class TopicCalls(Reach):
         Fewer queues hide what lies in those that go, and another number moves shards to other queues. `broker` is the
         name or the address of the only one to change; with `create` those that do not have the topic make it.
         """
-        masters = {
-            name: address
-            for name, address in (await self._masters_by_name(cluster)).items()
-            if broker in (None, name, address)
-        }
+        masters = await self._chosen_masters(cluster, broker)
         there = {name: shape for name, shape in (await self.topic_shapes(topic)).items() if name in masters}
         if create and not topic.startswith(_OF_GROUPS):
             there |= {name: TopicShape() for name in masters if name not in there}
@@ -148,6 +157,8 @@ class TopicCalls(Reach):
         return now
 
     async def _shape(self, topic: str, shape: TopicShape, addresses: list[str], attributes: str | None = None) -> None:
+        from bolide.protocol.headers.topics import UpdateTopicRequest
+
         header = UpdateTopicRequest(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -164,6 +175,9 @@ class TopicCalls(Reach):
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic on every broker that has it, and then at the name servers."""
+        from bolide.protocol.headers.routes import DeleteTopicInNamesrvRequest
+        from bolide.protocol.headers.topics import DeleteTopicRequest
+
         route = await self.route(topic)
         header = DeleteTopicRequest(topic=topic)
         for data in route.broker_datas:
@@ -173,7 +187,7 @@ class TopicCalls(Reach):
         for address in self._opened().namesrv.addresses:
             await self._ask(address, Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields=fields))
 
-    async def route(self, topic: str) -> TopicRoute:
+    async def route(self, topic: str) -> "TopicRoute":
         """Where a topic is."""
         found = await self._opened().namesrv.route(topic)
         if found is None:
@@ -194,6 +208,9 @@ class TopicCalls(Reach):
 
     async def topic_queues(self, topic: str) -> list[TopicQueueRow]:
         """Every queue of a topic with what it holds."""
+        from bolide.protocol.bodies.queues import TopicStats
+        from bolide.protocol.headers.topics import GetTopicStatsRequest
+
         route = await self.route(topic)
         addresses = {data.broker_name: data.broker_addrs[min(data.broker_addrs)] for data in route.broker_datas}
         command = Command(RequestCode.GET_TOPIC_STATS_INFO, fields=GetTopicStatsRequest(topic=topic).encode())
@@ -205,8 +222,10 @@ class TopicCalls(Reach):
         await self.clusters()  # and who had a part of it and left
         return sorted(rows, key=lambda row: row.queue)
 
-    async def topic_configs(self) -> dict[str, dict[str, TopicConfig]]:
+    async def topic_configs(self) -> "dict[str, dict[str, TopicConfig]]":
         """What every topic is set to, by its name and then by the name of the broker: one call to each master."""
+        from bolide.protocol.bodies.topics import TopicConfig, TopicTable
+
         found: dict[str, dict[str, TopicConfig]] = {}
         for name, address in (await self._masters_by_name()).items():
             asking = self._ask(address, Command(RequestCode.GET_ALL_TOPIC_CONFIG))
@@ -218,6 +237,9 @@ class TopicCalls(Reach):
 
     async def queues_at(self, address: str, topic: str) -> list[TopicQueueRow]:
         """The queues of a topic on one broker with what they hold; none where the topic is not there."""
+        from bolide.protocol.bodies.queues import TopicStats
+        from bolide.protocol.headers.topics import GetTopicStatsRequest
+
         command = Command(RequestCode.GET_TOPIC_STATS_INFO, fields=GetTopicStatsRequest(topic=topic).encode())
         try:
             told = TopicStats.decode((await self._ask(address, command)).body).offset_table
@@ -243,8 +265,8 @@ async def shape_consequences(admin: TopicCalls, topic: str, queues: int | None, 
     hidden = [row for row in rows if read_count is not None and row.queue.queue_id >= read_count and row.message_count]
     lines = [f"topic {topic} has {shape} on {broker} now" for broker, shape in shapes.items()]
     lines += [
-        f"{row.message_count} messages in queue {row.queue.queue_id} of {row.queue.broker_name} go out of sight; "
-        "they stay on disk, and more read queues show them again"
+        f"out of sight from then on: {counted(row.message_count, 'message')} in queue {row.queue.queue_id} of "
+        f"{row.queue.broker_name}, kept on disk, and shown again with more read queues"
         for row in hidden
     ]
     if queues is not None and any(shape.write_queue_count != queues for shape in shapes.values()):

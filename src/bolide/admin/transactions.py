@@ -8,8 +8,9 @@ although they are done.
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from bolide.admin.deadletters import DeadLetterCalls
 from bolide.admin.walking import TOOLS_GROUP, walk_queue
@@ -18,27 +19,24 @@ from bolide.client.routes import MASTER_ID
 from bolide.errors import ClientError
 from bolide.model import properties as names
 from bolide.model.halves import TransactionKey, is_copy, transaction_key
-from bolide.model.message import StoredMessage, parse_offset_id
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import CHECK_EXHAUSTED_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from bolide.protocol.bodies import TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest
-from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
 
 if TYPE_CHECKING:
     from bolide.client.pulling.puller import PullConsumer
+    from bolide.model.message import StoredMessage
+    from bolide.protocol.bodies.routes import TopicRoute
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenTransaction(msgspec.Struct, frozen=True):
     """A half message that is not decided, or was given up; `offset_id` is what brokers find it by."""
 
     broker_name: str
-    message: StoredMessage
+    message: "StoredMessage"
 
     @property
     def id(self) -> str:
@@ -69,7 +67,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
     """The administrator's operations on transactions."""
 
     @abstractmethod
-    async def route(self, topic: str) -> TopicRoute:
+    async def route(self, topic: str) -> "TopicRoute":
         """Where a topic is."""
 
     @abstractmethod
@@ -99,6 +97,9 @@ class TransactionCalls(DeadLetterCalls, ABC):
 
     async def resume_transaction(self, offset_id: str) -> None:
         """Have a transaction that was given up asked about again, by the broker's id of its message."""
+        from bolide.model.message import parse_offset_id
+        from bolide.protocol.headers.operating import ResumeCheckHalfMessageRequest
+
         found = parse_offset_id(offset_id)
         if found is None:
             raise ClientError(
@@ -126,6 +127,8 @@ class TransactionCalls(DeadLetterCalls, ABC):
         ]
 
     async def _settled(self, address: str, topic: str, queue_id: int) -> int:
+        from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest
+
         header = QueryConsumerOffsetRequest(consumer_group=CHECK_GROUP, topic=topic, queue_id=queue_id)
         try:
             answer = await self._ask(address, Command(RequestCode.QUERY_CONSUMER_OFFSET, fields=header.encode()))
@@ -144,7 +147,7 @@ class TransactionCalls(DeadLetterCalls, ABC):
         return done
 
 
-def note_place(places: dict[TransactionKey, int | None], message: StoredMessage, is_done: bool) -> None:
+def note_place(places: dict[TransactionKey, int | None], message: "StoredMessage", is_done: bool) -> None:
     """Learn from the next record of a half queue where each transaction has its newest copy, None if it is decided."""
     key = transaction_key(message.properties, message.born_at) or ("", "", message.queue_offset)
     if is_done:

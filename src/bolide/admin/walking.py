@@ -3,16 +3,17 @@
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from bolide.client.pulling.puller import PullConsumer
+    from bolide.model.message import StoredMessage
 
+LATEST_MS = -1  # the time of what will come next: the end of a queue
 TOOLS_GROUP = "TOOLS_CONSUMER"  # in whose name RocketMQ's tools read, too
 
 
-async def walk_queue(consumer: "PullConsumer", queue: MessageQueue, start: int = 0) -> AsyncIterator[StoredMessage]:
+async def walk_queue(consumer: "PullConsumer", queue: MessageQueue, start: int = 0) -> "AsyncIterator[StoredMessage]":
     """The messages of a queue that are there now, from an offset on."""
     end = await consumer.max_offset(queue)
     offset = max(start, await consumer.min_offset(queue))

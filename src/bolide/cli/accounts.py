@@ -10,10 +10,10 @@ import click
 from bolide.admin.admin import Admin
 from bolide.admin.rows import lacking
 from bolide.cli.commands import Option
+from bolide.cli.exits import fail
 from bolide.cli.forms import printable
 from bolide.cli.output import ask
 from bolide.cli.secure import generated_secret
-from bolide.cli.start import fail
 from bolide.client.profiles import read_secret
 from bolide.errors import ClientError
 from bolide.protocol.codes import ResponseCode

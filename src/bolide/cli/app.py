@@ -7,19 +7,16 @@ import click
 
 from bolide import __version__
 from bolide.cli.commands import LazyCommands, Place
-from bolide.cli.main import SERVERS
+from bolide.cli.main import OF_RUNNING, SERVERS
 
 
 def _here(module: str, attribute: str, summary: str, *, watched: bool = False) -> Place:
     return Place(summary, f"bolide.cli.{module}", attribute, watched)
 
 
-# Words behind a server's name are for those that run; `main.py` starts servers.
-_OF_SERVERS = {"broker": ("brokers", "app"), "controller": ("controllers", "app"), "namesrv": ("namesrvs", "app")}
-
-
 PLACES = {
-    **{name: _here(*_OF_SERVERS.get(name, ("app", "only_listed")), summary) for name, summary in SERVERS.items()},
+    **{name: _here("app", "only_listed", summary) for name, summary in SERVERS.items() if name not in OF_RUNNING},
+    **{name: _here(module, "app", SERVERS[name]) for name, module in OF_RUNNING.items()},
     "acl": _here("acls", "app", "Rights: list, grant, revoke, check, copy."),
     "admin": _here("mqadmin", "app", "The commands of RocketMQ's mqadmin, by their own names and flags."),
     "bench": _here("bench", "app", "Measure this cluster: sending, reading, and the time between."),

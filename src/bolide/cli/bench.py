@@ -6,8 +6,8 @@ whatever else runs here. Every message is acknowledged by the broker before it c
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from itertools import count as counter
 from typing import Annotated
 
@@ -17,10 +17,11 @@ import bolide
 from bolide import aio
 from bolide.cli.commands import Commands, Option
 from bolide.cli.connection import name_servers
+from bolide.cli.exits import fail, plain_errors
 from bolide.cli.output import Format, Namesrv, Output, say, show
 from bolide.cli.progress import Bar
-from bolide.cli.start import fail, plain_errors
 from bolide.clock import SystemClock
+from bolide.errors import BolideError
 
 app = Commands("Measure this cluster: sending, reading, and the time between.")
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -129,7 +130,10 @@ def produce(
     namesrv: Namesrv = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Send messages as fast as they are acknowledged."""
+    """Send messages as fast as they are acknowledged.
+
+    They stay in the topic; `bolide topic delete BenchmarkTest` takes them away.
+    """
     body, address = b"x" * size, name_servers(namesrv)
     if threads and batch:
         fail("--batch joins messages of one loop; leave out --threads")
@@ -218,24 +222,37 @@ def consume(
 async def _consume(
     address: str, topic: str, group: str, count: int, seconds: float | None, output: Output
 ) -> tuple[Tally, int]:
-    name = group or f"bolide-bench-{_clock.now_ms()}"
     size = 0
-    consumer = aio.Consumer(name, topic, address, start_from=aio.StartFrom.oldest())
-    with _measuring("reading", count, seconds, output) as tally:
-        async with consumer:  # joining counts: what is pulled meanwhile would else have taken no time
-            while True:
-                messages = await consumer.receive(_STEP_COUNT, min(seconds or _IDLE_LIMIT_S, _IDLE_LIMIT_S))
-                if not messages and not tally.done_count:
-                    fail(f"topic {topic} gave nothing within {_IDLE_LIMIT_S:g} s: fill it with `bolide bench produce`")
-                for message in messages:
-                    if tally.wants_more():
-                        size += len(message.body)
-                        message.ack()
-                        tally.note()
-                if not messages or tally.is_over:
-                    break
-            tally.end()  # leaving does not
+    async with nullcontext(group) if group else _passing_group(address) as name:
+        consumer = aio.Consumer(name, topic, address, start_from=aio.StartFrom.oldest())
+        # Joining counts: what is pulled meanwhile would else have taken no time.
+        with _measuring("reading", count, seconds, output) as tally:
+            async with consumer:
+                while True:
+                    messages = await consumer.receive(_STEP_COUNT, min(seconds or _IDLE_LIMIT_S, _IDLE_LIMIT_S))
+                    if not messages and not tally.done_count:
+                        fail(f"topic {topic} gave nothing in {_IDLE_LIMIT_S:g} s: fill it with `bolide bench produce`")
+                    for message in messages:
+                        if tally.wants_more():
+                            size += len(message.body)
+                            message.ack()
+                            tally.note()
+                    if not messages or tally.is_over:
+                        break
+                tally.end()  # leaving does not
     return tally, size // max(tally.done_count, 1)
+
+
+@asynccontextmanager
+async def _passing_group(address: str) -> AsyncIterator[str]:
+    """A group that is gone afterwards; where we may not delete it, it stays."""
+    name = f"bolide-bench-{_clock.now_ms()}"
+    try:
+        yield name
+    finally:
+        with suppress(BolideError):
+            async with aio.Admin(address) as admin:
+                await admin.delete_group(name)
 
 
 @app.add()
@@ -257,8 +274,7 @@ def latency(
 async def _latency(
     address: str, topic: str, size: int, rate: float, count: int, seconds: float | None, output: Output
 ) -> Tally:
-    name = f"bolide-bench-{_clock.now_ms()}"
-    async with aio.Producer("bolide-bench", address) as producer:
+    async with _passing_group(address) as name, aio.Producer("bolide-bench", address) as producer:
         await producer.send(topic, b"x" * size)
         sent_s: dict[str, float] = {}
         all_taken = asyncio.Event()

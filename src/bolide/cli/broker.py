@@ -43,12 +43,7 @@ _EPILOG = (
 
 
 def main(arguments: list[str]) -> None:
-    """Run it until SIGTERM or Ctrl-C, or change something about brokers that run."""
-    if arguments and not arguments[0].startswith("-"):
-        from bolide.cli import brokers  # with all that click brings
-
-        brokers.main(arguments)
-        return
+    """Run it until SIGTERM or Ctrl-C."""
     options = _parser().parse_args(arguments)
     run = _run if options.instances is None else partial(_run_instances, options)
     run_command(options, _read_config, _print, run)

@@ -1,14 +1,13 @@
 """`bolide broker list|status|settings|set|drain|restore|clean|promote`: what an operator does with brokers that run."""
 
 from enum import StrEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Annotated
-
-import click
 
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.completion import broker_names
+from bolide.cli.exits import NOT_THERE, fail, pairs_of, plain_errors
 from bolide.cli.output import Format, Namesrv, Output, ask, look, noting_what_is_missing, report, show
-from bolide.cli.start import NOT_THERE, fail, pairs_of, plain_errors
 
 if TYPE_CHECKING:
     from bolide.admin.admin import Admin
@@ -33,31 +32,34 @@ _OF_A_LIST = {
 def list_(namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """All brokers, with disk, latency and uptime."""
 
-    async def asked(admin: "Admin") -> list[dict[str, str]]:
+    async def asked(admin: "Admin") -> list[dict[str, str | float | None]]:
         from bolide.errors import NoAnswer
 
-        rows: list[dict[str, str]] = []
+        rows: list[dict[str, str | float | None]] = []
         for name, address in (await admin.broker_addresses()).items():
             try:
                 told = await admin.broker_status(address)
             except NoAnswer:
                 told = {"brokerVersionDesc": "does not answer"}
-            rows.append({"broker": name, "address": address} | _cells(told))
+            rows.append({"broker": name, "address": address, **_cells(told)})
         return rows
 
     show(look(namesrv, asked), output, empty="no broker is registered here; `bolide broker -n ...` starts one")
 
 
-def _cells(told: dict[str, str]) -> dict[str, str]:
+def _cells(told: dict[str, str]) -> dict[str, str | float | None]:
     return {column: _short(told, key) for column, key in _OF_A_LIST.items()}
 
 
-def _short(told: dict[str, str], key: str) -> str:
+def _short(told: dict[str, str], key: str) -> str | float | None:
     text = told.get(key, told.get(key.replace("Transferred", "Transfered"), ""))
     if key.endswith("Tps"):
-        return text.split()[0] if text else ""
+        return round(float(text.split()[0]), 1) if text else None
     if key.endswith("Ratio"):
         return f"{float(text):.0%}" if text else ""
+    if key == "runtime":
+        *larger, seconds = text.strip("[] ").split(", ")
+        return ", ".join((*dropwhile(lambda part: part.startswith("0 "), larger), seconds))
     return text.strip("[] ")
 
 
@@ -88,9 +90,11 @@ def settings(
 
     told = ask(namesrv, asked)
     rows = [{"key": key, "value": told[key]} for key in sorted(told) if not words or key in words]
-    missing = set(words or ()) - told.keys()
+    missing = sorted(set(words or ()) - told.keys())
     if missing:
-        fail(f"{broker} has no setting {', '.join(sorted(missing))}", NOT_THERE)
+        from bolide.client.careless import nearest
+
+        fail(f"{broker} has no setting {', '.join(missing)}{nearest(missing[0], told)}", NOT_THERE)
     show(rows, output, empty="")
 
 
@@ -192,11 +196,13 @@ def promote(
         int | None, Option("--replica", help="which one is to lead (default: one in sync that does not)")
     ] = None,
     namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
 ) -> None:
     """Hand the lead of a group to another replica, on purpose: nothing is lost, and clients go on."""
     elected = ask(namesrv, lambda admin: admin.promote(name, replica))
-    where = f"{elected.master_broker_id} at {elected.master_address}"
-    click.echo(f"{name}: replica {where} leads (epoch {elected.master_epoch})")
+    number, address, epoch = elected.master_broker_id, elected.master_address, elected.master_epoch
+    sentence = f"{name}: replica {number} at {address} leads (epoch {epoch})"
+    report(sentence, {"name": name, "replica": number, "address": address, "epoch": epoch}, output)
 
 
 def main(arguments: list[str]) -> None:

@@ -13,13 +13,11 @@ The rule: a module of commands imports what it needs to answer when it answers. 
 only the one that was asked for is imported; `tests/cli/test_imports.py` holds what each of them may load.
 """
 
-import difflib
 import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +25,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+
+from bolide.cli.main import INTERRUPTED
 
 F = TypeVar("F", bound=Callable[..., None])
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -37,26 +37,27 @@ _LETTERS = {"--group": "-g", "--topic": "-t"}
 _METAVARS: dict[type, str] = {int: "N", float: "N", Path: "PATH"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
     """What may be said of options and arguments alike."""
 
-    help: str = ""
-    metavar: str | None = None
-    parser: Callable[[str], object] | None = None
-    exists: bool = False
-    complete: Completer | None = None
+    def __init__(
+        self,
+        *,
+        help: str = "",
+        metavar: str | None = None,
+        parser: Callable[[str], object] | None = None,
+        exists: bool = False,
+        complete: Completer | None = None,
+    ) -> None:
+        self.help = help
+        self.metavar = metavar
+        self.parser = parser
+        self.exists = exists
+        self.complete = complete
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Option(_Given):
     """An option: without names it is called as its parameter. It may bring others, which the function never sees."""
-
-    names: tuple[str, ...]
-    envvar: str | None
-    min: float | None
-    max: float | None
-    brings: Callable[[], list[click.Option]] | None
 
     def __init__(
         self,
@@ -67,10 +68,12 @@ class Option(_Given):
         brings: Callable[[], list[click.Option]] | None = None,
         **more: Any,
     ) -> None:
-        own = {"names": names, "envvar": envvar, "min": min, "max": max, "brings": brings}
-        for name, value in own.items():
-            object.__setattr__(self, name, value)
-        _Given.__init__(self, **more)
+        super().__init__(**more)
+        self.names = names
+        self.envvar = envvar
+        self.min = min
+        self.max = max
+        self.brings = brings
 
 
 class Argument(_Given):
@@ -96,14 +99,19 @@ class Commands(click.Group):
         return added
 
     def invoke(self, context: click.Context) -> Any:
-        with self._around():
-            return super().invoke(context)
+        try:
+            with self._around():
+                return super().invoke(context)
+        except KeyboardInterrupt:  # what prints until Ctrl-C has done what it was asked for
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it; a misspelt one is told the nearest."""
         if args and not args[0].startswith("-") and self.get_command(context, args[0]) is None:
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.list_commands(context), 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", context)
@@ -218,17 +226,13 @@ def _parameter(name: str, hint: Any, default: object) -> click.Parameter:
     kind = _kind(hint)
     shared: dict[str, Any] = {
         "required": default is inspect.Parameter.empty,
-        "default": None
-        if default is inspect.Parameter.empty
-        else str(default)
-        if isinstance(default, StrEnum)
-        else default,
         "metavar": said.metavar,
         "shell_complete": said.complete,
     }
     if kind.is_list:
         shared["callback"] = _as_list
-        shared["default"] = None
+    elif default is not inspect.Parameter.empty:  # for click a default of None is a value, and nothing is missing then
+        shared["default"] = str(default) if isinstance(default, StrEnum) else default
     if isinstance(said, Option):
         return _option(name, said, kind, shared)
     assert isinstance(said, Argument), f"parameter {name} says neither Option nor Argument"
@@ -243,14 +247,13 @@ def _option(name: str, said: Option, kind: _Kind, shared: dict[str, Any]) -> cli
         names = said.names or ((f"{named}/--no-{named[2:]}",) if kind.is_optional else (named,))
         shared.pop("metavar")
         return click.Option([name, *names], is_flag=True, help=said.help, **shared)
-    default = shared["default"]
     return click.Option(
         [name, *(said.names or (*filter(None, [_LETTERS.get(named)]), named))],
         type=_click_type(kind.type, said),
         multiple=kind.is_list,
         help=said.help,
         envvar=said.envvar,
-        show_default=default not in (None, ""),
+        show_default=shared.get("default") not in (None, ""),
         **{**shared, "metavar": said.metavar or _METAVARS.get(kind.type)},
     )
 

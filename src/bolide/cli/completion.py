@@ -3,9 +3,7 @@
 A user who presses Tab waits: the cluster has a second to answer, and one that does not completes nothing.
 """
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -61,6 +59,9 @@ def broker_names(context: click.Context, _: click.Parameter, begun: str) -> list
 
 
 def _found(context: click.Context, question: "Callable[[Admin], Awaitable[Iterable[str]]]", begun: str) -> list[str]:
+    import asyncio
+    import logging
+
     from bolide.admin.admin import Admin
     from bolide.errors import BolideError
 

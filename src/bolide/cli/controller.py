@@ -1,4 +1,4 @@
-"""`bolide controller`: a controller in a process of its own; with a word behind it, what an operator asks of one."""
+"""`bolide controller`: a controller in a process of its own."""
 
 import argparse
 import sys
@@ -16,6 +16,7 @@ from bolide.cli.start import (
     read_settings,
     run_command,
     run_until_done,
+    serve_until_signal,
     server_parser,
 )
 from bolide.errors import ConfigError
@@ -31,12 +32,7 @@ _EPILOG = (
 
 
 def main(arguments: list[str]) -> None:
-    """Run it until SIGTERM or Ctrl-C, or ask one that runs."""
-    if arguments and not arguments[0].startswith("-"):
-        from bolide.cli import controllers  # with all that click brings
-
-        controllers.main(arguments)
-        return
+    """Run it until SIGTERM or Ctrl-C."""
     run_command(_parser().parse_args(arguments), _read_config, _print, _run)
 
 
@@ -77,14 +73,14 @@ def _print(config: "ControllerConfig") -> None:
 
 def _run(config: "ControllerConfig", file: ReadyFile) -> None:
     from bolide.clock import SystemClock
-    from bolide.controller.server import run
+    from bolide.controller.server import serve
 
     def started(server: "Server") -> None:
         address = config.address or reachable(config.listen.host, server.port)
         file.write(controller=address)
         _greet(config, server, address)
 
-    run_until_done(run(config, SystemClock(), started))
+    run_until_done(serve_until_signal(serve(config, SystemClock()), started))
 
 
 def _greet(config: "ControllerConfig", server: "Server", address: str) -> None:

@@ -6,8 +6,8 @@ import click
 
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.connection import connection_options
+from bolide.cli.exits import pairs_of
 from bolide.cli.output import Format, Output, ask, noting_what_is_missing, show
-from bolide.cli.start import pairs_of
 from bolide.protocol.bodies.controller import ReplicaGroupState
 
 app = Commands(

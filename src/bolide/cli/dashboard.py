@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bolide.cli.connection import name_servers
+from bolide.cli.exits import plain_errors
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
     ReadyFile,
     StopSignal,
     add_running_options,
     demand_linux,
-    plain_errors,
     ready_file,
     run_until_done,
     set_up_logs,

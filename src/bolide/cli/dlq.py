@@ -13,9 +13,9 @@ from bolide.admin.admin import Admin
 from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
 from bolide.admin.rows import dead_group_cells
 from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.exits import fail
 from bolide.cli.forms import json_text, printable
 from bolide.cli.output import LONG_SIZE_MAX, Format, Namesrv, Output, ask, look, say, show
-from bolide.cli.start import fail
 from bolide.cli.times import moment, time_ms
 
 app = Commands("Dead letters: list, show, resend, export.")

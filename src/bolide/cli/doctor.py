@@ -1,6 +1,5 @@
 """`bolide doctor`: what is wrong with a cluster, why it matters, and what to do."""
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,9 +8,9 @@ from click.exceptions import Exit
 
 from bolide.cli.commands import Option
 from bolide.cli.connection import name_servers
+from bolide.cli.exits import plain_errors
 from bolide.cli.forms import printable
 from bolide.cli.output import Format, Namesrv, Output, show
-from bolide.cli.start import plain_errors
 
 if TYPE_CHECKING:
     from bolide.admin.doctor.findings import Finding
@@ -24,18 +23,21 @@ def doctor(
     topic: Annotated[str | None, Option(help="look at this topic alone")] = None,
     group: Annotated[str | None, Option(help="look at this group alone")] = None,
     store: Annotated[Path | None, Option(help="look at this machine too, for the store in this directory")] = None,
+    send: Annotated[bool, Option(help="send one message to each master, to its topic BenchmarkTest")] = False,
     output: Format = Output.TABLE,
 ) -> None:
     """What is wrong with a cluster, and what to do.
 
     Exit code 0: nothing, 1: warnings, 2: errors, 3: not all of it could be looked at.
     """
+    import asyncio
+
     from bolide.admin.doctor.checks import examine, exit_code
     from bolide.admin.doctor.gather import Doctor
     from bolide.admin.rows import finding_cells
 
     with plain_errors():
-        facts = asyncio.run(Doctor(name_servers(namesrv)).gather(topic, group, store))
+        facts = asyncio.run(Doctor(name_servers(namesrv), tries_defaults=True, sends=send).gather(topic, group, store))
     findings = examine(facts)
     if output is Output.TABLE:
         _tell(findings, facts.unseen)

@@ -13,6 +13,7 @@ from bolide.cli.start import (
     read_file,
     run_command,
     run_until_done,
+    serve_until_signal,
     server_parser,
 )
 
@@ -59,7 +60,7 @@ def _print(config: "FilterServerConfig") -> None:
 
 def _run(config: "FilterServerConfig", file: ReadyFile) -> None:
     from bolide.clock import SystemClock
-    from bolide.filtersrv.server import run
+    from bolide.filtersrv.server import serve
 
     def started(server: "Server") -> None:
         address = reachable(config.listen.host, server.port)
@@ -67,4 +68,4 @@ def _run(config: "FilterServerConfig", file: ReadyFile) -> None:
         sys.stdout.write(f"Bolide filter server listens on {', '.join(server.addresses)}, beside {config.broker}\n")
         sys.stdout.flush()
 
-    run_until_done(run(config, SystemClock(), started))
+    run_until_done(serve_until_signal(serve(config, SystemClock()), started))

@@ -4,7 +4,6 @@ Times are written in one form, as people read them in tables too (`model/texts.p
 any of the forms.
 """
 
-import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from bolide.model.texts import json_text as json_text
 from bolide.model.texts import printable as printable
 from bolide.model.texts import with_times as with_times
 
-_PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ /.-]*")
+_PLAIN_WORD = r"[A-Za-z_][A-Za-z0-9_ /.-]*"
 
 
 def yaml_text(value: object) -> str:
@@ -32,11 +31,13 @@ def yaml_text(value: object) -> str:
 
 def _yaml_key(key: object) -> str:
     text = str(key)
-    return text if _PLAIN_WORD.fullmatch(text) else json_text(text)
+    return text if re.fullmatch(_PLAIN_WORD, text) else json_text(text)
 
 
 def csv_lines(rows: Sequence[Mapping[str, object]], *, is_headed: bool) -> str:
     """Lines of CSV; lists and objects inside a row as JSON."""
+    import csv  # a table does without
+
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     if is_headed and rows:

@@ -1,25 +1,27 @@
 """`bolide group`: who consumes, how far they are, how failures are retried, and moving them."""
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import msgspec
 
 from bolide.admin.admin import Admin, ProgressRow
-from bolide.admin.backtracking import Move, Target
 from bolide.admin.membership import MemberRow
 from bolide.admin.rows import config_cells, group_cells, member_cells, move_cells, progress_cells, version_text
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.completion import broker_names, group_names, topic_names
+from bolide.cli.exits import fail
 from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
-from bolide.cli.start import fail
 from bolide.cli.times import span_ms, time_ms
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import ConsumerConnections
+from bolide.protocol.bodies.clients import ConsumerConnections
 from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
 from bolide.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from bolide.admin.backtracking import Target
 
 app = Commands("Consumer groups: who, how far, how retried, and moving them.")
 Group = Annotated[str, Argument(help="the consumer group", complete=group_names)]
@@ -129,7 +131,11 @@ def settings(
     output: Format = Output.TABLE,
 ) -> None:
     """May a group consume, and how is it retried?"""
-    configs = look(namesrv, lambda admin: admin.group_configs(group))
+
+    async def asked(admin: Admin) -> tuple[dict[str, GroupConfig], list[str]]:
+        return await admin.group_configs(group), await admin.forbidden_topics(group)
+
+    configs, forbidden = look(namesrv, asked)
     rows = [
         {
             "broker": broker,
@@ -139,7 +145,11 @@ def settings(
         for broker, config in configs.items()
         for key, value in msgspec.to_builtins(config).items()
     ]
-    show(rows if has_more else [config_cells(next(iter(configs.values())))], output, empty="")
+    show(rows if has_more else [_cells(next(iter(configs.values())), forbidden)], output, empty="")
+
+
+def _cells(config: GroupConfig, forbidden: list[str]) -> dict[str, object]:
+    return config_cells(config) | {"may_not_read": ", ".join(forbidden) or None}
 
 
 @app.add("set")
@@ -170,13 +180,39 @@ def set_(
     if retry_delays is not None or backoff is not None:
         changes["group_retry_policy"] = _policy(retry_delays, backoff or "")
 
-    async def change(admin: Admin) -> GroupConfig:
+    async def change(admin: Admin) -> tuple[GroupConfig, list[str]]:
         known = await admin.groups()
         before = await admin.group_config(group) if group in known else GroupConfig(group_name=group)
         await admin.set_group(msgspec.structs.replace(before, **changes))
-        return await admin.group_config(group)
+        return await admin.group_config(group), await admin.forbidden_topics(group)
 
-    show([config_cells(ask(namesrv, change))], output, empty="")
+    show([_cells(*ask(namesrv, change))], output, empty="")
+
+
+@app.add()
+def forbid(
+    group: Group,
+    topic: Annotated[str, Option("-t", "--topic", help="the topic it may not read", complete=topic_names)],
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Keep a group from reading a topic; how far it is stays."""
+    brokers = ask(namesrv, lambda admin: admin.forbid(group, topic))
+    sentence = f"group {group} may not read {topic} any more; `bolide group allow {group} -t {topic}` lets it again"
+    report(sentence, {"group": group, "topic": topic, "readable": False, "brokers": brokers}, output)
+
+
+@app.add()
+def allow(
+    group: Group,
+    topic: Annotated[str, Option("-t", "--topic", help="the topic it may read again", complete=topic_names)],
+    namesrv: Namesrv = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Let a group read a topic again that was forbidden to it."""
+    brokers = ask(namesrv, lambda admin: admin.allow(group, topic))
+    sentence = f"group {group} may read {topic}"
+    report(sentence, {"group": group, "topic": topic, "readable": True, "brokers": brokers}, output)
 
 
 def _policy(listed: str | None, growing: str) -> RetryPolicy:
@@ -219,7 +255,7 @@ def skip(
     output: Format = Output.TABLE,
 ) -> None:
     """Have a group pass over all it has not consumed yet."""
-    _move(namesrv, group, topic, Target(), output, is_dry=is_dry)
+    _move(namesrv, group, topic, _target("latest", None), output, is_dry=is_dry)
 
 
 @app.add()
@@ -268,7 +304,9 @@ def delete(
     report(f"group {group} deleted; its dead letters stay", {"group": group, "deleted": True}, output)
 
 
-def _move(namesrv: str | None, group: str, topic: str, target: Target, output: Output, *, is_dry: bool) -> None:
+def _move(namesrv: str | None, group: str, topic: str, target: "Target", output: Output, *, is_dry: bool) -> None:
+    from bolide.admin.backtracking import Move
+
     at, offset, queue = target.time_ms, target.offset, target.queue
 
     async def move(admin: Admin) -> list[Move]:
@@ -281,13 +319,20 @@ def _move(namesrv: str | None, group: str, topic: str, target: Target, output: O
         before = {each.queue: each.before for each in plan}
         return [Move(each, before.get(each), moved[each]) for each in sorted(moved)]
 
-    table = [move_cells(each) for each in ask(namesrv, move)]
-    show(table, output, empty=f"nothing was moved: {topic} has no queue that can be read")
+    moves = ask(namesrv, move)
+    show(map(move_cells, moves), output, empty=f"nothing was moved: {topic} has no queue that can be read")
+    outside = 0 if offset is None else sum(each.after != offset for each in moves)
+    if outside:
+        click.echo(
+            f"{outside} of {len(moves)} queues have no offset {offset}: they go on at the end next to it", err=True
+        )
     if is_dry and output is Output.TABLE:
         click.echo("nothing was changed; without --dry-run it is done")
 
 
-def _target(to: str, queue: MessageQueue | None) -> Target:
+def _target(to: str, queue: MessageQueue | None) -> "Target":
+    from bolide.admin.backtracking import Target
+
     if to in ("latest", "newest"):
         return Target(queue=queue)
     if to in ("earliest", "oldest"):

@@ -17,10 +17,10 @@ from click.exceptions import Exit
 from bolide.admin.admin import Admin
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.connection import name_servers
+from bolide.cli.exits import fail, pairs_of, plain_errors
 from bolide.cli.output import Format, Namesrv, Output, ask, say, show
 from bolide.cli.progress import Bar
 from bolide.cli.spark import Master, Settings, interruptible
-from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.store import Settings as ConfigFile
 from bolide.cli.store import config_for
 from bolide.cli.times import time_ms

@@ -3,15 +3,17 @@
 import asyncio
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from bolide.admin.admin import Admin
 from bolide.cli.connection import DEFAULT_NAMESRV
+from bolide.cli.exits import fail, plain_errors
 from bolide.cli.forms import printable
 from bolide.cli.output import LIMIT_S, Namesrv
-from bolide.cli.start import fail, plain_errors
 from bolide.client import profiles
 from bolide.client.config import Credentials, client_config
 
@@ -26,9 +28,9 @@ def login(namesrv: Namesrv = None) -> None:
     to another profile with --profile, for you alone.
     """
     name = os.environ.get(profiles.PROFILE_VARIABLE) or profiles.DEFAULT_NAME
-    with plain_errors():
+    with plain_errors(), _without_profile():
         path = profiles.path_of(name, os.environ)
-        known = profiles.known_settings(namesrv, {**os.environ, profiles.PROFILE_VARIABLE: ""})
+        known = profiles.known_settings(namesrv, os.environ)
         known.setdefault(profiles.NAMESRV, DEFAULT_NAMESRV)
         access_key = known.get(profiles.ACCESS_KEY) or _asked("User", is_secret=False)
         secret_key = known.get(profiles.SECRET_KEY) or _asked("Secret", is_secret=True)
@@ -44,6 +46,20 @@ def login(namesrv: Namesrv = None) -> None:
         click.echo("commands, clients and Spark find it by themselves; no option and no variable is needed")
     else:
         click.echo(f"choose it with --profile {printable(name)}, or for programs with BOLIDE_PROFILE={printable(name)}")
+
+
+@contextmanager
+def _without_profile() -> Iterator[None]:
+    """The one that is written may not be there yet, or be wrong: nothing of it counts, also in what is opened here."""
+    before = os.environ.get(profiles.PROFILE_VARIABLE)
+    os.environ[profiles.PROFILE_VARIABLE] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[profiles.PROFILE_VARIABLE]
+        else:
+            os.environ[profiles.PROFILE_VARIABLE] = before
 
 
 def _asked(what: str, *, is_secret: bool) -> str:

@@ -1,6 +1,5 @@
 """`bolide message`: find a message by its id, by a key, by its place, by its time or by what is in it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +9,9 @@ from bolide.admin.rows import message_cells
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.completion import topic_names
 from bolide.cli.connection import name_servers
+from bolide.cli.exits import NOT_THERE, fail, plain_errors
 from bolide.cli.forms import printable
 from bolide.cli.output import Format, Namesrv, Output, ask, say, show
-from bolide.cli.start import NOT_THERE, fail, plain_errors
 from bolide.cli.times import moment, time_ms
 
 if TYPE_CHECKING:
@@ -135,6 +134,8 @@ def print_(
 
 def _run(reading: Any) -> list["StoredMessage"]:
     with plain_errors():
+        import asyncio
+
         found: list[StoredMessage] = asyncio.run(reading)
         return found
 

@@ -1,23 +1,24 @@
 """`bolide send`, `consume`, `tail` and `run`: messages from and to the shell."""
 
-import asyncio
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from bolide import Consumer, MessageQueue, Producer, Receipt, Received, Sql, StartFrom
 from bolide.cli.commands import Argument, Option
 from bolide.cli.connection import name_servers
+from bolide.cli.exits import fail, pairs_of, plain_errors
 from bolide.cli.forms import printable
 from bolide.cli.output import Format, Namesrv, Output, ask, say
-from bolide.cli.start import fail, pairs_of, plain_errors
 from bolide.cli.times import span_ms, time_ms
-from bolide.client.options import When
-from bolide.protocol.ids import parse_recall_handle
+
+if TYPE_CHECKING:
+    from bolide import Consumer, MessageQueue, Receipt, Received, Sql
+    from bolide.admin.admin import Admin, ProgressRow
+    from bolide.client.options import When
 
 EVERYTHING = "*"
 SqlText = Annotated[
@@ -46,6 +47,8 @@ def send(
     output: Format = Output.TABLE,
 ) -> None:
     """Send a message, a file or lines of text, now or for later."""
+    from bolide import Producer
+
     when = _when(delay, deliver_at, delay_level)
     with plain_errors(), Producer(group, name_servers(namesrv)) as producer:
         own = pairs_of("--property", properties)
@@ -69,12 +72,12 @@ def send(
             fail("nothing to send: standard input was empty")
 
 
-def _receipt_line(receipt: Receipt) -> str:
+def _receipt_line(receipt: "Receipt") -> str:
     line = f"{receipt.msg_id} {receipt.queue.broker_name}:{receipt.queue.queue_id}@{receipt.queue_offset}"
     return f"{line} recall with: bolide recall {receipt.recall_handle}" if receipt.recall_handle else line
 
 
-def _when(delay: str | None, deliver_at: str | None, delay_level: int | None) -> When:
+def _when(delay: str | None, deliver_at: str | None, delay_level: int | None) -> "When":
     when: When = {}
     if delay is not None:
         when["delay"] = span_ms("--delay", delay) / 1000
@@ -92,6 +95,9 @@ def recall(
     output: Format = Output.TABLE,
 ) -> None:
     """Take a timed message back before it is delivered."""
+    from bolide import Producer
+    from bolide.protocol.ids import parse_recall_handle
+
     if parse_recall_handle(handle) is None:
         fail(f"{printable(handle[:40])} is no recall handle; `bolide send --delay` prints one")
     with plain_errors(), Producer(group, name_servers(namesrv)) as producer:
@@ -131,11 +137,10 @@ def consume(
 ) -> None:
     """Print messages as they come, alone or in a group."""
     if group is None:
-        with plain_errors():
-            wanted = _wanted(expression, sql)
-            reading = _follow(topic, wanted, limit, name_servers(namesrv), output, is_whole=from_beginning)
-            asyncio.run(reading)
+        _read_alone(topic, expression, sql, limit, namesrv, output, is_whole=from_beginning)
         return
+    from bolide import Consumer, StartFrom
+
     start = StartFrom.oldest() if from_beginning else StartFrom.newest()
     if from_beginning:
         _say_where(namesrv, group, topic)
@@ -147,7 +152,15 @@ def consume(
 
 def _say_where(namesrv: str | None, group: str, topic: str) -> None:
     """A group begins once; who asks for the beginning again would wait in silence."""
-    rows = ask(namesrv, lambda admin: admin.group_progress(group))
+    from bolide.errors import AccessRefused
+
+    async def progress(admin: "Admin") -> "list[ProgressRow]":
+        try:
+            return await admin.group_progress(group)
+        except AccessRefused:
+            return []  # a consumer needs no right to look at its group, and reads all the same
+
+    rows = ask(namesrv, progress)
     if any(row.queue.topic == topic for row in rows):
         click.echo(
             f"group {group} has read {topic} before and goes on where it was; "
@@ -156,11 +169,13 @@ def _say_where(namesrv: str | None, group: str, topic: str) -> None:
         )
 
 
-def _wanted(tags: str, sql: str | None) -> str | Sql:
+def _wanted(tags: str, sql: str | None) -> "str | Sql":
     if sql is None:
         return tags
     if tags != EVERYTHING:
         fail("give --tags or --sql, not both: say TAGS = 'A' in the expression")
+    from bolide import Sql
+
     return Sql(sql)
 
 
@@ -173,20 +188,37 @@ def tail(
     output: Format = Output.TABLE,
 ) -> None:
     """Print what is sent from now on, without a group."""
+    _read_alone(topic, expression, sql, limit, namesrv, output, is_whole=False)
+
+
+def _read_alone(
+    topic: str,
+    expression: str,
+    sql: str | None,
+    limit: int | None,
+    namesrv: str | None,
+    output: Output,
+    *,
+    is_whole: bool,
+) -> None:
+    import asyncio
+
     with plain_errors():
         wanted = _wanted(expression, sql)
-        asyncio.run(_follow(topic, wanted, limit, name_servers(namesrv), output, is_whole=False))
+        asyncio.run(_follow(topic, wanted, limit, name_servers(namesrv), output, is_whole=is_whole))
 
 
 async def _follow(
-    topic: str, expression: str | Sql, count_max: int | None, namesrv: str, output: Output, *, is_whole: bool
+    topic: str, expression: "str | Sql", count_max: int | None, namesrv: str, output: Output, *, is_whole: bool
 ) -> None:
     """Read every queue without a group: from its first message, or from now on."""
-    left = count_max if count_max is not None else -1
+    import asyncio
 
     from bolide.client.pulling.puller import PullConsumer
 
-    async def follow(consumer: PullConsumer, queue: MessageQueue, offset: int, done: asyncio.Event) -> None:
+    left = count_max if count_max is not None else -1
+
+    async def follow(consumer: PullConsumer, queue: "MessageQueue", offset: int, done: asyncio.Event) -> None:
         nonlocal left
         while left:
             pulled = await consumer.pull(queue, offset, expression=expression, wait_s=15)
@@ -211,12 +243,12 @@ async def _follow(
             task.cancel()
 
 
-def _print_all(consumer: Consumer, count_max: int | None, output: Output) -> None:
+def _print_all(consumer: "Consumer", count_max: int | None, output: Output) -> None:
     with plain_errors(), consumer:
         _print_messages(consumer, count_max, output)
 
 
-def _print_messages(messages: Iterable[Received], count_max: int | None, output: Output) -> None:
+def _print_messages(messages: "Iterable[Received]", count_max: int | None, output: Output) -> None:
     if count_max is not None and count_max <= 0:
         return
     for count, message in enumerate(messages, 1):
@@ -225,14 +257,14 @@ def _print_messages(messages: Iterable[Received], count_max: int | None, output:
             break
 
 
-def _print(message: Received, output: Output) -> None:
+def _print(message: "Received", output: Output) -> None:
     if output is Output.TABLE:
         click.echo(_line(message))
     else:
         say(_row(message), output)
 
 
-def _row(message: Received) -> dict[str, Any]:
+def _row(message: "Received") -> dict[str, Any]:
     return {
         "topic": message.topic,
         "body": message.body.decode("utf-8", "backslashreplace"),
@@ -249,7 +281,7 @@ def _row(message: Received) -> dict[str, Any]:
     }
 
 
-def _line(message: Received) -> str:
+def _line(message: "Received") -> str:
     body = message.body[:_SHOWN_SIZE].decode("utf-8", "backslashreplace")
     more = f" … {len(message.body)} bytes" if len(message.body) > _SHOWN_SIZE else ""
     tags = f" [{message.tags}]" if message.tags else ""

@@ -1,9 +1,9 @@
 """`bolide admin NAME`: RocketMQ's mqadmin, by its own names and short flags; each is one of our commands.
 
-The table says how flags become words of ours: `""` is an argument, `--x` an option; what two flags say together (a key
-and its value) is written with both names. Flags that say nothing here are taken and left: most of mqadmin's commands
-want a cluster named, and ours do what they do in all that the name servers know. Where that is more than the one that
-was named, they refuse. `docs/mqadmin.md` has the same table for people.
+The table says how flags become words of ours: `""` is an argument, `*` several of them, `--x` an option; what two flags
+say together (a key and its value) is written with both names. Flags that say nothing here are taken and left: most of
+mqadmin's commands want a cluster named, and ours do what they do in all that the name servers know. Where that is more
+than the one that was named, they refuse. `docs/mqadmin.md` has the same table for people.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import click
 
 from bolide.cli.commands import Commands
+from bolide.cli.exits import NOT_THERE, fail
 from bolide.cli.output import look
-from bolide.cli.start import NOT_THERE, fail
 
 
 class Ours(NamedTuple):
@@ -36,7 +36,9 @@ TABLE = {
     "addWritePerm": Ours("broker restore", {"b": ""}, "b"),
     "brokerConsumeStats": Ours("group progress", {"b": "--broker"}, "b", idle="to"),
     "brokerStatus": Ours("broker status", {"b": ""}, "b", is_each=True),
-    "cleanBrokerMetadata": Ours("controller clean", {"n": "", "b": "", "a": "--address"}, "n"),
+    "cleanBrokerMetadata": Ours(
+        "controller clean", {"N": "", "b": "*", "a": "--address"}, "Na", idle="cn", switches={"l": "--living"}
+    ),
     "cleanExpiredCQ": Ours("broker clean queues", {"b": ""}, "b", is_each=True),
     "cleanUnusedTopic": Ours("broker clean topics", {"b": ""}, "b", is_each=True),
     "cloneGroupOffset": Ours("group clone", {"s": "", "d": "", "t": "--topic"}, "sd", idle="o"),
@@ -51,7 +53,7 @@ TABLE = {
     "deleteKvConfig": Ours("namesrv kv", {"s": "", "k": "--delete"}, "sk"),
     "deleteSubGroup": Ours("group delete", {"g": ""}, "g", "--yes", "r", is_all=True),
     "deleteTopic": Ours("topic delete", {"t": ""}, "t", "--yes", is_all=True),
-    "electMaster": Ours("controller elect", {"n": "", "b": "", "a": "--address"}, "nb"),
+    "electMaster": Ours("controller elect", {"N": "", "b": "", "a": "--address"}, "Nba", idle="cn"),
     "getBrokerConfig": Ours("broker settings", {"b": ""}, "b", is_each=True),
     "getConsumerConfig": Ours("group settings", {"g": ""}, "g", "--more"),
     "getControllerConfig": Ours("controller config", {"a": "--address"}, "a"),
@@ -110,6 +112,7 @@ TABLE = {
     "wipeWritePerm": Ours("broker drain", {"b": ""}, "b"),
 }
 _PERMISSIONS = {"2": "w", "4": "r", "6": "rw"}
+_LONG = {"N": "bn"}  # the one flag of two letters
 _TIMES = {"--since", "--until", "--to"}
 _SPELLED = {"now": "now", "-1": "latest"}
 
@@ -119,15 +122,17 @@ def translated(name: str, words: list[str]) -> list[str]:
     ours = _chosen(name, words)
     given, passed = _flags(name, ours, words)
     if missing := [flag for flag in ours.needed if flag not in given]:
-        raise click.UsageError(f"{name} needs -{' and -'.join(missing)}")
+        raise click.UsageError(f"{name} needs -{' and -'.join(_LONG.get(flag, flag) for flag in missing)}")
     forms = ours.words.split("|")
     arguments: list[str] = []
     options: list[str] = []
     for flags, target in ours.flags.items():
         if all(flag in given for flag in flags if flag.isalpha()):
             text = "".join(given[letter] if letter.isalpha() else letter for letter in flags)
-            arguments += [text] if not target else []
-            options += _option(target, text) if target else []
+            if target in ("", "*"):
+                arguments += text.split(";") if target else [text]
+            else:
+                options += _option(target, text)
     first = forms[-1 if arguments or options else 0].split()
     return [*first, *arguments, *options, *ours.added.split(), *passed]
 
@@ -150,7 +155,7 @@ def _flags(name: str, ours: Ours, words: list[str]) -> tuple[dict[str, str], lis
     left = list(words)
     while left:
         word = left.pop(0)
-        flag = word.removeprefix("-")
+        flag = next((letter for letter, spelled in _LONG.items() if word == f"-{spelled}"), word.removeprefix("-"))
         if word in ("-h", "--help"):
             passed.append("--help")
         elif flag in ours.switches:
@@ -162,7 +167,7 @@ def _flags(name: str, ours: Ours, words: list[str]) -> tuple[dict[str, str], lis
         elif word.startswith("--"):  # one of ours; its value, if it has one, is no flag
             passed += [word, *([left.pop(0)] if left and not left[0].startswith("-") else [])]
         else:
-            flags = ", ".join(f"-{each}" for each in sorted(known | ours.switches.keys())) or "none"
+            flags = ", ".join(f"-{_LONG.get(each, each)}" for each in sorted(known | ours.switches.keys())) or "none"
             raise click.UsageError(f"{name} has no flag {word} here; it has {flags}, and -n for the name servers")
     return given, passed
 

@@ -16,6 +16,7 @@ from bolide.cli.start import (
     read_settings,
     run_command,
     run_until_done,
+    serve_until_signal,
     server_parser,
 )
 
@@ -30,12 +31,7 @@ _EPILOG = (
 
 
 def main(arguments: list[str]) -> None:
-    """Run it until SIGTERM or Ctrl-C, or ask one that runs."""
-    if arguments and not arguments[0].startswith("-"):
-        from bolide.cli import namesrvs  # with all that click brings
-
-        namesrvs.main(arguments)
-        return
+    """Run it until SIGTERM or Ctrl-C."""
     run_command(_parser().parse_args(arguments), _read_config, _print, _run)
 
 
@@ -66,14 +62,14 @@ def _print(config: "NamesrvConfig") -> None:
 
 def _run(config: "NamesrvConfig", file: ReadyFile) -> None:
     from bolide.clock import SystemClock
-    from bolide.namesrv.server import run
+    from bolide.namesrv.server import serve
 
     def started(server: "Server") -> None:
         address = reachable(config.listen.host, server.port)
         file.write(namesrv=address)
         _greet(server, address)
 
-    run_until_done(run(config, SystemClock(), started))
+    run_until_done(serve_until_signal(serve(config, SystemClock()), started))
 
 
 def _greet(server: "Server", address: str) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from click.exceptions import Exit
 
 from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.exits import PARTIAL_ANSWER, UNREACHABLE, fail, pairs_of, plain_errors
 from bolide.cli.output import Format, Namesrv, Output, ask, noting_what_is_missing, report, show
-from bolide.cli.start import PARTIAL_ANSWER, UNREACHABLE, fail, pairs_of, plain_errors
 
 if TYPE_CHECKING:
     from bolide.admin.admin import Admin

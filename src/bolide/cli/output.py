@@ -3,11 +3,10 @@
 What messages and strangers wrote never reaches the terminal as it is: an escape sequence in a body could colour it,
 name its window or type for its user. Control characters are written out, in tables, lines and JSON alike.
 
-An answer that lacks a broker's part says so on standard error, and the command ends with exit code 3 (`start.py` has
+An answer that lacks a broker's part says so on standard error, and the command ends with exit code 3 (`exits.py` has
 all exit codes).
 """
 
-import asyncio
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from click.exceptions import Exit
 
 from bolide.cli.commands import Option
 from bolide.cli.connection import connection_options, name_servers
+from bolide.cli.exits import PARTIAL_ANSWER, UNREACHABLE, fail, plain_errors
 from bolide.cli.forms import csv_lines, json_text, printable, with_times, yaml_text
-from bolide.cli.start import PARTIAL_ANSWER, UNREACHABLE, fail, plain_errors
 from bolide.cli.tables import bold, cut, table_lines, terminal_width, width_of
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ def look(
 def _ask(
     namesrv: str | None, question: Callable[["Admin"], Coroutine[Any, Any, T]], limit_s: float | None, *, partial: bool
 ) -> T:
+    import asyncio  # a page of help asks nobody
+
     async def asking() -> T:
         from bolide.admin.admin import Admin
 
@@ -156,8 +157,8 @@ def show(rows: Iterable[Mapping[str, object]], output: Output, *, empty: str, lo
         return
     numbers = {name.replace("_", " ") for name, value in found[0].items() if isinstance(value, int | float)}
     headed = [{name.replace("_", " "): cell for name, cell in row.items()} for row in cells]
-    lines = table_lines(headed, numbers=numbers, long={name.replace("_", " ") for name in long}, width=width)
-    click.echo("\n".join([bold(lines[0]), *lines[1:]]))
+    long = {name.replace("_", " ") for name in long}
+    click.echo("\n".join(table_lines(headed, numbers=numbers, long=long, width=width, style_head=bold)))
 
 
 def _show_blocks(rows: list[dict[str, str]], width: int) -> None:

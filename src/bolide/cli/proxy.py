@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 from bolide.cli.broker import check_addresses, pages_of
 from bolide.cli.grpc_port import is_installed
 from bolide.cli.main import SERVERS
-from bolide.cli.start import (
-    ReadyFile,
-    StopSignal,
-    assigned,
-    reachable,
-    run_command,
-    run_until_done,
-    server_parser,
-)
+from bolide.cli.start import ReadyFile, StopSignal, assigned, reachable, run_command, run_until_done, server_parser
 from bolide.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -39,7 +39,6 @@ class Kept:
     """What a secured cluster has on disk."""
 
     directory: Path
-    is_new: bool
 
     @property
     def certificate(self) -> Path:
@@ -74,8 +73,8 @@ def generated_secret() -> str:
 def prepared(data: Path) -> Kept:
     """What the first start made; it is made now if this is the first."""
     directory = data / "secure"
-    kept = Kept(directory, is_new=not (directory / "servers.conf").exists())
-    if kept.is_new:
+    kept = Kept(directory)
+    if not kept.settings_file.exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (data, directory):  # the messages are for their owner alone, as the keys are
             each.chmod(0o700)
@@ -156,8 +155,10 @@ class Opened:
 
 
 def open_to_user(kept: Kept, namesrv: str, environment: Mapping[str, str]) -> Opened:
-    """Have profiles that lead to where the cluster is now; say the secret if it is new."""
-    own = profiles.read_profile(kept.client_file) | {profiles.NAMESRV: namesrv}
+    """Have profiles that lead to where the cluster is now; say the secret where it was never said."""
+    own = profiles.read_profile(kept.client_file)
+    is_first = profiles.NAMESRV not in own  # a start that failed before this has said nothing
+    own[profiles.NAMESRV] = namesrv
     profiles.write_profile(kept.client_file, own)
     name = environment.get(profiles.PROFILE_VARIABLE) or profiles.DEFAULT_NAME
     path = profiles.path_of(name, environment)
@@ -166,11 +167,11 @@ def open_to_user(kept: Kept, namesrv: str, environment: Mapping[str, str]) -> Op
         at = f"{kept.client_file} (profile {name} is of another cluster and stays)"
         option, path = f" --profile {kept.client_file}", kept.client_file
     else:
-        # A secret that was changed since stays as its owner has it.
-        profiles.write_profile(path, own if found is None else found | {profiles.NAMESRV: namesrv})
+        # A secret that was changed since stays as its owner has it; that of a directory that was deleted does not.
+        profiles.write_profile(path, own if found is None or is_first else found | {profiles.NAMESRV: namesrv})
         option, at = ("" if name == profiles.DEFAULT_NAME else f" --profile {name}"), str(path)
     lines = [f"  profile           {at}"]
-    if kept.is_new:
+    if is_first:
         secret = own[profiles.SECRET_KEY]
         lines.append(f"  administrator     {ADMINISTRATOR}, secret {secret} (shown this once; the profile has it)")
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from bolide import __version__
 from bolide.cli.commands import Argument, Option
-from bolide.cli.start import pairs_of, plain_errors
+from bolide.cli.exits import pairs_of, plain_errors
 from bolide.spark.session import begun
 
 if TYPE_CHECKING:

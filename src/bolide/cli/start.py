@@ -1,7 +1,6 @@
-"""What every server command does around its server: settings from all sides, logs, a ready file, plain errors.
+"""What every server command does around its server: settings from all sides, logs, a ready file.
 
-Settings are read from the file, then from `--set`, then from options of their own, and later ones win. An error of the
-user's is one sentence on standard error and exit code 2, never a traceback.
+Settings are read from the file, then from `--set`, then from options of their own, and later ones win.
 """
 
 import argparse
@@ -19,37 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from bolide.cli import systemd
+from bolide.cli.exits import fail, pairs_of, plain_errors
 from bolide.cli.lines import FORMATS, JSON, TEXT, JsonLine, OneLine
-from bolide.cli.tables import is_styled
-from bolide.errors import BolideError, ConfigError, NoAnswer
+from bolide.errors import ConfigError
 from bolide.remoting.lines import PeerLines
 from bolide.settings import read_properties, write_properties
 
 if TYPE_CHECKING:
     from bolide.remoting.changes import ChangeRules
+    from bolide.remoting.server import Server
 
-# How a command ends. 1 is for those that look for something wrong, and found it.
-USAGE_ERROR, PARTIAL_ANSWER, NOT_THERE, REFUSED, UNREACHABLE = 2, 3, 4, 5, 6
-_NOT_THERE_CODES = frozenset({17, 22, 26, 10005})  # topic, message or value, group; no route
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _Config = TypeVar("_Config")
 log = logging.getLogger(__name__)
-
-
-def fail(sentence: str, code: int = USAGE_ERROR) -> NoReturn:
-    """Say what is wrong and leave."""
-    red, plain = ("\033[31m", "\033[0m") if is_styled(sys.stderr) else ("", "")
-    sys.stderr.write(f"{red}error: {sentence}{plain}\n")
-    sys.exit(code)
-
-
-def exit_code_of(problem: Exception) -> int:
-    """The exit code for what was raised: whose fault it is, so that a script knows whether to try again."""
-    if isinstance(problem, NoAnswer):
-        return UNREACHABLE
-    if isinstance(problem, BolideError) and problem.code is not None:
-        return NOT_THERE if problem.code in _NOT_THERE_CODES else REFUSED
-    return USAGE_ERROR
 
 
 def demand_linux() -> None:
@@ -57,9 +38,21 @@ def demand_linux() -> None:
         fail(f"Bolide runs on Linux, this is {sys.platform}; a container or a virtual machine will do")
 
 
+class _ServerParser(argparse.ArgumentParser):
+    """Names the option that was probably meant, as click does for other commands."""
+
+    def error(self, message: str) -> NoReturn:
+        import difflib  # only a mistake pays for it
+
+        _, _, unknown = message.partition("unrecognized arguments: ")
+        options = [name for action in self._actions for name in action.option_strings]
+        near = difflib.get_close_matches(unknown.partition(" ")[0].partition("=")[0], options, 1)
+        super().error(f"{message} (did you mean {near[0]}?)" if near else message)
+
+
 def server_parser(name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
     """A parser with the options that all servers share."""
-    parser = argparse.ArgumentParser(f"bolide {name}", description=summary, epilog=epilog, allow_abbrev=False)
+    parser = _ServerParser(f"bolide {name}", description=summary, epilog=epilog, allow_abbrev=False)
     parser.add_argument(
         "--set",
         dest="assignments",
@@ -104,47 +97,6 @@ def run_command(
         else:
             with ready_file(options.ready_file) as file:
                 serve(config, file)
-
-
-@contextlib.contextmanager
-def plain_errors(port_options: Mapping[int, str] | None = None) -> Iterator[None]:
-    """Turn what Bolide and the system raise on purpose into a sentence.
-
-    `port_options` says which option chose a port; where it says nothing it was `--port`.
-    """
-    problems: list[Exception] = []
-    try:
-        yield
-    except* (BolideError, OSError) as group:
-        problems = list(_leaves(group))
-    if any(isinstance(problem, BrokenPipeError) for problem in problems):
-        _stop_writing()
-    if problems:
-        sentences = dict.fromkeys(_sentence(problem, port_options or {}) for problem in problems)
-        fail("; ".join(sentences), exit_code_of(problems[0]))
-
-
-def _stop_writing() -> NoReturn:
-    """The reader of what we print has seen enough (`| head -1`): no error. A broken connection is a ClientError."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes there
-    sys.exit(0)
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    for problem in group.exceptions:
-        if isinstance(problem, BaseExceptionGroup):
-            yield from _leaves(problem)
-        else:
-            yield problem
-
-
-def _sentence(problem: Exception, port_options: Mapping[int, str]) -> str:
-    if isinstance(problem, ConfigError) and problem.key == "listenPort":
-        option = port_options.get(problem.value, "--port") if isinstance(problem.value, int) else "--port"
-        return f"{problem}; choose another port with {option}, or {option} 0 for a free one"
-    if isinstance(problem, OSError) and problem.filename is not None:
-        return f"{problem.filename}: {problem.strerror}"
-    return str(problem)
 
 
 def read_file(path: Path) -> dict[str, str]:
@@ -205,17 +157,6 @@ def usable(kept: Mapping[str, str], path: Path, judge: Callable[[dict[str, str]]
         else:
             break
     return left
-
-
-def pairs_of(option: str, texts: list[str] | None) -> dict[str, str]:
-    """The values of an option that may be repeated, as `--set name=value`."""
-    pairs = {}
-    for text in texts or ():
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise ConfigError(option, text, "must be name=value")
-        pairs[name.strip()] = value
-    return pairs
 
 
 def given(options: Mapping[str, str | None]) -> dict[str, str]:
@@ -295,6 +236,16 @@ class StopSignal:
 
     async def wait(self) -> None:
         await self._event.wait()
+
+
+async def serve_until_signal(
+    serving: contextlib.AbstractAsyncContextManager[tuple[object, "Server"]], started: Callable[["Server"], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT; `started` is called once, when requests are answered."""
+    stop = StopSignal()
+    async with serving as (_, server):
+        started(server)
+        await stop.wait()
 
 
 @contextlib.contextmanager

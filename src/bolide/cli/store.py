@@ -11,9 +11,10 @@ import click
 from click.exceptions import Exit
 
 from bolide.cli.commands import Argument, Commands, Option
+from bolide.cli.exits import fail, plain_errors
 from bolide.cli.output import Format, Output, say, show
 from bolide.cli.progress import Bar
-from bolide.cli.start import fail, plain_errors, read_file
+from bolide.cli.start import read_file
 from bolide.cli.times import moment
 from bolide.model.message import StoredMessage
 from bolide.settings import build

@@ -1,14 +1,13 @@
 """Tables for terminals: columns that line up and fit the width there is.
 
-Where a line is too long, texts go on in the next one; numbers stay whole. Characters that take two columns are counted
-as two, so that tables with Chinese topics line up as well.
+Where a line is too long, heads of several words and then texts go on in the next one; numbers stay whole. Characters
+that take two columns are counted as two, so that tables with Chinese topics line up as well.
 """
 
 import os
-import shutil
 import sys
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TextIO
 
 _GAP = " "
@@ -21,6 +20,8 @@ def is_styled(stream: TextIO) -> bool:
 
 
 def terminal_width() -> int:
+    import shutil  # with it come the libraries of three kinds of archives
+
     return shutil.get_terminal_size().columns
 
 
@@ -51,42 +52,79 @@ def _first(text: str, width: int) -> str:
 
 
 def table_lines(
-    rows: Sequence[Mapping[str, str]], *, numbers: Collection[str], long: Collection[str], width: int | None
+    rows: Sequence[Mapping[str, str]],
+    *,
+    numbers: Collection[str],
+    long: Collection[str],
+    width: int | None,
+    style_head: Callable[[str], str] = str,
 ) -> list[str]:
     """Rows that have the same columns as lines, heads first; without a width every row is one line.
 
     Columns in `numbers` stand to the right and stay whole, those in `long` are cut to what is left.
     """
     names = list(rows[0])
-    widths = {name: max(width_of(name), *(width_of(row[name]) for row in rows)) for name in names}
-    if width is not None:
+    cell_widths = {name: max(width_of(row[name]) for row in rows) for name in names}
+    widths = {name: max(width_of(name), cell_widths[name]) for name in names}
+    if width is not None and _line_width(widths) > width:
+        widths = {name: max(_head_width_min(name), cell_widths[name]) for name in names}
         _fit(widths, {name for name in names if name not in numbers}, long, width)
-    lines: list[str] = []
-    for row in ({name: name for name in names}, *rows):
+    lines = [
+        style_head(line)
+        for line in _lines({name: _folded_words(name, widths[name]) for name in names}, widths, numbers)
+    ]
+    for row in rows:
         cells = {
             name: [cut(row[name], widths[name])] if name in long else _folded(row[name], widths[name]) for name in names
         }
-        for number in range(max(map(len, cells.values()))):
-            parts = []
-            for name in names:
-                text = cells[name][number] if number < len(cells[name]) else ""
-                space = " " * (widths[name] - width_of(text))
-                parts.append(space + text if name in numbers else text + space)
-            lines.append(_GAP.join(parts).rstrip())
+        lines += _lines(cells, widths, numbers)
     return lines
+
+
+def _lines(cells: Mapping[str, Sequence[str]], widths: Mapping[str, int], numbers: Collection[str]) -> list[str]:
+    """One row, whose cells may have several lines each."""
+    lines = []
+    for number in range(max(map(len, cells.values()))):
+        parts = []
+        for name, texts in cells.items():
+            text = texts[number] if number < len(texts) else ""
+            space = " " * (widths[name] - width_of(text))
+            parts.append(space + text if name in numbers else text + space)
+        lines.append(_GAP.join(parts).rstrip())
+    return lines
+
+
+def _line_width(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
+
+
+def _head_width_min(name: str) -> int:
+    return max(map(width_of, name.split(" ")))
 
 
 def _fit(widths: dict[str, int], texts: Collection[str], long: Collection[str], width: int) -> None:
     """Take from the widest texts, the long ones first, until the table fits or none can give more."""
     for givers in ([name for name in texts if name in long], list(texts)):
-        over = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - width
+        over = _line_width(widths) - width
         while over > 0 and givers:
             widest = max(givers, key=lambda name: widths[name])
-            if widths[widest] <= max(_FOLDED_WIDTH_MIN, width_of(widest)):
+            if widths[widest] <= max(_FOLDED_WIDTH_MIN, _head_width_min(widest)):
                 givers.remove(widest)
                 continue
             widths[widest] -= 1
             over -= 1
+
+
+def _folded_words(text: str, width: int) -> list[str]:
+    """Folded between words; no word is wider than that."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if width_of(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _folded(text: str, width: int) -> list[str]:

@@ -7,7 +7,7 @@ an hour ago, `+30m` in half an hour. What is shown has its zone.
 import re
 from datetime import datetime, tzinfo
 
-from bolide.cli.start import fail
+from bolide.cli.exits import fail
 from bolide.clock import SystemClock
 from bolide.model.texts import UNITS_MS
 from bolide.model.texts import moment as moment

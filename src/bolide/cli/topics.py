@@ -8,8 +8,8 @@ import click
 from bolide.admin.rows import queue_cells
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.completion import broker_names, topic_names
+from bolide.cli.exits import fail
 from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
-from bolide.cli.start import fail
 from bolide.cli.times import moment
 
 if TYPE_CHECKING:

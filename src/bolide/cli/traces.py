@@ -8,9 +8,9 @@ import click
 from bolide.admin.admin import Admin
 from bolide.admin.traces import MessageTrace
 from bolide.cli.commands import Argument, Option
+from bolide.cli.exits import NOT_THERE, fail
 from bolide.cli.forms import printable
 from bolide.cli.output import Format, Namesrv, Output, ask, say, show
-from bolide.cli.start import NOT_THERE, fail
 from bolide.cli.times import moment
 from bolide.model.topics import TRACE_TOPIC
 

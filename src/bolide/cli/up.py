@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bolide.cli.broker import add_broker_options, pages_of, read_broker_settings
+from bolide.cli.exits import plain_errors
 from bolide.cli.grpc_port import add_grpc_option, grpc_beside, grpc_keys, read_grpc_config
 from bolide.cli.main import SERVERS
 from bolide.cli.start import (
@@ -26,7 +27,6 @@ from bolide.cli.start import (
     StopSignal,
     add_admin_option,
     demand_linux,
-    plain_errors,
     reachable,
     ready_file,
     run_until_done,

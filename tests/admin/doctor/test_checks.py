@@ -13,11 +13,13 @@ from bolide.admin.doctor.facts import (
     NamesrvFacts,
     QueueFacts,
     ShapeFacts,
+    SlaveFacts,
     TopicFacts,
 )
 from bolide.admin.doctor.findings import Finding, Severity
 
 NOW = 1_700_000_000_000
+DAY_MS = 86_400_000
 SEATS = {("broker-a", 0): "10.0.0.1:10911", ("broker-b", 0): "10.0.0.2:10911"}
 RUNTIME = {
     "brokerVersionDesc": "V5_5_0",
@@ -26,6 +28,13 @@ RUNTIME = {
     "bootTimestamp": str(NOW - 61_000),
     "runtime": "[ 0 days, 0 hours, 1 minutes, 1 seconds ]",
     "timerReadBehind": "0",
+}
+# A quarter of the disk in the last day: full before the oldest file is three days old.
+GROWING = {
+    "commitLogDirCapacity": "Total : 100.0 GiB, Free : 40.0 GiB.",
+    "commitLogMinOffset": "0",
+    "commitLogMaxOffset": str(25 << 30),
+    "earliestMessageTimeStamp": str(NOW - DAY_MS),
 }
 A = BrokerFacts(name="broker-a", broker_id=0, address="10.0.0.1:10911", runtime=RUNTIME, asked_ms=NOW)
 B = replace(A, name="broker-b", address="10.0.0.2:10911")
@@ -63,6 +72,12 @@ def with_machine(**changes: object) -> Facts:
     return replace(HEALTHY, machine=replace(MachineFacts(), **changes))  # type: ignore[arg-type]
 
 
+def with_slaves(*slaves: SlaveFacts) -> Facts:
+    """One slave is registered."""
+    slave = replace(A, broker_id=1, address="10.0.0.3:10911")
+    return replace(HEALTHY, brokers=(replace(A, slaves=slaves), slave, B))
+
+
 FAULTS = {
     "D01 broker": (replace(HEALTHY, brokers=(replace(A, problem="does not answer"), B)), Severity.ERROR),
     "D01 name server": (replace(HEALTHY, namesrvs=(N1, NamesrvFacts(address="x:1", problem="away"))), Severity.ERROR),
@@ -73,8 +88,11 @@ FAULTS = {
     "D06": (with_group(queues=(replace(Q0, committed_before=8, waits_ms=60_000), Q1)), Severity.WARNING),
     "D07 full": (with_runtime(commitLogDiskRatio="0.95"), Severity.ERROR),
     "D07 nearly": (with_runtime(commitLogDiskRatio="0.80"), Severity.WARNING),
+    "D07 soon": (with_runtime(**GROWING), Severity.WARNING),
     "D08": (replace(HEALTHY, wrong_protocols={"10.0.0.8:9876": "HTTP/2"}), Severity.ERROR),
-    "D09": (with_group(dead_count=3, dead_last_ms=NOW - 1000), Severity.WARNING),
+    "D09 new": (with_group(dead_count=3, dead_last_ms=NOW - 1000), Severity.WARNING),
+    "D09 many": (with_group(dead_count=300, dead_last_ms=NOW - 9 * DAY_MS), Severity.WARNING),
+    "D09 old": (with_group(dead_count=3, dead_last_ms=NOW - 9 * DAY_MS), Severity.NOTE),
     "D10": (replace(HEALTHY, topics=(replace(ORDERS, shapes=SHAPES[:1]),)), Severity.WARNING),
     "D11 brokers": (
         replace(HEALTHY, namesrvs=(N1, replace(N2, brokers={("broker-a", 0): SEATS["broker-a", 0]}))),
@@ -88,7 +106,13 @@ FAULTS = {
     "D13": (replace(HEALTHY, brokers=(replace(A, problem="no such key", is_refused=True), B)), Severity.ERROR),
     "D14": (with_group(is_pulling=True), Severity.NOTE),
     "D15": (with_group(queues=(replace(Q0, committed=3, first=5), Q1)), Severity.ERROR),
-    "D16": (with_runtime(timerReadBehind="60"), Severity.WARNING),
+    "D12 one name server": (
+        replace(HEALTHY, rivals={("broker-a", 0): ("10.0.0.1:10911", "10.0.0.7:10911")}),
+        Severity.ERROR,
+    ),
+    "D16 timer": (with_runtime(timerReadBehind="60"), Severity.WARNING),
+    "D16 levels": (replace(HEALTHY, brokers=(replace(A, delayed_due_ms=NOW - 60_000), B)), Severity.WARNING),
+    "D16 off": (with_settings(timerWheelEnable="false"), Severity.NOTE),
     "D17": (replace(HEALTHY, brokers=(replace(A, asked_ms=NOW + 9_000), B)), Severity.WARNING),
     "D18": (replace(HEALTHY, undecided_groups={"transfers": 4}), Severity.ERROR),
     "D19 unread": (with_shape(read_count=2), Severity.ERROR),
@@ -102,12 +126,19 @@ FAULTS = {
     "D20 memory": (with_machine(memory_free=1 << 20), Severity.WARNING),
     "D20 sync": (with_machine(fsync_ms=900.0), Severity.WARNING),
     "D20 network": (with_machine(file_system="nfs4"), Severity.ERROR),
-    "N02": (
-        with_group(members=(), dead_count=1, dead_last_ms=NOW - 15 * 86_400_000, queues=(replace(Q0, committed=9),)),
-        Severity.NOTE,
-    ),
+    "D21 refused": (replace(HEALTHY, brokers=(replace(A, sent_ms=3, send_problem="no"), B)), Severity.ERROR),
+    "D21 slow": (replace(HEALTHY, brokers=(replace(A, sent_ms=2_000), B)), Severity.WARNING),
+    "N02": (with_group(members=(), last_read_ms=NOW - 15 * DAY_MS), Severity.NOTE),
     "N03": (with_settings(autoCreateTopicEnable="true"), Severity.NOTE),
     "N04": (with_settings(authenticationEnabled="true"), Severity.NOTE),
+    "N05": (with_settings(traceTopicEnable="false"), Severity.NOTE),
+    "N06 away": (with_slaves(), Severity.NOTE),
+    "N06 behind": (with_slaves(SlaveFacts(address="10.0.0.3:1", behind=1 << 30)), Severity.NOTE),
+    "N06 awaited": (
+        replace(HEALTHY, brokers=(replace(A, settings={"brokerRole": "SYNC_MASTER"}, slaves=()), B)),
+        Severity.NOTE,
+    ),
+    "N07": (replace(HEALTHY, brokers=(replace(A, default_user="rocketmq2"), B)), Severity.NOTE),
     "N01": (with_runtime(brokerVersionDesc="V4_9_8"), Severity.NOTE),
 }
 
@@ -121,6 +152,13 @@ def test_an_answer_that_came_late_is_no_clock_that_is_apart() -> None:
     assert examine(replace(HEALTHY, brokers=(late, B))) == []
 
 
+def test_a_clock_that_is_behind_makes_no_delay_late() -> None:
+    """What waits is due by the broker's clock."""
+    behind = {**RUNTIME, "bootTimestamp": str(NOW - 121_000)}
+    found = examine(replace(HEALTHY, brokers=(replace(A, runtime=behind, delayed_due_ms=NOW - 55_000), B)))
+    assert numbers(found) == {"D17"}
+
+
 def test_a_queue_whose_member_has_not_told_yet_how_far_it_is_does_not_hang() -> None:
     """Clients tell every five seconds; a look lasts one."""
     assert examine(with_group(queues=(replace(Q0, committed_before=8, waits_ms=4_000), Q1))) == []
@@ -128,6 +166,14 @@ def test_a_queue_whose_member_has_not_told_yet_how_far_it_is_does_not_hang() -> 
 
 def test_a_healthy_cluster_has_no_finding() -> None:
     assert examine(HEALTHY) == []
+    assert examine(replace(HEALTHY, brokers=(replace(A, delayed_due_ms=NOW - 5_000, sent_ms=12), B))) == []
+    assert examine(with_slaves(SlaveFacts(address="10.0.0.3:1", behind=1_000))) == []
+    assert examine(with_group(members=(), last_read_ms=NOW - DAY_MS)) == []
+    traced = replace(N1, topics=N1.topics | {"RMQ_SYS_TRACE_TOPIC"})
+    assert (
+        examine(replace(with_settings(traceTopicEnable="false"), namesrvs=(traced, replace(traced, address="x:1"))))
+        == []
+    )
     assert exit_code([], ()) == 0
 
 
@@ -139,8 +185,38 @@ def test_a_fault_is_found_and_nothing_else(name: str) -> None:
     assert {finding.severity for finding in found} == {severity}
     assert all(finding.seen and finding.why for finding in found)
     # One fault may be two findings: a broker at two places is also what name servers disagree on.
-    allowed = {"N02": {"D09"}, "D12": {"D11"}, "D01": {"D11", "D10"}, "D13": {"D10"}}.get(name[:3], set())
+    allowed = {"D12": {"D11"}, "D01": {"D11", "D10"}, "D13": {"D10"}}.get(name[:3], set())
     assert numbers(examine(facts)) - allowed == {name[:3]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "words"),
+    [
+        ({}, {}, "full in 1.2 days"),
+        ({}, {"fileReservedTime": "48"}, None),  # files go before that
+        ({"earliestMessageTimeStamp": str(NOW - 4 * DAY_MS)}, {}, None),
+        ({"earliestMessageTimeStamp": "-1"}, {}, None),
+        ({"commitLogDirCapacity": "unknown"}, {}, None),
+        ({}, {"diskSpaceWarningLevelRatio": "70"}, "full in 0.4 days"),
+        (
+            {"commitLogDiskRatio": "0.99"},
+            {"diskSpaceWarningLevelRatio": "100", "diskMaxUsedSpaceRatio": "100"},
+            "1.6 days",
+        ),
+    ],
+)
+def test_days_are_counted_to_the_limit_unless_old_files_go_before(
+    changes: dict[str, str], settings: dict[str, str], words: str | None
+) -> None:
+    broker = replace(A, runtime=RUNTIME | GROWING | changes, settings=settings)
+    found = [each.seen for each in examine(replace(HEALTHY, brokers=(broker, B))) if each.number == "D07"]
+    assert (found == []) if words is None else (words in found[0])
+
+
+def test_a_topic_need_not_be_in_another_cluster() -> None:
+    other = replace(B, cluster="elsewhere")
+    apart = replace(HEALTHY, brokers=(A, other), topics=(replace(ORDERS, shapes=SHAPES[:1]),))
+    assert examine(apart) == []
 
 
 def test_the_exit_code_is_that_of_the_worst_and_says_if_something_was_not_seen() -> None:

@@ -9,7 +9,9 @@ from bolide import aio
 from bolide.admin.doctor.checks import examine, exit_code
 from bolide.admin.doctor.facts import Facts
 from bolide.admin.doctor.findings import Finding
-from bolide.admin.doctor.gather import Doctor, machine_of, spoken_at
+from bolide.admin.doctor.gather import Doctor, machine_of
+from bolide.admin.doctor.probes import A_BROKER, spoken_at
+from bolide.client.config import Credentials
 from bolide.clock import SystemClock
 from bolide.protocol.bodies import ConsumerMember, Heartbeat
 from bolide.protocol.bodies.clients import ConsumeType
@@ -19,6 +21,8 @@ from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.testing import AsyncCluster, cluster
 from tests.remoting.loops import both_loops
+
+TRACED = {"traceTopicEnable": "true"}
 
 
 async def gathered(here: AsyncCluster, topic: str | None = None) -> tuple[Facts, list[Finding]]:
@@ -34,7 +38,7 @@ def numbers(findings: list[Finding]) -> set[str]:
 @pytest.mark.feature("X33")
 @both_loops
 async def test_a_healthy_cluster_is_told_to_be_so() -> None:
-    async with cluster(namesrvs=2) as here, aio.Producer("pg", here.namesrv) as producer:
+    async with cluster(namesrvs=2, settings=TRACED) as here, aio.Producer("pg", here.namesrv) as producer:
         await here.create_topic("Orders")
         await producer.send("Orders", b"one")
         async with aio.Consumer("readers", "Orders", here.namesrv, start_from=aio.StartFrom.oldest()) as consumer:
@@ -136,3 +140,33 @@ def test_a_group_that_a_reset_would_not_move_is_found(is_at_server: bool) -> Non
 
     found = asyncio.run(scene())
     assert len(found) == (not is_at_server)
+
+
+@both_loops
+async def test_a_broker_that_is_asked_for_names_is_told_from_one_that_is_silent() -> None:
+    async with cluster() as here:
+        address = here.brokers[0].address
+        facts = await Doctor(address, between_s=0).gather()
+        assert facts.wrong_protocols == {address: A_BROKER}
+        assert numbers(examine(facts)) == {"D01", "D08"}
+
+
+@both_loops
+async def test_a_master_that_waits_for_slaves_and_brokers_without_traces_are_noted() -> None:
+    async with cluster(settings={"brokerRole": "SYNC_MASTER"}) as here:
+        facts, findings = await gathered(here)
+        assert facts.brokers[0].slaves == ()
+        assert {each.number for each in findings} == {"N05", "N06"}
+
+
+@pytest.mark.parametrize("password", ["12345678", "another-one-1"])
+def test_a_user_of_rocketmqs_examples_is_noted_where_its_password_is_theirs(password: str) -> None:
+    async def scene() -> list[str]:
+        user = f'{{"username":"rocketmq","password":"{password}"}}'
+        settings = {**TRACED, "authenticationEnabled": "true", "initAuthenticationUser": user}
+        async with cluster(settings=settings) as here:
+            credentials = Credentials(access_key="rocketmq", secret_key=password)
+            doctor = Doctor(here.namesrv, between_s=0, credentials=credentials, tries_defaults=True)
+            return [each.number for each in examine(await doctor.gather()) if each.number == "N07"]
+
+    assert asyncio.run(scene()) == (["N07"] if password == "12345678" else [])

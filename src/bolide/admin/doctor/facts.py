@@ -14,7 +14,16 @@ class NamesrvFacts:
     address: str
     problem: str = ""
     brokers: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)  # a broker's name → its cluster
     topics: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveFacts:
+    """Somebody who copies from a master, and the bytes that are missing there."""
+
+    address: str
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +40,11 @@ class BrokerFacts:
     settings: Mapping[str, str] = field(default_factory=dict)
     asked_ms: int = 0
     took_ms: int = 0
+    slaves: tuple[SlaveFacts, ...] | None = None  # None where it was not asked, or does not say
+    default_user: str = ""  # of RocketMQ's examples, who is let in with their password
+    delayed_due_ms: int | None = None  # when the first message that waits in a delay level is due
+    sent_ms: int | None = None  # how long a message of ours took to be stored; None where none was sent
+    send_problem: str = ""
 
     @property
     def is_master(self) -> bool:
@@ -85,6 +99,7 @@ class GroupFacts:
     dead_count: int = 0
     dead_last_ms: int = 0
     dead_permission: int | None = None
+    last_read_ms: int = 0  # when the newest message that it has read was stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +124,7 @@ class Facts:
     groups: tuple[GroupFacts, ...] = ()
     undecided_groups: Mapping[str, int] = field(default_factory=dict)  # producer groups nobody is in → half messages
     wrong_protocols: Mapping[str, str] = field(default_factory=dict)  # address → what is spoken there
+    rivals: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)  # who replaced whom while we looked
     machine: MachineFacts | None = None
     unseen: tuple[str, ...] = ()
 

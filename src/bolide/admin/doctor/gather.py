@@ -26,29 +26,35 @@ from bolide.admin.doctor.facts import (
     ShapeFacts,
     TopicFacts,
 )
+from bolide.admin.doctor.probes import (
+    A_BROKER,
+    default_user,
+    delayed_due_ms,
+    is_broker,
+    slaves_of,
+    spoken_at,
+    trial_send,
+)
 from bolide.client.config import Credentials
 from bolide.clock import Clock, SystemClock
 from bolide.errors import AccessRefused, ClientError, Refusal
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import TopicConfig
 from bolide.protocol.bodies.clients import ConsumeType, ProducerConnections
 from bolide.protocol.bodies.routes import KVTable
+from bolide.protocol.bodies.topics import TopicConfig
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.remoting.address import split_address
 from bolide.remoting.config import ConnectConfig
 from bolide.settings import read_properties
 
 LIMIT_S = 4.0
+MEMBERS_S = 2.0  # a member that hangs must not take its whole group out of sight
 BETWEEN_LOOKS_S = 1.0
 TOPICS_MAX = 500  # are looked at one by one; more of them, and the answer would take longer than anybody waits
 GROUPS_MAX = 200
 HALVES_MAX = 2_000
-PROBE_S = 1.0
 _TOLD_MAX = 20
 _OUR_VERSION = "Bolide_"
-_HTTP2_SETTINGS = 4  # the kind of frame that a server of HTTP/2 begins with
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0])
 T = TypeVar("T")
 
 
@@ -63,12 +69,21 @@ class Doctor:
         connect: ConnectConfig | None = None,
         clock: Clock | None = None,
         between_s: float = BETWEEN_LOOKS_S,
+        tries_defaults: bool = False,
+        sends: bool = False,
     ) -> None:
+        """`tries_defaults` has brokers with access control asked as the users of RocketMQ's examples too.
+
+        With `sends` each master is sent a message to BenchmarkTest, which all brokers have and anybody may send to (not
+        so SELF_TEST_TOPIC); nothing else that a doctor does leaves a trace.
+        """
         self._addresses = [address.strip() for address in namesrv.split(";") if address.strip()]
         self._credentials = credentials
         self._connect = connect
         self._clock = clock or SystemClock()
         self._between_s = between_s
+        self._tries_defaults = tries_defaults
+        self._sends = sends
         self._unseen: list[str] = []
 
     async def gather(self, topic: str | None = None, group: str | None = None, store: Path | None = None) -> Facts:
@@ -78,8 +93,7 @@ class Doctor:
         answering = [each.address for each in namesrvs if not each.problem]
         machine = None if store is None else await asyncio.to_thread(machine_of, store)
         silent = [each.address for each in namesrvs if each.problem]
-        spoken = await asyncio.gather(*map(spoken_at, silent))
-        wrong = {address: kind for address, kind in zip(silent, spoken, strict=True) if kind}
+        wrong = await self._wrong(silent)
         if not answering:
             self._unseen.append("no name server answers, so neither brokers, topics nor groups were looked at")
             return Facts(
@@ -93,13 +107,22 @@ class Doctor:
         async with self._admin(answering[0]) as opened:
             admin = opened.one_look()
             brokers = tuple(await asyncio.gather(*(self._broker(admin, *seat, at) for seat, at in seats.items())))
+            clusters = {name: cluster for each in namesrvs for name, cluster in each.clusters.items()}
+            brokers = tuple(replace(each, cluster=clusters.get(each.name, "")) for each in brokers)
+            brokers = tuple(await asyncio.gather(*(self._beside(admin, each, seats) for each in brokers)))
+            wrong |= await self._wrong(
+                [each.address for each in brokers if each.problem and not each.is_refused], is_namesrv=False
+            )
             if any(broker.is_master and not broker.problem for broker in brokers):
                 are_ours = all(each.runtime.get("brokerVersionDesc", "").startswith(_OUR_VERSION) for each in brokers)
                 looks = self._topics(admin, topic), self._groups(admin, group, are_ours=are_ours)
-                topics, groups, undecided = await asyncio.gather(*looks, self._undecided(admin))
+                topics, groups, undecided, brokers = await asyncio.gather(
+                    *looks, self._undecided(admin), self._at_work(admin, brokers)
+                )
             else:
                 self._unseen.append("no master answers, so neither topics nor groups were looked at")
                 topics, groups, undecided = (), (), {}
+            rivals = await self._rivals(admin, answering, seats)
         return Facts(
             now_ms=self._clock.now_ms(),
             namesrvs=namesrvs,
@@ -108,16 +131,68 @@ class Doctor:
             groups=groups,
             undecided_groups=undecided,
             wrong_protocols=wrong,
+            rivals=rivals,
             machine=machine,
             unseen=tuple(self._unseen),
         )
 
-    def _admin(self, address: str) -> Admin:
+    async def _at_work(self, admin: Admin, brokers: tuple[BrokerFacts, ...]) -> tuple[BrokerFacts, ...]:
+        """The same with what waits at them, and with what became of a message to each master where one is sent."""
+        due = dict(await self._or_nothing(delayed_due_ms(admin, self._clock.now_ms()), "delay levels"))
+
+        async def looked_at(broker: BrokerFacts) -> BrokerFacts:
+            if not broker.is_master or broker.problem:
+                return broker
+            broker = replace(broker, delayed_due_ms=due.get(broker.name))
+            if self._sends:
+                sent_ms, problem = await trial_send(admin, broker.name, self._clock)
+                broker = replace(broker, sent_ms=sent_ms, send_problem=problem)
+            return broker
+
+        return tuple(await asyncio.gather(*map(looked_at, brokers)))
+
+    async def _rivals(
+        self, admin: Admin, namesrvs: list[str], seats: Mapping[tuple[str, int], str]
+    ) -> dict[tuple[str, int], tuple[str, str]]:
+        """Who took whose place since the first look, where both are there: a master that moved is gone from before."""
+        found = {}
+        for later in await asyncio.gather(*map(self._namesrv, namesrvs)):
+            for seat, address in later.brokers.items():
+                before = seats.get(seat, address)
+                both = address != before and await is_broker(admin, before) and await is_broker(admin, address)
+                if both:
+                    found[seat] = (before, address)
+        return found
+
+    async def _wrong(self, silent: list[str], *, is_namesrv: bool = True) -> dict[str, str]:
+        """What is spoken at addresses that do not answer as they should."""
+        spoken = dict(zip(silent, await asyncio.gather(*map(spoken_at, silent)), strict=True))
+        async with self._admin(";".join(self._addresses)) as admin:
+            for address in [each for each in silent if is_namesrv and not spoken[each]]:
+                spoken[address] = A_BROKER if await is_broker(admin, address) else ""
+        return {address: kind for address, kind in spoken.items() if kind}
+
+    async def _beside(self, admin: Admin, broker: BrokerFacts, seats: Mapping[tuple[str, int], str]) -> BrokerFacts:
+        """What is asked of some brokers alone: masters that have slaves or wait for them, and those that know users."""
+        has_slaves = any(name == broker.name and broker_id for name, broker_id in seats)
+        is_waiting = broker.settings.get("brokerRole") == "SYNC_MASTER"
+        if broker.is_master and not broker.problem and (has_slaves or is_waiting):
+            broker = replace(broker, slaves=await slaves_of(admin, broker.address))
+        is_guarded = broker.is_refused or "true" in map(broker.settings.get, ("authenticationEnabled", "aclEnable"))
+        if self._tries_defaults and is_guarded:
+
+            def opened(credentials: Credentials) -> Admin:
+                return self._admin(self._addresses[0], credentials)
+
+            broker = replace(broker, default_user=await default_user(opened, broker.address))
+        return broker
+
+    def _admin(self, address: str, credentials: Credentials | None = None) -> Admin:
         return Admin(
             address,
             timeout_s=LIMIT_S,
             partial=True,
-            credentials=self._credentials,
+            credentials=credentials or self._credentials,
             connect=self._connect,
             clock=self._clock,
         )
@@ -134,7 +209,8 @@ class Doctor:
             for data in known.broker_addr_table.values()
             for broker_id, where in data.broker_addrs.items()
         }
-        return NamesrvFacts(address=address, brokers=seats, topics=frozenset(names))
+        clusters = {name: cluster for cluster, names in known.cluster_addr_table.items() for name in names}
+        return NamesrvFacts(address=address, brokers=seats, clusters=clusters, topics=frozenset(names))
 
     async def _broker(self, admin: Admin, name: str, broker_id: int, address: str) -> BrokerFacts:
         seat = {"name": name, "broker_id": broker_id, "address": address}
@@ -204,7 +280,7 @@ class Doctor:
         found = await gathered(looks, LIMIT_S)
         for name, each in found.items():
             if isinstance(each, BaseException):
-                self._unseen.append(f"group {name}: {each}")
+                self._unseen.append(f"group {name}: {str(each) or 'no answer in time'}")
         seen = [each for each in found.values() if isinstance(each, GroupFacts)]
         return tuple(_with_firsts(each, firsts) for each in sorted(seen, key=lambda each: each.name))
 
@@ -240,7 +316,7 @@ class Doctor:
         ]
         if not are_ours and len(connections) > 1:
             # Apache's brokers compare nothing: the members are asked themselves.
-            rows = await self._or_nothing(admin.member_rows(name), f"members of {name}")
+            rows = await self._or_nothing(admin.member_rows(name), f"what members of {name} want", MEMBERS_S)
             conflicts += [f"{row.client_id} and {row.mate}: {each}" for row in rows for each in row.differences]
         waits = await self._waits(admin, name, earlier, after) if connections else {}
         of_letters = (
@@ -255,6 +331,7 @@ class Doctor:
             dead_count=0 if letter is None else letter.count,
             dead_last_ms=0 if letter is None else letter.last_ms,
             dead_permission=min((shape.permission for shape in dict(of_letters).values()), default=None),
+            last_read_ms=max((row.last_consumed_ms for row in after), default=0),
         )
 
     async def _waits(
@@ -292,16 +369,16 @@ class Doctor:
         self._unseen += failed[:_TOLD_MAX]
         return {row.queue: row.min_offset for rows in found.values() if isinstance(rows, list) for row in rows}
 
-    async def _or_none(self, asking: Awaitable[T], what: str) -> T | None:
+    async def _or_none(self, asking: Awaitable[T], what: str, limit_s: float = LIMIT_S) -> T | None:
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 return await asking
         except (ClientError, Refusal, TimeoutError) as problem:
-            self._unseen.append(f"{what}: {problem}")
+            self._unseen.append(f"{what}: {str(problem) or 'no answer in time'}")
             return None
 
-    async def _or_nothing(self, asking: Awaitable[T], what: str) -> T:
-        found = await self._or_none(asking, what)
+    async def _or_nothing(self, asking: Awaitable[T], what: str, limit_s: float = LIMIT_S) -> T:
+        found = await self._or_none(asking, what, limit_s)
         return [] if found is None else found  # type: ignore[return-value]
 
 
@@ -314,24 +391,6 @@ async def _has_producer(admin: Admin, masters: list[str], group: str) -> bool:
         except (ClientError, Refusal):
             continue  # this broker has nobody of it
     return False
-
-
-async def spoken_at(address: str) -> str:
-    """What answers at an address where no name server does: HTTP/2 is what gRPC clients speak. Empty if unknown."""
-    host, port = split_address(address)
-    try:
-        async with asyncio.timeout(PROBE_S):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                writer.write(_HTTP2_PREFACE)
-                head = await reader.readexactly(9)
-            finally:
-                writer.close()
-    except (OSError, asyncio.IncompleteReadError):
-        return ""
-    if head[3] == _HTTP2_SETTINGS and not any(head[5:]):
-        return "HTTP/2 (gRPC)"
-    return "HTTP" if head.startswith(b"HTTP/") else ""
 
 
 def _topic_facts(name: str, configs: Mapping[str, TopicConfig]) -> TopicFacts:

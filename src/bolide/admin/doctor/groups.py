@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from bolide.admin.doctor.facts import Facts, QueueFacts
 from bolide.admin.doctor.findings import ERROR, NOTE, WARNING, Fault, finds
+from bolide.model.texts import counted
 
 _DAY_MS = 86_400_000
+_PILE = 100  # dead letters that nobody looks at
 _IDLE_MS = 14 * _DAY_MS
 _STUCK_MS = 30_000  # clients tell every 5 s how far they are: what waits a little longer is only not told yet
 _SERVER_RESETS = "useServerSideResetOffset"
@@ -52,7 +54,7 @@ def stuck(facts: Facts) -> Iterator[Fault]:
                 yield (
                     WARNING,
                     f"group {group.name}: queue {each.queue_id} of {each.topic} on {each.broker} stands at "
-                    f"{each.committed}, {each.end - each.committed} messages behind, while others move",
+                    f"{each.committed}, {counted(each.end - each.committed, 'message')} behind, while others move",
                     "its member hangs in one message, or the queue has no owner",
                     f"bolide group show {group.name}; restart the member that owns it",
                 )
@@ -69,8 +71,8 @@ def dead_letters(facts: Facts) -> Iterator[Fault]:
         if group.dead_count:
             is_new = facts.now_ms - group.dead_last_ms < _DAY_MS
             yield (
-                WARNING,
-                f"group {group.name} has {group.dead_count} dead letters{', some of today' if is_new else ''}",
+                WARNING if is_new or group.dead_count >= _PILE else NOTE,
+                f"group {group.name} has {counted(group.dead_count, 'dead letter')}{', new ones' if is_new else ''}",
                 "nobody reads them unless somebody looks",
                 f"bolide dlq show {group.name}; bolide dlq resend {group.name}",
             )
@@ -110,7 +112,7 @@ def lost(facts: Facts) -> Iterator[Fault]:
                     ERROR,
                     f"group {group.name}: queue {each.queue_id} of {each.topic} on {each.broker} was read to "
                     f"{each.committed}, and begins at {each.first}",
-                    f"{each.first - each.committed} messages were deleted before the group read them",
+                    f"{counted(each.first - each.committed, 'message')} deleted before the group read them",
                     "raise fileReservedTime, or add consumers",
                 )
 
@@ -121,7 +123,7 @@ def unanswered(facts: Facts) -> Iterator[Fault]:
     for group, count in facts.undecided_groups.items():
         yield (
             ERROR,
-            f"{count} half messages of producer group {group}, and no member of it is here",
+            f"{counted(count, 'half message')} of producer group {group}, and no member of it is here",
             "after transactionCheckMax questions they are given up",
             f"start a producer of {group}; bolide transaction list",
         )
@@ -129,14 +131,13 @@ def unanswered(facts: Facts) -> Iterator[Fault]:
 
 @finds("N02")
 def forgotten(facts: Facts) -> Iterator[Fault]:
-    """A group that nobody is in, that has read all, and whose dead letters are old."""
+    """A group that nobody is in, and that has read nothing new for weeks."""
     for group in facts.groups:
-        has_read = bool(group.queues) and all(each.end == each.committed for each in group.queues)
-        is_old = bool(group.dead_count) and facts.now_ms - group.dead_last_ms > _IDLE_MS
-        if not group.members and has_read and is_old:
+        idle_ms = facts.now_ms - group.last_read_ms
+        if not group.members and group.last_read_ms > 0 and idle_ms > _IDLE_MS:
             yield (
                 NOTE,
-                f"group {group.name} has no members",
-                "it may be forgotten",
+                f"group {group.name} has no members, and what it read last is {idle_ms // _DAY_MS} days old",
+                "it may be forgotten, and its lag rings for nobody",
                 f"bolide group delete {group.name}",
             )

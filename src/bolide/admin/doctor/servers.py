@@ -1,15 +1,25 @@
 """What is judged of name servers, brokers and the machine."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from bolide.admin.doctor.facts import BrokerFacts, Facts
 from bolide.admin.doctor.findings import ERROR, NOTE, WARNING, Fault, finds
+from bolide.model.texts import counted
+from bolide.model.topics import TRACE_TOPIC
 
 _HEAVY_MS = 200
-_DISK_WARN = 0.75
-_DISK_LIMIT = 0.85
+# What a broker does where its disk is fuller: take nothing, and delete files before their time.
+_DISK_RATIOS = {"diskSpaceWarningLevelRatio": 0.90, "diskMaxUsedSpaceRatio": 0.75}
+_DAYS_MIN = 3
+_RESERVED_HOURS = 72
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(r"([0-9.]+) (B|KiB|MiB|GiB|TiB)\b")
+_BEHIND_MAX = 16 << 20
 _CLOCK_APART_MS = 2_000  # what a broker tells of its time is in whole seconds
 _TIMER_LATE_S = 10
+_SEND_SLOW_MS = 1_000
 _OPEN_FILES_MIN, _MAP_COUNT_MIN, _MEMORY_MIN, _FSYNC_MS_MAX = 65_536, 65_530, 1 << 30, 50.0
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
 _SLOW_STEPS = ("200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~")
@@ -54,24 +64,36 @@ def busy(facts: Facts) -> Iterator[Fault]:
 
 @finds("D07")
 def disk(facts: Facts) -> Iterator[Fault]:
-    """A disk near or over its ratio."""
+    """A disk near or over one of its ratios, or full soon at the pace of its log."""
     for broker in facts.brokers:
         ratio = _ratio(broker.runtime.get("commitLogDiskRatio", ""))
-        limit = _ratio(broker.settings.get("diskSpaceWarningLevelRatio", ""), 100) or 0.9
-        if ratio >= min(limit, _DISK_LIMIT if limit >= 1 else limit):
-            yield (
-                ERROR,
-                f"the disk of broker {broker.name} is {ratio:.0%} full, the limit is {limit:.0%}",
-                "it takes no messages there",
-                "free space, or lower fileReservedTime",
-            )
-        elif ratio >= _DISK_WARN:
+        limit, early = (_percent(broker, key) or other for key, other in _DISK_RATIOS.items())
+        days = _days_left(broker, limit, facts.now_ms)
+        lasts = "" if days is None else f", and at the pace of its log full in {days:.1f} days"
+        seen = f"the disk of broker {broker.name} is {ratio:.0%} full, the limit is {limit:.0%}{lasts}"
+        if ratio >= limit:
+            yield ERROR, seen, "it takes no messages there", "free space, or lower fileReservedTime"
+        elif ratio >= early or (days is not None and days < _DAYS_MIN):
             yield (
                 WARNING,
-                f"the disk of broker {broker.name} is {ratio:.0%} full, the limit is {limit:.0%}",
+                seen,
                 "old messages are deleted early, and then nothing is taken",
                 "free space, or lower fileReservedTime",
             )
+
+
+def _days_left(broker: BrokerFacts, limit: float, now_ms: int) -> float | None:
+    """Until the limit is reached; None where too little is known, or files are old enough to go before that."""
+    sizes = _SIZE.findall(broker.runtime.get("commitLogDirCapacity", ""))
+    first_ms = _number(broker.runtime, "earliestMessageTimeStamp")
+    size = _number(broker.runtime, "commitLogMaxOffset") - _number(broker.runtime, "commitLogMinOffset")
+    age_ms = now_ms - first_ms
+    if len(sizes) != 2 or first_ms <= 0 or age_ms < _HOUR_MS or size <= 0:
+        return None
+    total, free = (float(amount) * _UNITS[unit] for amount, unit in sizes)
+    left_ms = max(0.0, free - (1 - limit) * total) / size * age_ms
+    kept_ms = (_number(broker.settings, "fileReservedTime") or _RESERVED_HOURS) * _HOUR_MS
+    return left_ms / _DAY_MS if age_ms + left_ms < kept_ms else None
 
 
 @finds("D08")
@@ -117,6 +139,8 @@ def same_name(facts: Facts) -> Iterator[Fault]:
     for namesrv in facts.namesrvs:
         for seat, address in namesrv.brokers.items():
             places.setdefault(seat, set()).add(address)
+    for seat, addresses_seen in facts.rivals.items():
+        places.setdefault(seat, set()).update(addresses_seen)
     for (name, broker_id), addresses in places.items():
         if len(addresses) > 1:
             yield (
@@ -142,8 +166,19 @@ def refused(facts: Facts) -> Iterator[Fault]:
 
 @finds("D16")
 def late(facts: Facts) -> Iterator[Fault]:
-    """Timed messages are late, or the timer is off."""
+    """Delayed or timed messages are late, or the timer is off."""
     for broker in facts.brokers:
+        if broker.delayed_due_ms is not None:
+            # By the broker's own clock: one that is apart from ours is another finding.
+            its_now_ms = facts.now_ms + (_told_ms(broker) or broker.asked_ms) - broker.asked_ms
+            late_s = (its_now_ms - broker.delayed_due_ms) / 1000
+            if late_s > _TIMER_LATE_S:
+                yield (
+                    WARNING,
+                    f"broker {broker.name} delivers delayed messages {late_s:.0f} s late",
+                    "delays and retries wait in the same levels, and come later",
+                    "look at its log, its disk and its load",
+                )
         behind_s = _number(broker.runtime, "timerReadBehind")
         if behind_s > _TIMER_LATE_S:
             yield (
@@ -219,6 +254,26 @@ def machine(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@finds("D21")
+def unsendable(facts: Facts) -> Iterator[Fault]:
+    """A message of our own was not stored, or late."""
+    for broker in facts.brokers:
+        if broker.send_problem:
+            yield (
+                ERROR,
+                f"broker {broker.name} did not take a message: {broker.send_problem}",
+                "senders that are where we are fail there too",
+                f"bolide broker status {broker.address}",
+            )
+        elif broker.sent_ms is not None and broker.sent_ms > _SEND_SLOW_MS:
+            yield (
+                WARNING,
+                f"broker {broker.name} took {broker.sent_ms} ms for a message",
+                "every sender waits that long",
+                "look at its disk (bolide_fsync_seconds), its load and the network between",
+            )
+
+
 @finds("N01")
 def versions(facts: Facts) -> Iterator[Fault]:
     """Brokers of different versions."""
@@ -252,6 +307,61 @@ def plain_connections(facts: Facts) -> Iterator[Fault]:
                 "what is sent can be read on the way",
                 "tls.server.mode=enforcing",
             )
+
+
+@finds("N05")
+def untraced(facts: Facts) -> Iterator[Fault]:
+    """Brokers without a topic for traces."""
+    without = sorted(each.name for each in facts.masters if each.settings.get("traceTopicEnable") == "false")
+    meant = {each.settings.get("msgTraceTopicName") or TRACE_TOPIC for each in facts.masters}
+    if without and not any(meant & each.topics for each in facts.namesrvs):
+        yield (
+            NOTE,
+            f"{', '.join(without)}: no topic for traces (traceTopicEnable=false)",
+            "what clients trace is lost there, and `bolide message trace` finds nothing",
+            "traceTopicEnable=true, and start the broker again",
+        )
+
+
+@finds("N06")
+def behind(facts: Facts) -> Iterator[Fault]:
+    """A slave is behind or away."""
+    for broker in facts.brokers:
+        if broker.slaves is None:
+            continue
+        registered = sum(each.name == broker.name and not each.is_master for each in facts.brokers)
+        if len(broker.slaves) < max(registered, broker.settings.get("brokerRole") == "SYNC_MASTER"):
+            yield (
+                NOTE,
+                f"broker {broker.name}: {counted(registered, 'slave')} registered, {len(broker.slaves)} copy from it",
+                "what is sent now is on one disk fewer than meant",
+                f"look at the slave's log, and at haMasterAddress; bolide cluster -n {facts.namesrvs[0].address}",
+            )
+        for slave in broker.slaves:
+            if slave.behind > _BEHIND_MAX:
+                yield (
+                    NOTE,
+                    f"slave {slave.address} of broker {broker.name} is {slave.behind >> 20} MiB behind",
+                    "if the master dies now, that is missing there",
+                    "wait, or look at its disk and the network between",
+                )
+
+
+@finds("N07")
+def default_password(facts: Facts) -> Iterator[Fault]:
+    """A user of RocketMQ's examples, with the password of the examples."""
+    for broker in facts.brokers:
+        if broker.default_user:
+            yield (
+                NOTE,
+                f"broker {broker.name} lets in {broker.default_user} with the password of RocketMQ's examples",
+                "anybody who knows the examples is an administrator",
+                f"bolide user password {broker.default_user}, or bolide user delete {broker.default_user}",
+            )
+
+
+def _percent(broker: BrokerFacts, key: str) -> float:
+    return _ratio(broker.settings.get(key, ""), 100)
 
 
 def _number(table: Mapping[str, str], key: str) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from bolide.admin.doctor.facts import Facts
 from bolide.admin.doctor.findings import ERROR, WARNING, Fault, finds
+from bolide.model.texts import counted
 
 
 @finds("D02")
@@ -22,10 +23,11 @@ def no_route(facts: Facts) -> Iterator[Fault]:
 @finds("D10")
 def one_sided(facts: Facts) -> Iterator[Fault]:
     """A topic is on one broker of several."""
-    names = {broker.name for broker in facts.brokers if not broker.problem}
+    clusters = {broker.name: broker.cluster for broker in facts.brokers if not broker.problem}
     for topic in facts.topics:
         have = {shape.broker for shape in topic.shapes}
-        missing = names - have
+        meant = {clusters[name] for name in have if name in clusters}
+        missing = {name for name, cluster in clusters.items() if cluster in meant} - have
         if have and missing:
             yield (
                 WARNING,
@@ -45,7 +47,8 @@ def shapes(facts: Facts) -> Iterator[Fault]:
             if shape.read_count < shape.write_count:
                 yield (
                     ERROR,
-                    f"{topic.name} on {shape.broker}: {shape.write_count} queues to write, {shape.read_count} to read",
+                    f"{topic.name} on {shape.broker}: {counted(shape.write_count, 'queue')} to write, "
+                    f"{shape.read_count} to read",
                     "what is sent to the others is read by nobody",
                     f"bolide topic set {topic.name} --queues {shape.write_count}",
                 )
@@ -62,7 +65,7 @@ def shapes(facts: Facts) -> Iterator[Fault]:
         if most and len(group.members) > most:
             yield (
                 WARNING,
-                f"group {group.name} has {len(group.members)} members for {most} queues",
+                f"group {group.name} has {counted(len(group.members), 'member')} for {counted(most, 'queue')}",
                 "those beyond get nothing",
                 "more queues, or fewer members",
             )
