@@ -1,19 +1,34 @@
 """The two faces of the package: the same names, found by those who look, and each says what it is."""
 
+import ast
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, get_origin, get_type_hints
 
 import pytest
 
 import bolide
-from bolide import aio
-from bolide.admin.traces import MessageTrace
+import bolide.admin
+import bolide.protocol.bodies
+import bolide.protocol.headers
+from bolide import aio, errors
+from bolide.model.message import StoredMessage
+from tests.tidy.source import ROOT
 
 # Called by the rooms of the client alone.
 INNER = {"Producer.topics", "Producer.route_changed", "Producer.send_together"}
-# A type that is loaded when a trace is asked for.
-LATE = {"MessageTrace": MessageTrace}
+# Types that are loaded when somebody asks for what they are in.
+LATE = {"StoredMessage": StoredMessage} | {
+    name: kind
+    for package in (bolide.admin, bolide.protocol.bodies, bolide.protocol.headers)
+    for module in iter_modules(package.__path__, f"{package.__name__}.")
+    if not module.ispkg
+    for name, kind in vars(import_module(module.name)).items()
+    if inspect.isclass(kind)
+}
 # What has a loop to run, and what runs one.
 ONLY_BLOCKING, ONLY_ASYNCIO = {"__version__", "run"}, {"run_until_stopped"}
 
@@ -24,6 +39,37 @@ def test_both_faces_have_the_same_names() -> None:
 
 def test_what_is_loaded_late_is_listed_all_the_same() -> None:
     assert set(bolide.__all__) <= set(dir(bolide))
+
+
+def test_a_type_checker_sees_the_names_that_are_there_and_no_others() -> None:
+    """To one that sees a `__getattr__` every name is there, and a misspelt one passes."""
+    tree = ast.parse(inspect.getsource(bolide))
+    conditions = {ast.unparse(node.test): node.body for node in tree.body if isinstance(node, ast.If)}
+    assert [each.name for each in conditions["not TYPE_CHECKING"] if isinstance(each, ast.FunctionDef)] == [
+        "__getattr__"
+    ]
+    assert not [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "__getattr__"]
+    told = {
+        alias.asname or alias.name
+        for each in conditions["TYPE_CHECKING"]
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    }
+    assert told == set(bolide.__all__) - {"BolideError", "__version__"}
+
+
+@pytest.mark.parametrize("face", [bolide, aio])
+def test_every_error_of_the_documented_tree_is_exported_with_its_code_and_whether_to_try_again(face: object) -> None:
+    page = (ROOT / "docs" / "sending.md").read_text()
+    tree = page[page.index("BolideError\n├") :].partition("```")[0]
+    named = set(re.findall(r"\w+", tree)) & vars(errors).keys()
+    exported = {name for name in face.__all__ if name in vars(errors)}  # type: ignore[attr-defined]
+    assert named == exported
+    for name in exported:
+        kind = getattr(face, name)
+        assert issubclass(kind, bolide.BolideError)
+        assert isinstance(kind.retriable, bool)
+        assert "code" in dir(kind) or "code" in get_type_hints(kind)
 
 
 @pytest.mark.parametrize("face", [bolide, aio])

@@ -25,7 +25,8 @@ from bolide.errors import BolideError
 if TYPE_CHECKING:
     from bolide.admin.blocking import Admin
     from bolide.admin.deadletters import DeadLetter, DeadLetterFilter
-    from bolide.client.blocking.faces import Consumer, Producer
+    from bolide.client.blocking.consumer import Consumer
+    from bolide.client.blocking.producer import Producer
     from bolide.client.blocking.puller import PullConsumer
     from bolide.client.blocking.transactions import Transaction, TransactionProducer
     from bolide.client.config import Credentials
@@ -70,7 +71,7 @@ _HOMES = {
     "ConnectError": "bolide.errors",
     "ConnectionLost": "bolide.errors",
     "ConsumeHook": "bolide.client.consuming.listener",
-    "Consumer": "bolide.client.blocking.faces",
+    "Consumer": "bolide.client.blocking.consumer",
     "Credentials": "bolide.client.config",
     "DeadLetter": "bolide.admin.deadletters",
     "DeadLetterFilter": "bolide.admin.deadletters",
@@ -81,7 +82,7 @@ _HOMES = {
     "MessageQueue": "bolide.model.queue",
     "NoAnswer": "bolide.errors",
     "Outcome": "bolide.client.transactions.checker",
-    "Producer": "bolide.client.blocking.faces",
+    "Producer": "bolide.client.blocking.producer",
     "ProtocolError": "bolide.errors",
     "PullConsumer": "bolide.client.blocking.puller",
     "PullRules": "bolide.client.consuming.pulling",

@@ -67,7 +67,7 @@ def test_what_a_killed_worker_held_is_done_by_the_next_and_a_long_task_is_run_on
     held = [shop.hold.delay(name) for name in ("one", "two")]
     began = [tmp_path / "one.began", tmp_path / "two.began"]
     with worker(rocket.namesrv, tmp_path) as first:
-        wait_for(lambda: all(path.exists() for path in began))
+        wait_for(lambda: all(path.exists() and path.read_text() for path in began))
         first.kill()
     with worker(rocket.namesrv, tmp_path, "prefork", "--prefetch-multiplier", "1"):
         wait_for(lambda: all(len(path.read_text().split()) == 2 for path in began))

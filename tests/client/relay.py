@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from bolide.clock import Clock
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.owner import Owner, Reply, Request
 from bolide.remoting.server import listen
 from bolide.remoting.session import Session

@@ -1,7 +1,9 @@
 """A client whose credentials are refused fails at its start, with the words of the server."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +11,14 @@ import pytest
 from bolide import aio
 from bolide.client.access import failure_of
 from bolide.client.config import Credentials
+from bolide.clock import SystemClock
 from bolide.errors import AccessRefused, ClientError
 from bolide.protocol.bodies.routes import BrokerRoute, Clusters, QueueRoute, TopicRoute
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.remoting.session import Reply, Request
+from bolide.remoting.tls import self_signed_pem
+from bolide.testing import cluster
 from tests.client.scenes import on_uvloop
 from tests.remoting.ends import Table, served
 
@@ -68,6 +73,45 @@ def test_a_client_that_is_refused_fails_at_its_start_with_the_brokers_words(kind
             assert remark in str(caught.value)
             assert "bolide login" in str(caught.value)
             assert caught.value.code == code
+
+    scene()
+
+
+@pytest.mark.feature("X10", "X21")
+def test_a_handler_speaks_tls_and_signs(tmp_path: Path) -> None:
+    shown = tmp_path / "server.pem"
+    shown.write_bytes(self_signed_pem(SystemClock()))
+    settings: dict[str, object] = {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "initAuthenticationUser": f'{{"username":"{WHO.access_key}","password":"{WHO.secret_key}"}}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"servers","secretKey":"what servers know"}',
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": shown,
+        "useTLS": True,
+    }
+    connect = aio.ConnectConfig(is_tls=True, tls_verify=True, tls_trust_path=str(shown))
+
+    @on_uvloop
+    async def scene() -> None:
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        listener = aio.Handler(
+            function=lambda message: heard.put_nowait(message.body),
+            group="g",
+            topics={"T": "*"},
+            start_from=aio.StartFrom.oldest(),
+        )
+        async with cluster(settings=settings) as rocket:
+            await rocket.create_topic("T", 1)
+            async with (
+                aio.Producer("p", rocket.namesrv, credentials=WHO, connect=connect) as producer,
+                aio.listening(rocket.namesrv, [listener], credentials=WHO, connect=connect),
+            ):
+                await producer.send("T", b"over TLS")
+                assert await asyncio.wait_for(heard.get(), 60) == b"over TLS"
+            with pytest.raises(AccessRefused):
+                async with aio.listening(rocket.namesrv, [listener], connect=connect):
+                    pass
 
     scene()
 

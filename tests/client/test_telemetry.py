@@ -47,6 +47,10 @@ class Told:
         }
 
 
+def _message_of(span: ReadableSpan) -> object:
+    return (span.attributes or {})["messaging.message.id"]
+
+
 @pytest.fixture
 def told() -> Iterator[Told]:
     told = Told()
@@ -55,6 +59,7 @@ def told() -> Iterator[Told]:
     bolide.uninstrument()
 
 
+@pytest.mark.feature("X18")
 def test_a_send_and_its_processing_are_spans_that_belong_together(told: Told) -> None:
     with cluster() as rocket:
         with (
@@ -62,6 +67,7 @@ def test_a_send_and_its_processing_are_spans_that_belong_together(told: Told) ->
             told.tracers.get_tracer("user").start_as_current_span("order") as order,
         ):
             receipt = producer.send("T", b"x", tags="A", keys=["k1", "k2"], shard="s")
+        host, _, port = rocket.brokers[0].address.partition(":")
         with bolide.Consumer("g", "T", rocket.namesrv, start_from=OLDEST) as consumer:
             message = next(iter(consumer))
             assert bolide.span_of(message).is_recording()
@@ -69,7 +75,10 @@ def test_a_send_and_its_processing_are_spans_that_belong_together(told: Told) ->
     (sent,), (processed,) = told.spans("send T"), told.spans("process T")
     assert sent.kind is SpanKind.PRODUCER
     assert sent.parent == order.get_span_context()
+    place = {"server.address": host, "server.port": int(port), "messaging.rocketmq.namespace": ""}
+    place["messaging.destination.partition.id"] = str(receipt.queue.queue_id)
     assert dict(sent.attributes or {}) == {
+        **place,
         "messaging.system": "rocketmq",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
@@ -88,7 +97,8 @@ def test_a_send_and_its_processing_are_spans_that_belong_together(told: Told) ->
     shown = dict(processed.attributes or {})
     assert shown["messaging.consumer.group.name"] == "g"
     assert shown["messaging.message.id"] == receipt.msg_id
-    assert shown["messaging.destination.partition.id"] == str(message.queue.queue_id)
+    assert place.items() <= shown.items()
+    assert shown["messaging.rocketmq.consumption_model"] == "clustering"
 
     numbers = told.numbers()
     send = {
@@ -118,6 +128,40 @@ def test_context_of_anybody_elses_is_taken_from_a_message(told: Told) -> None:
     (link,) = processed.links
     assert f"{link.context.trace_id:032x}-{link.context.span_id:016x}" == parent[3:-3]
     assert link.context.trace_state.get("v") == "1"
+
+
+@pytest.mark.feature("X18")
+def test_how_a_transaction_ended_is_a_span_also_where_a_checker_said_it(told: Told) -> None:
+    with (
+        cluster(settings={"transactionCheckInterval": "50", "transactionTimeOut": "50"}) as rocket,
+        bolide.TransactionProducer("p", rocket.namesrv, checker=lambda _: bolide.Outcome.COMMIT) as producer,
+    ):
+        with producer.transaction("T", b"kept") as kept:
+            pass
+        with producer.transaction("T", b"taken back") as taken_back:
+            taken_back.rollback()
+        with producer.transaction("T", b"asked about") as asked:
+            asked.unknown()
+        wait_for(lambda: any(span.links and _message_of(span) == asked.id for span in told.spans("commit T")))
+    # A broker may ask about the first two as well, if they take their time; what a checker says has a link.
+    (own,) = (span for span in told.spans("commit T") if not span.links)
+    shown = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "commit",
+        "messaging.operation.type": "settle",
+        "messaging.destination.name": "T",
+        "messaging.rocketmq.namespace": "",
+        "messaging.rocketmq.message.type": "transaction",
+        "messaging.message.id": kept.id,
+        "messaging.client.id": (own.attributes or {})["messaging.client.id"],
+    }
+    assert (own.kind, dict(own.attributes or {})) == (SpanKind.CLIENT, shown)
+    assert [_message_of(span) for span in told.spans("rollback T")] == [taken_back.id]
+    assert [_message_of(span) for span in told.spans("unknown T")] == [asked.id]
+    checked = next(span for span in told.spans("commit T") if span.links and _message_of(span) == asked.id)
+    sent = {_message_of(span): span.context.span_id for span in told.spans("send T")}
+    assert dict(checked.attributes or {}) == {**shown, "messaging.message.id": asked.id}
+    assert [link.context.span_id for link in checked.links] == [sent[asked.id]]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

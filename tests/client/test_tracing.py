@@ -24,7 +24,7 @@ from bolide.protocol.trace import (
 )
 from bolide.testing import AsyncCluster, VirtualClock, cluster, run
 from tests.client.scenes import OLDEST, client_clock, collecting, on_uvloop, stage
-from tests.remoting.loops import eventually
+from tests.remoting.loops import REAL_LIMIT_S, eventually
 
 TRACED = {"traceTopicEnable": "true"}
 
@@ -159,7 +159,15 @@ def test_a_trace_topic_that_cannot_be_written_disturbs_nobody(caplog: pytest.Log
     run(scenario())
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a broker takes to start on a busy machine, records are tried until it is there."""
+    for name in ("_SEND_LIMIT_S", "_CLOSE_LIMIT_S"):
+        monkeypatch.setattr(room, name, REAL_LIMIT_S)
+
+
 @on_uvloop
+@pytest.mark.usefixtures("patience")
 async def test_records_find_a_broker_that_moved() -> None:
     async with stage(queue_count=1, settings=TRACED) as rocket:
         async with aio.Producer("pg", rocket.namesrv, trace=True) as producer:
@@ -172,6 +180,7 @@ async def test_records_find_a_broker_that_moved() -> None:
 
 
 @on_uvloop
+@pytest.mark.usefixtures("patience")
 async def test_records_outlast_a_broker_that_restarts() -> None:
     async with stage(queue_count=1, settings=TRACED) as rocket:
         async with aio.Producer("pg", rocket.namesrv, trace=True) as producer:

@@ -19,16 +19,16 @@ class Arrivals:
         self.process_id = os.getpid()
         self._waiting: deque[Delivery] = deque()
         self._file = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_woken = False
         self._is_closed = False
 
     def fileno(self) -> int:
         return self._file
 
     def put(self, delivery: Delivery) -> None:
-        """From any thread."""
+        """From any thread. The first one wakes the worker: a write for each would have the threads change places."""
         self._waiting.append(delivery)
-        if not self._is_closed:
-            os.eventfd_write(self._file, 1)
+        self._wake()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether something is there; waits for it."""
@@ -37,16 +37,27 @@ class Arrivals:
         return bool(self._waiting)
 
     def deliver(self, count_max: int) -> int:
-        """Make deliveries, oldest first; returns how many."""
+        """Make deliveries, oldest first; returns how many.
+
+        The mark goes before the first of them: what is put from here on is seen below, or wakes once more.
+        """
         with suppress(BlockingIOError):  # its word may have been taken before
             os.eventfd_read(self._file)
+        self._is_woken = False
         count = 0
-        while count < count_max and self._waiting:
-            self._waiting.popleft()()
-            count += 1
-        if self._waiting:
-            os.eventfd_write(self._file, 1)
+        try:
+            while count < count_max and self._waiting:
+                count += 1
+                self._waiting.popleft()()
+        finally:
+            if self._waiting:
+                self._wake()
         return count
+
+    def _wake(self) -> None:
+        if not self._is_woken and not self._is_closed:
+            self._is_woken = True
+            os.eventfd_write(self._file, 1)
 
     def close(self) -> None:
         if not self._is_closed:

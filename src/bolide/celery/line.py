@@ -6,6 +6,7 @@ inherited it neither uses nor closes.
 
 import os
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -14,8 +15,8 @@ from typing import Any, TypeVar
 from bolide.admin.admin import Admin
 from bolide.celery.broadcast import Listener
 from bolide.celery.place import Place
-from bolide.client.blocking.faces import Producer
 from bolide.client.blocking.loop import background_loop, keep_of_parent
+from bolide.client.blocking.producer import Producer
 from bolide.client.config import client_config
 from bolide.client.instance import open_instance
 from bolide.client.popping.popped import COUNT_MAX, PopRequests
@@ -44,6 +45,8 @@ class Line:
         self._admin: Admin | None = None
         self._listener: Listener | None = None
         self._known_topics: set[str] = set()
+        self._calls: deque[Callable[[], object]] = deque()  # on their way to the loop
+        self._is_crossing = False
 
     @property
     def is_of_parent(self) -> bool:
@@ -54,8 +57,17 @@ class Line:
         return self._background.run(coroutine)
 
     def in_loop(self, call: Callable[[], object]) -> None:
-        """Have something done there, and wait for nothing."""
-        self._background.loop.call_soon_threadsafe(call)
+        """Have something done there, and wait for nothing. Many calls cross together: each crossing wakes a thread."""
+        self._calls.append(call)
+        if not self._is_crossing:
+            self._is_crossing = True
+            self._background.loop.call_soon_threadsafe(self._cross)
+
+    def _cross(self) -> None:
+        """In the loop. The mark goes first: what is added from here on is seen below, or crosses by itself."""
+        self._is_crossing = False
+        while self._calls:
+            self._background.loop.call_soon(self._calls.popleft())
 
     def close(self) -> None:
         if self.is_of_parent:

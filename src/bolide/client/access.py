@@ -15,17 +15,17 @@ from bolide.errors import AccessRefused, ClientError, NoAnswer
 from bolide.protocol.codes import ResponseCode
 
 _ASKED_MAX = 3
-_STRANGERS = re.compile(
-    r"username cannot be null|No accessKey is configured|No acl config for|PlainAccessResource"
-    r"|check signature failed|User:\S+ is (?:not found|disabled)",
-    re.IGNORECASE,
+# Compiled when a broker says no, and not at the start of every client.
+_STRANGERS = (
+    r"(?i)username cannot be null|No accessKey is configured|No acl config for|PlainAccessResource"
+    r"|check signature failed|User:\S+ is (?:not found|disabled)"
 )
-_RIGHTS = re.compile(r"has no permission to access|Authorization failed|AclException")
+_RIGHTS = r"has no permission to access|Authorization failed|AclException"
 _ADVICE = (
     "the cluster checks who asks: `bolide login` keeps the key of a user, or set BOLIDE_ACCESS_KEY and "
     "BOLIDE_SECRET_KEY, or pass credentials="
 )
-_WRONG_SECRET = re.compile("check signature failed", re.IGNORECASE)
+_WRONG_SECRET = "(?i)check signature failed"
 _ADVICE_WRONG = (
     "the secret is not that of this user: `bolide login` asks for it and keeps it, and an administrator gives another "
     "with `bolide user password NAME`"
@@ -47,10 +47,10 @@ def failure_of(answer: Answered, what: str = "", who: str = "broker") -> ClientE
     said = answer.remark or f"the {who} answered code {answer.code}"
     sentence = f"{what}: {said}" if what else said
     if answer.code in (ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR):
-        if _STRANGERS.search(said):
-            advice = _ADVICE_WRONG if _WRONG_SECRET.search(said) else _ADVICE
+        if re.search(_STRANGERS, said):
+            advice = _ADVICE_WRONG if re.search(_WRONG_SECRET, said) else _ADVICE
             return AccessRefused(f"{sentence}; {advice}", answer.code)
-        if _RIGHTS.search(said):
+        if re.search(_RIGHTS, said):
             return AccessRefused(sentence, answer.code)
     return ClientError(sentence, answer.code)
 

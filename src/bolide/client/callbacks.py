@@ -9,7 +9,8 @@ from bolide.errors import Refusal
 from bolide.model import properties as names
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import ConsumerStatus, ResetOffsets, RunningConsumer
+from bolide.protocol.bodies.consumers import RunningConsumer
+from bolide.protocol.bodies.queues import ConsumerStatus, ResetOffsets
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.headers.callbacks import (
     CheckTransactionRequest,

@@ -3,7 +3,6 @@
 Looked for only after something failed, so that a right call pays nothing for it.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
@@ -67,6 +66,8 @@ def demand_count(name: str, given: object) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, as the end of a sentence."""
+    import difflib  # only a mistake pays for it
+
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from bolide.client import profiles
 from bolide.errors import ClientError, ConfigError
 from bolide.remoting.address import split_address
@@ -23,8 +25,7 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What producers and consumers share."""
 
     namesrv: tuple[str, ...]
@@ -35,7 +36,7 @@ class ClientConfig:
     heartbeat_interval_s: float = 30.0
     offset_interval_s: float = 5.0
     credentials: Credentials | None = None
-    connect: ConnectConfig = field(default_factory=ConnectConfig)
+    connect: ConnectConfig = msgspec.field(default_factory=ConnectConfig)
 
     def __post_init__(self) -> None:
         for name in ("request_timeout_s", "route_interval_s", "heartbeat_interval_s", "offset_interval_s"):

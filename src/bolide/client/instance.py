@@ -12,36 +12,34 @@ import itertools
 import logging
 import os
 import random
-import shlex
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bolide.client.access import check_access, failure_of
-from bolide.client.callbacks import AskedConsumer, AskedProducer, Callbacks
 from bolide.client.config import ClientConfig
-from bolide.client.consuming.replies import Replies, ReplyBox
 from bolide.client.nameservers import NameServers
 from bolide.client.outages import Outages
 from bolide.client.routes import MASTER_ID, Route, route_of, route_to_create
 from bolide.client.tally import count_request
 from bolide.clock import Clock
 from bolide.errors import AccessRefused, BolideError, ClientError, ConnectError
-from bolide.model.message import Message
 from bolide.model.topics import AUTO_CREATE_TOPIC
-from bolide.protocol.bodies import Clusters, ConsumerMember, Heartbeat, ProducerMember
+from bolide.protocol.bodies.clients import Heartbeat, ProducerMember
+from bolide.protocol.bodies.routes import Clusters
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import UnregisterClientRequest
-from bolide.protocol.ids import UniqueIds
-from bolide.remoting.client import Client
+from bolide.remoting.client import Client, Handler
 from bolide.remoting.isolated_tasks import IsolatedTasks
 from bolide.remoting.session import Session
 
 if TYPE_CHECKING:
+    from bolide.client.callbacks import AskedProducer
+    from bolide.client.consuming.replies import Replies
+    from bolide.client.members import ConsumingMember, Member
     from bolide.client.signing import Signing
+    from bolide.model.message import Message
 
 BROKER_NOT_IN_ROUTE = 10003
 NO_ROUTE = 10005
@@ -58,26 +56,6 @@ _open: dict[tuple[int, str], "Instance"] = {}
 
 class NoBroker(ClientError):
     """No broker is registered at all."""
-
-
-class Member(Protocol):
-    """A producer or consumer that lives in an instance."""
-
-    group: str
-
-    def topics(self) -> Iterable[str]:
-        """The topics whose routes it needs."""
-        ...
-
-    def route_changed(self, topic: str) -> None:
-        """A route it needs is another than before."""
-        ...
-
-
-class ConsumingMember(Member, AskedConsumer, Protocol):
-    """A consumer tells brokers what it wants."""
-
-    def heartbeat(self) -> ConsumerMember: ...
 
 
 class Instance:
@@ -100,8 +78,8 @@ class Instance:
         self.errands = IsolatedTasks()
         self.outages = Outages(clock)
         self._hooks = _signing(config)
-        callbacks = Callbacks(self.consumers, self.deciders, ReplyBox(self.replies, clock.now_ms))
-        self.client = Client(config.connect, clock, hooks=self._hooks, handlers=callbacks.handlers())
+        self._handlers: dict[int, Handler] = {}  # of what brokers ask of members
+        self.client = Client(config.connect, clock, hooks=self._hooks, handlers=self._handlers)
         self.namesrv = NameServers(self.client, config.namesrv, config.request_timeout_s, self.chance)
         self.user_count = 0
         self.host: asyncio.Task[None] | None = None
@@ -198,6 +176,8 @@ class Instance:
     async def _no_route(self, topic: str, *, is_for_sending: bool) -> ClientError:
         asked = ", ".join(self.namesrv.addresses)
         if not await self.namesrv.has_brokers():
+            import shlex
+
             pasted = shlex.quote(";".join(self.namesrv.addresses))
             return NoBroker(
                 f"topic {topic} has no route: no broker is registered at {asked}; `bolide broker -n {pasted}` starts "
@@ -359,7 +339,17 @@ class Instance:
                         found[address] = None
         return found
 
+    def _be_askable(self) -> None:
+        """Answer what brokers ask of those they know. An administrator is known to none, and does without."""
+        if not self._handlers:
+            from bolide.client.callbacks import Callbacks
+            from bolide.client.consuming.replies import ReplyBox
+
+            callbacks = Callbacks(self.consumers, self.deciders, ReplyBox(self.replies, self.clock.now_ms))
+            self._handlers.update(callbacks.handlers())
+
     async def _beat(self, address: str) -> None:
+        self._be_askable()
         try:
             self._told[address] = await self.client.session(address, self.config.request_timeout_s)
             answer = await self.request(address, self._heartbeat(), self.config.request_timeout_s)
@@ -386,10 +376,15 @@ class Instance:
             log.error("not taken as a member group=%s broker=%s: %s", group, address, problem)
         self.refusals[group] = address, problem
 
-    def replier(self, group: str) -> Replies:
+    def replier(self, group: str) -> "Replies":
         """Sends what a consumer of a group replies to requests."""
         found = self._repliers.get(group)
         if found is None:
+            from ipaddress import ip_address
+
+            from bolide.client.consuming.replies import Replies
+            from bolide.protocol.ids import UniqueIds
+
             ip = ip_address(self.client_id.partition("@")[0]).packed
             ids = UniqueIds(ip, self.process_id, id(self) ^ id(group), self.clock)
             found = self._repliers[group] = Replies(self, group, ids)
@@ -399,6 +394,8 @@ class Instance:
         """Tell every broker that a group has one member less; those that do not answer will notice by themselves."""
         if consumer_group is not None and consumer_group in self._repliers:
             await self._repliers.pop(consumer_group).flush()
+        from bolide.protocol.headers.consume import UnregisterClientRequest
+
         header = UnregisterClientRequest(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from bolide.client.access import failure_of
 from bolide.client.tally import count_request
 from bolide.errors import ClientError, ConnectError, ConnectionLost, NoAnswer, ProtocolError
-from bolide.protocol.bodies import Clusters, TopicRoute
+from bolide.protocol.bodies.routes import Clusters, TopicRoute
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.routes import GetRouteRequest

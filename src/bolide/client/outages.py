@@ -4,15 +4,15 @@ A consumer asks once a second for each of its queues; without this each of them 
 """
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from bolide.clock import Clock
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Outage:
+class _Outage(msgspec.Struct):
     subject: str
     since_s: float
     failure_count: int = 0

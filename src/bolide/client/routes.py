@@ -9,12 +9,13 @@ with more of them than a client could hold is refused: nobody makes this process
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import QUEUE_COUNT_MAX
-from bolide.protocol.bodies import QueueRoute, TopicRoute
+from bolide.protocol.bodies.routes import QueueRoute, TopicRoute
 
 MASTER_ID = 0
 QUEUES_MAX = 4 * QUEUE_COUNT_MAX  # of one topic, in all brokers
@@ -22,8 +23,7 @@ _READ, _WRITE = 4, 2
 _COUNT_DIGITS_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """One topic: the queues to send to, the queues to read, and the addresses of the brokers by name and id.
 
     `filter_servers` has the addresses of those beside a broker, by the broker's address.
@@ -33,7 +33,7 @@ class Route:
     publish: tuple[MessageQueue, ...]
     subscribe: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, str]]
-    filter_servers: Mapping[str, list[str]] = field(default_factory=dict)
+    filter_servers: Mapping[str, list[str]] = msgspec.field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # brokers that claim more queues than one can have
 
 

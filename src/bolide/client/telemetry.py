@@ -7,7 +7,8 @@ A send is a span `send TOPIC`, all its attempts within. Its context travels in t
 `tracestate` among the user's properties, where OpenTelemetry puts them for Java's clients too). A message in a
 consumer's hands is a span `process TOPIC` that ends with its verdict, and links to the send. While a handler runs, its
 span is the current one; in a loop, `span_of(message)` has it. What was merely pulled ahead has no span, and an
-acknowledgement none either, for it is a number that is told now and then.
+acknowledgement none either, for it is a number that is told now and then. How a transaction ended is a span `commit
+TOPIC`, `rollback TOPIC` or `unknown TOPIC`; where a checker said it, it links to the send.
 
 Who does not call `instrument` pays nothing: the library is not imported, and no path asks for it a message.
 """
@@ -20,17 +21,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bolide.errors import BolideError, ClientError
 from bolide.model import properties as names
-from bolide.model.message import Message
+from bolide.model.message import Message, parse_offset_id
 from bolide.model.queue import MessageQueue
 from bolide.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Link, Span, TracerProvider
 
 _DURATION_S_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _SCOPE = "bolide"
 _UNENDED_MAX = 10_000
+_NAMESPACE = ""  # the conventions want it; here a topic has no name but its own
 _active: "Telemetry | None" = None
 
 
@@ -42,6 +44,9 @@ class Taken(Protocol):
 
     @property
     def msg_id(self) -> str: ...
+
+    @property
+    def offset_id(self) -> str: ...
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -122,6 +127,7 @@ class Telemetry:
             "messaging.destination.name": first.topic,
         }
         shown = {**counted, **_described(first.properties), "messaging.operation.type": "send"}
+        shown["messaging.rocketmq.namespace"] = _NAMESPACE
         shown["messaging.client.id"] = client_id
         if len(messages) > 1:
             shown["messaging.batch.message_count"] = len(messages)
@@ -148,25 +154,50 @@ class Telemetry:
                 )
                 self._sent.add(len(messages), {**counted, **failed})
 
+    def placed(self, queue: MessageQueue, offset_id: str) -> None:
+        """The send that is under way was answered: its span has where the message lies."""
+        place = {"messaging.destination.partition.id": str(queue.queue_id), **_server(offset_id)}
+        self._trace.get_current_span().set_attributes(place)
+
+    def settled(
+        self, outcome: str, topic: str, message_id: str, client_id: str, asked: Mapping[str, str] | None = None
+    ) -> None:
+        """A transaction ended; `asked` has the properties of the half message if a broker asked about it."""
+        name = outcome.lower()
+        shown = {
+            "messaging.system": "rocketmq",
+            "messaging.operation.name": name,
+            "messaging.operation.type": "settle",
+            "messaging.destination.name": topic,
+            "messaging.rocketmq.namespace": _NAMESPACE,
+            "messaging.rocketmq.message.type": "transaction",
+            "messaging.message.id": message_id,
+            "messaging.client.id": client_id,
+        }
+        kind = self._trace.SpanKind.CLIENT
+        self._tracer.start_span(f"{name} {topic}", kind=kind, attributes=shown, links=self._links(asked or {})).end()
+
     # Consuming
 
-    def begun(self, message: Taken, group: str, client_id: str) -> None:
+    def begun(self, message: Taken, group: str, client_id: str, *, is_broadcasting: bool = False) -> None:
         """A message was given to the user."""
         counted = self._counted(message, group)
         shown = {
             **counted,
             **_described(message.properties),
+            **_server(message.offset_id),
             "messaging.operation.type": "process",
+            "messaging.rocketmq.namespace": _NAMESPACE,
+            "messaging.rocketmq.consumption_model": "broadcasting" if is_broadcasting else "clustering",
             "messaging.destination.partition.id": str(message.queue.queue_id),
             "messaging.client.id": client_id,
             "messaging.message.id": message.msg_id,
         }
-        origin = self._trace.get_current_span(self._propagate.extract(message.properties)).get_span_context()
         span = self._tracer.start_span(
             f"process {message.topic}",
             kind=self._trace.SpanKind.CONSUMER,
             attributes=shown,
-            links=[self._trace.Link(origin)] if origin.is_valid else [],
+            links=self._links(message.properties),
         )
         with self._lock:
             if len(self._spans) >= _UNENDED_MAX:  # messages of queues that were lost have no end
@@ -200,6 +231,11 @@ class Telemetry:
         with self._trace.use_span(self.span_of(messages[0]), record_exception=True, set_status_on_exception=False):
             yield
 
+    def _links(self, properties: Mapping[str, str]) -> "list[Link]":
+        """To the send whose context travelled in a message."""
+        origin = self._trace.get_current_span(self._propagate.extract(properties)).get_span_context()
+        return [self._trace.Link(origin)] if origin.is_valid else []
+
     def _counted(self, message: Taken, group: str) -> dict[str, str]:
         return {
             "messaging.system": "rocketmq",
@@ -228,6 +264,12 @@ def _described(properties: Mapping[str, str]) -> dict[str, Any]:
     if at.isdecimal():
         shown["messaging.rocketmq.message.delivery_timestamp"] = int(at)
     return shown
+
+
+def _server(offset_id: str) -> dict[str, Any]:
+    """The broker that gave the id to a message; nothing where it gave none."""
+    found = parse_offset_id(offset_id)
+    return {} if found is None else {"server.address": found.host.ip, "server.port": found.host.port}
 
 
 def _kind(properties: Mapping[str, str]) -> str:

@@ -13,16 +13,18 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Protocol, Self
+
+import msgspec
 
 from bolide.client.config import ClientConfig
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, NO_ROUTE, Instance, open_instance
 from bolide.client.sending.message import DEFAULT_QUEUE_COUNT, SendRules, send_command, to_queue, with_id
 from bolide.client.sending.receipt import receipt_of
 from bolide.client.sending.selection import Selection
+from bolide.client.watching import SUCCESS
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, NoAnswer, ProtocolError
 from bolide.model import properties as names
@@ -50,8 +52,6 @@ GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 WAITING_MAX = 2048
 BATCH_COUNT = 100
 LINGER_S = 0.5
-SUCCESS, TIMEOUT, EXCEPTION, FAILED = 0, 1, 2, 4
-OUTCOMES = {SUCCESS: "", TIMEOUT: "timeout", EXCEPTION: "exception", FAILED: "failed"}
 _NORMAL, _HALF, _COMMIT, _DELAYED = 0, 1, 2, 3
 _BODY_SIZE_MAX = 118_000
 _KEYS_SIZE_MAX = 16_000
@@ -95,7 +95,7 @@ class Tracing:
     def __init__(self, group: str, topic: str | bool, config: ClientConfig, clock: Clock) -> None:
         self.group = group
         self.topic = topic if isinstance(topic, str) else TRACE_TOPIC
-        self._config = replace(config, instance_name="")
+        self._config = msgspec.structs.replace(config, instance_name="")
         self._clock = clock
         self._rules = SendRules(group=f"{GROUP_PREFIX}-{group}", compress_over=_BODY_SIZE_MAX * 2)
         self._waiting: deque[tuple[str, TraceRecord]] = deque()
@@ -313,11 +313,6 @@ class Tracing:
         address = await instance.found_address(self.topic, queue.broker_name)
         command = send_command(message, self._rules, self._clock.now_ms())
         receipt_of(await instance.request(address, to_queue(command, queue), _SEND_LIMIT_S), queue, "")
-
-
-def tracing_of(group: str, trace: str | bool, config: ClientConfig, clock: Clock) -> Tracing | None:
-    """`trace` as users give it: whether to, or the topic to use."""
-    return Tracing(group, trace, config, clock) if trace else None
 
 
 def parts(records: Sequence[TraceRecord]) -> list[list[TraceRecord]]:

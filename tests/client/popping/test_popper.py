@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from bolide import aio
-from bolide.client.popping.popped import Popped
+from bolide.client.popping.popped import Popped, PopRequests
 from bolide.client.popping.popper import Popper
 from bolide.errors import ClientError
 from bolide.testing import AsyncCluster
@@ -56,6 +56,34 @@ async def test_no_more_is_out_than_the_limit_says_and_a_verdict_makes_room() -> 
         await eventually(lambda: len(found) == 4)
         popper.limit = 6
         await eventually(lambda: len(found) == 7)
+
+
+@virtual_time
+async def test_a_topic_that_gave_all_that_was_asked_for_is_asked_for_more_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: Counter[str] = Counter()
+    for name in ("wait", "pop"):
+        monkeypatch.setattr(PopRequests, name, counted(asked, name, getattr(PopRequests, name)))
+    async with filled(120, queue_count=4) as rocket, popping(rocket, limit=6) as (popper, found):
+        done: list[Popped] = []
+        while len(done) < 120:
+            await eventually(lambda: len(found) > len(done))
+            done.append(found[len(done)])
+            await popper.ack(done[-1])
+        assert bodies(found) == Counter(numbers(0, 120))
+        assert asked["pop"] >= 20
+        assert asked["wait"] <= 3
+
+
+def counted(counts: Counter[str], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method, whose calls are counted."""
+
+    def call(*given: Any) -> Any:
+        counts[name] += 1
+        return method(*given)
+
+    return call
 
 
 @virtual_time

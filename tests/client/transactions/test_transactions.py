@@ -146,7 +146,7 @@ async def test_a_checker_that_fails_or_says_nothing_leaves_it_open_and_the_log_s
 
     def checker(message: aio.StoredMessage) -> aio.Outcome:
         assert threading.current_thread().name.startswith("bolide.checker")
-        answer = said.pop(0)
+        answer = said.pop(0) if len(said) > 1 else said[0]  # the broker asks on until it has heard the last
         if isinstance(answer, Exception):
             raise answer
         return answer  # type: ignore[no-any-return]

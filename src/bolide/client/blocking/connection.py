@@ -12,16 +12,18 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bolide import kernel
-from bolide.client.signing import Signing
 from bolide.clock import Clock
 from bolide.errors import ConnectError, ConnectionLost, ProtocolError, RequestTimeout
 from bolide.protocol.command import FRAME_SIZE_MAX, RESPONSE_FLAG, Command, encode_commands, read_commands
 from bolide.remoting.address import reason_of, split_address
 from bolide.remoting.config import ConnectConfig
 from bolide.remoting.tls import ConnectingTls
+
+if TYPE_CHECKING:
+    from bolide.client.signing import Signing
 
 REST_MAX_S = 60.0
 _READ_SIZE = 4096
@@ -49,7 +51,7 @@ class Connection:
         *,
         connect_timeout_s: float | None = None,
         context: ssl.SSLContext | None = None,
-        signing: Signing | None = None,
+        signing: "Signing | None" = None,
     ) -> None:
         """`timeout_s` is how long it waits for the other side where nothing else is said."""
         self.address = address

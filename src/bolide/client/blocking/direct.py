@@ -3,6 +3,8 @@
 What cannot be sent so, and what has another attempt after this one, goes through the loop on the general path.
 """
 
+from typing import TYPE_CHECKING
+
 from bolide import kernel
 from bolide.client.blocking.connection import Answer, Connection, ConnectionPool, answer_in
 from bolide.client.blocking.loop import LoopOfFirstUse
@@ -13,13 +15,14 @@ from bolide.client.sending.pipeline import SendPipeline
 from bolide.client.sending.producer import Producer
 from bolide.client.sending.receipt import Receipt, receipt_of
 from bolide.client.sending.shipment import Shipment
-from bolide.client.transactions.checker import Outcome
-from bolide.client.transactions.outcomes import end_head
 from bolide.clock import Clock
 from bolide.errors import ClientError
 from bolide.kernel.layout import Item, ReceiptRow
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from bolide.client.transactions.checker import Outcome
 
 
 class DirectSends:
@@ -121,7 +124,7 @@ class DirectSends:
         finally:
             pipeline.placement.note(queue, begun_s, failure)
 
-    def tell_end(self, receipt: Receipt, outcome: Outcome) -> bool:
+    def tell_end(self, receipt: Receipt, outcome: "Outcome") -> bool:
         """Tell how a transaction ended; false where no connection rests, or the one that did was of no use."""
         core, queue = self._core, receipt.queue
         if self._pool.is_closed:
@@ -129,6 +132,8 @@ class DirectSends:
         row = outcome._value_, receipt.queue_offset, receipt.offset_id, receipt.msg_id
         head = self._end_heads.get((queue.topic, queue.broker_name))
         if head is None:
+            from bolide.client.transactions.outcomes import end_head
+
             head = self._end_heads[queue.topic, queue.broker_name] = end_head(
                 core.group, queue.topic, queue.broker_name
             )

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
-from bolide.client.blocking.faces import Producer
+from bolide.client.blocking.producer import Producer
 from bolide.client.options import TransactionProducerOptions
 from bolide.client.sending.parts import Parts
 from bolide.client.sending.receipt import Receipt

@@ -13,7 +13,7 @@ from bolide import kernel
 from bolide.client.consuming.subscriptions import ClassFilter, Expression, check_sql
 from bolide.client.instance import Instance
 from bolide.errors import BolideError, ClientError
-from bolide.protocol.bodies import Subscription
+from bolide.protocol.bodies.clients import Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.filters import RegisterFilterClassRequest

@@ -29,12 +29,12 @@ from bolide.client.consuming.replies import Replies
 from bolide.client.consuming.subscriber import Subscriber
 from bolide.client.sending.hooks import tell
 from bolide.client.serializers import JSON, Serializer
-from bolide.client.tracing import EXCEPTION, TIMEOUT
+from bolide.client.watching import EXCEPTION, TIMEOUT
 from bolide.errors import Refusal
 from bolide.model.message import Message
 from bolide.model.queue import MessageQueue
 from bolide.protocol.batch import unwrap
-from bolide.protocol.bodies import ConsumeResult, DirectConsumption
+from bolide.protocol.bodies.consumers import ConsumeResult, DirectConsumption
 from bolide.protocol.codes import ResponseCode
 from bolide.protocol.records import decode_records, inflate
 

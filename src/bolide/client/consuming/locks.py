@@ -13,7 +13,8 @@ from bolide.client.instance import Instance
 from bolide.client.routes import MASTER_ID
 from bolide.errors import BolideError
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import LockAnswer, LockRequest, QueueName
+from bolide.protocol.bodies.body import QueueName
+from bolide.protocol.bodies.queues import LockAnswer, LockRequest
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 

@@ -5,7 +5,7 @@ import logging
 from bolide.client.instance import Instance
 from bolide.client.routes import Route
 from bolide.errors import BolideError
-from bolide.protocol.bodies import ConsumerList
+from bolide.protocol.bodies.clients import ConsumerList
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import GetConsumerListRequest

@@ -14,7 +14,6 @@ from bolide.client.instance import Instance
 from bolide.errors import BolideError, NoAnswer, StoreError
 from bolide.files import read_whole, write_whole
 from bolide.model.queue import MessageQueue, QueueOffset
-from bolide.protocol import fastjson
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import OffsetAnswer, QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
@@ -96,6 +95,8 @@ class FilePositions:
 
 def _parse(text: str) -> dict[MessageQueue, int]:
     """Java writes the queue object itself as a map key, which is no JSON; both forms are read."""
+    from bolide.protocol import fastjson
+
     document = fastjson.loads(text)
     table = document.get("offsetTable") if isinstance(document, dict) else None
     if not isinstance(table, dict):

@@ -21,7 +21,7 @@ from bolide.errors import BolideError, NoAnswer, ProtocolError
 from bolide.model.message import StoredMessage
 from bolide.model.queue import MessageQueue, QueueOffset
 from bolide.protocol.batch import unwrap
-from bolide.protocol.bodies import Subscription
+from bolide.protocol.bodies.clients import Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.consume import PullMessageAnswer, PullMessageRequest

@@ -1,7 +1,8 @@
 """How a member of a consumer group consumes."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from bolide.client.consuming.start_from import StartFrom
 from bolide.client.serializers import JSON, Serializer
@@ -10,8 +11,7 @@ from bolide.model.allocation import Strategy, averagely
 LOCAL_DIRECTORY = Path("~/.rocketmq_offsets")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRules:
+class PullRules(msgspec.Struct, frozen=True, kw_only=True):
     """How much is asked for at once, and how much may lie unsettled; the defaults are RocketMQ's."""
 
     batch_count: int = 32
@@ -24,15 +24,14 @@ class PullRules:
     pause_s: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberRules:
+class SubscriberRules(msgspec.Struct, frozen=True, kw_only=True):
     """How a member consumes."""
 
     is_broadcasting: bool = False
     is_ordered: bool = False
-    start_from: StartFrom = field(default_factory=StartFrom.newest)
+    start_from: StartFrom = msgspec.field(default_factory=StartFrom.newest)
     strategy: Strategy = averagely
-    pull: PullRules = field(default_factory=PullRules)
+    pull: PullRules = msgspec.field(default_factory=PullRules)
     retry_count_max: int | None = None
     page_count_max: int = 1  # of an ordered queue this many messages may be out at once
     local_directory: Path = LOCAL_DIRECTORY

@@ -1,16 +1,17 @@
 """Where a group begins in a queue of which it has no progress yet."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from bolide.client.instance import Instance
 from bolide.errors import ClientError
 from bolide.model.queue import MessageQueue
 from bolide.model.topics import RETRY_PREFIX
-from bolide.protocol.bodies import ConsumeFrom
+from bolide.protocol.bodies.clients import ConsumeFrom
 from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
-from bolide.protocol.headers.consume import GetMaxOffsetRequest, GetMinOffsetRequest, OffsetAnswer, SearchOffsetRequest
+
+if TYPE_CHECKING:
+    from bolide.client.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def chosen_start(given: object) -> StartFrom:
     return given or StartFrom.newest()
 
 
-async def start_offset(instance: Instance, queue: MessageQueue, start: StartFrom) -> int:
+async def start_offset(instance: "Instance", queue: MessageQueue, start: StartFrom) -> int:
     """The offset to begin at; a retry topic is read from its beginning, for what lies there was already promised."""
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if start.where is ConsumeFrom.CONSUME_FROM_FIRST_OFFSET:
@@ -68,24 +69,32 @@ async def start_offset(instance: Instance, queue: MessageQueue, start: StartFrom
     return await max_offset(instance, queue)
 
 
-async def offset_at(instance: Instance, queue: MessageQueue, time_ms: int) -> int:
+async def offset_at(instance: "Instance", queue: MessageQueue, time_ms: int) -> int:
     """The offset of the first message that was stored at a time or later."""
+    from bolide.protocol.headers.consume import SearchOffsetRequest
+
     header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=time_ms)
     return await _ask(instance, queue, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=header.encode()))
 
 
-async def min_offset(instance: Instance, queue: MessageQueue) -> int:
+async def min_offset(instance: "Instance", queue: MessageQueue) -> int:
     """The oldest offset a queue still has."""
+    from bolide.protocol.headers.consume import GetMinOffsetRequest
+
     header = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
     return await _ask(instance, queue, Command(RequestCode.GET_MIN_OFFSET, fields=header.encode()))
 
 
-async def max_offset(instance: Instance, queue: MessageQueue) -> int:
+async def max_offset(instance: "Instance", queue: MessageQueue) -> int:
     """The offset the next message of a queue will get."""
+    from bolide.protocol.headers.consume import GetMaxOffsetRequest
+
     header = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
     return await _ask(instance, queue, Command(RequestCode.GET_MAX_OFFSET, fields=header.encode()))
 
 
-async def _ask(instance: Instance, queue: MessageQueue, command: Command) -> int:
+async def _ask(instance: "Instance", queue: MessageQueue, command: Command) -> int:
+    from bolide.protocol.headers.consume import OffsetAnswer
+
     address = await instance.found_address(queue.topic, queue.broker_name)
     return OffsetAnswer.decode((await instance.ask(address, command)).fields).offset

@@ -10,7 +10,8 @@ from bolide import __version__
 from bolide.client.consuming.inflight import InFlight
 from bolide.clock import Clock
 from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies import ConsumeType, QueueAtWork, RunningConsumer, Subscription
+from bolide.protocol.bodies.clients import ConsumeType, Subscription
+from bolide.protocol.bodies.consumers import QueueAtWork, RunningConsumer
 
 _MIB = 1 << 20
 

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from bolide.client.config import ClientConfig
+from bolide.client.consuming.absences import Absences
 from bolide.client.consuming.class_filters import ClassFilters
 from bolide.client.consuming.handover import Handover, progress_of
 from bolide.client.consuming.inflight import InFlight
@@ -35,13 +36,13 @@ from bolide.client.consuming.state import queues_at_work, running_state
 from bolide.client.consuming.subscriptions import EVERYTHING, Expression, subscription_of
 from bolide.client.instance import Instance, open_instance
 from bolide.client.telemetry import active
-from bolide.client.tracing import FAILED, OUTCOMES, SUCCESS, tracing_of
+from bolide.client.watching import FAILED, OUTCOMES, SUCCESS, tracing_of
 from bolide.clock import Clock
 from bolide.errors import BolideError, ClientError, Refusal
 from bolide.model.allocation import allocate
 from bolide.model.names import group_problem
 from bolide.model.queue import MessageQueue
-from bolide.model.topics import RETRY_PREFIX, retry_topic
+from bolide.model.topics import retry_topic
 from bolide.protocol.bodies import ConsumerMember, ConsumeType, MessageModel, RunningConsumer
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting.isolated_tasks import IsolatedTasks
@@ -82,7 +83,7 @@ class Subscriber:
             subscribed.setdefault(retry_topic(group), EVERYTHING)
         self._filters = ClassFilters(group, topics)
         self.subscriptions = {topic: subscription_of(topic, text, version_ms) for topic, text in subscribed.items()}
-        self._absent: set[str] = set()
+        self._absences = Absences(group)
         self._has_company = False
         self._is_shared = False  # everything that is our share by the last count is ours
         self._standstill = Standstill(group, rules.pull, is_ordered=rules.is_ordered)
@@ -248,11 +249,9 @@ class Subscriber:
             if route is not None:
                 await instance.heartbeat()  # its brokers have not heard of us, and would not count us as a member
         if route is None or not route.subscribe:
-            if topic not in self._absent and not topic.startswith(RETRY_PREFIX):
-                self._absent.add(topic)
-                log.warning("topic has no route, waiting for it: topic=%s group=%s", topic, self.group)
+            self._absences.note(topic, self.clock.monotonic_s())
             return None
-        self._absent.discard(topic)
+        self._absences.end(topic)
         if self.rules.is_broadcasting:
             return set(route.subscribe)
         members = await members_of(instance, self.group, route)
@@ -384,7 +383,7 @@ class Subscriber:
             if self._tracing is not None:
                 self._tracing.begun(message)
             if self.telemetry is not None:
-                self.telemetry.begun(message, self.group, self.client_id)
+                self.telemetry.begun(message, self.group, self.client_id, is_broadcasting=self.rules.is_broadcasting)
 
     def ended(self, message: Received, outcome: int) -> None:
         """The user is done with it, well (0) or not; for those who look on."""

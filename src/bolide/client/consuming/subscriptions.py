@@ -12,10 +12,9 @@ from typing import Protocol
 
 from bolide.client.instance import Instance
 from bolide.errors import ClientError
-from bolide.filter.sql import SQL92, compile_sql
 from bolide.filter.tags import is_tag_type, parse_tags, tag_hashes
 from bolide.model.names import topic_problem
-from bolide.protocol.bodies import ClientCheck, Subscription
+from bolide.protocol.bodies.clients import ClientCheck, Subscription
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 
@@ -67,6 +66,8 @@ def subscription_of(topic: str, expression: Expression, version_ms: int) -> Subs
         return Subscription(topic=topic, sub_string=expression.name, class_filter_mode=True, sub_version=version_ms)
     try:
         if isinstance(expression, Sql):
+            from bolide.filter.sql import SQL92, compile_sql  # most subscribe by tags
+
             compile_sql(expression.expression)
             return Subscription(
                 topic=topic, sub_string=expression.expression, expression_type=SQL92, sub_version=version_ms

@@ -18,7 +18,7 @@ _ANY_QUEUE = -1
 _POPPED_AT = "popTime"
 _FROM_THE_OLDEST = 0
 _ANSWER_LATE_S = 5.0
-_POP_WAIT_S = 2.0
+POP_WAIT_S = 2.0
 _NOTHING = frozenset((ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL))
 
 
@@ -57,7 +57,7 @@ class PopRequests:
         self.invisible_s = invisible_s
         self._ahead_ms: dict[str, int] = {}  # of our clock, by broker
 
-    async def pop(self, topic: str, broker_name: str, count: int) -> list[Popped]:
+    async def pop(self, topic: str, broker_name: str, count: int, wait_s: float = POP_WAIT_S) -> list[Popped]:
         """What is there, of any queue of a broker; waits a moment if another member was faster.
 
         A request says when it was made, and a broker whose clock is ahead takes it for one that is too late. So what it
@@ -71,18 +71,18 @@ class PopRequests:
             queue_id=_ANY_QUEUE,
             message_count_max=min(count, COUNT_MAX),
             invisible_ms=int(self.invisible_s * 1000),
-            poll_ms=int(_POP_WAIT_S * 1000),
+            poll_ms=int(wait_s * 1000),
             born_ms=clock.now_ms() + ahead_ms,
             init_mode=_FROM_THE_OLDEST,
             expression_type="TAG",
             expression="*",
         )
         command = Command(RequestCode.POP_MESSAGE, fields=header.encode())
-        answer = await self._answer(topic, broker_name, command, 2 * _POP_WAIT_S + _ANSWER_LATE_S)
+        answer = await self._answer(topic, broker_name, command, 2 * POP_WAIT_S + _ANSWER_LATE_S)
         if _POPPED_AT in answer.fields:
             ahead_ms = read_int64(answer.fields[_POPPED_AT]) - clock.now_ms()
         elif answer.code == ResponseCode.POLLING_TIMEOUT:
-            ahead_ms += int(_POP_WAIT_S * 1000)
+            ahead_ms += int(POP_WAIT_S * 1000)
         self._ahead_ms[broker_name] = ahead_ms
         if answer.code in _NOTHING:
             return []

@@ -10,9 +10,9 @@ A consumer that pulls has its share of queues and settles them in order. Here me
 takes from any queue, and each message is settled by itself. The price is that nothing comes in order.
 
 The rule of its limit: never more messages are out than `limit` says, those included that are being asked for. So it
-waits at the broker for word that there is something (which takes nothing), and then takes what it has room for. A
-member that dies is noticed by silence: what it held comes back when its invisible time is over. While it lives, that
-time is renewed at half.
+waits at the broker for word that there is something (which takes nothing), and then takes what it has room for, again
+and again while it gets all it asks for. A member that dies is noticed by silence: what it held comes back when its
+invisible time is over. While it lives, that time is renewed at half.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from typing import Any
 from bolide.client.config import Credentials, client_config
 from bolide.client.instance import open_instance
 from bolide.client.life import Opened
-from bolide.client.popping.popped import COUNT_MAX, Popped, PopRequests
+from bolide.client.popping.popped import COUNT_MAX, POP_WAIT_S, Popped, PopRequests
 from bolide.client.routes import MASTER_ID
 from bolide.clock import Clock, SystemClock
 from bolide.errors import BolideError, ClientError, NoAnswer
@@ -210,16 +210,18 @@ class Popper(Opened):
     async def _pop_forever(self, lane: _Lane, topic: str, broker_name: str) -> None:
         requests = self._opened()
         outages, key = requests.instance.outages, ("pop", topic, broker_name)
+        has_more = False
         try:
             while not lane.is_over:
                 try:
                     lane.is_waiting = True
-                    has_any = await self._wait(requests, topic, broker_name)
+                    has_any = has_more or await self._wait(requests, topic, broker_name)
                     lane.is_waiting = False
                     outages.worked(key)
                     if has_any and not lane.is_over:
-                        await self._pop(lane, requests, topic, broker_name)
+                        has_more = await self._pop(lane, requests, topic, broker_name, 0 if has_more else POP_WAIT_S)
                 except BolideError as problem:
+                    has_more = False
                     outages.failed(key, f"taking messages of {topic} from {broker_name}", problem)
                     lane.is_waiting = True
                     await requests.instance.doubt(topic)
@@ -229,7 +231,8 @@ class Popper(Opened):
             outages.forget(key)
             self._lanes.pop((topic, broker_name), None)
 
-    async def _pop(self, lane: _Lane, requests: PopRequests, topic: str, broker_name: str) -> None:
+    async def _pop(self, lane: _Lane, requests: PopRequests, topic: str, broker_name: str, wait_s: float) -> bool:
+        """Take what there is room for; whether it was all we asked for, so that there may be more."""
         lane.is_waiting = True
         while (room := self._limit - len(self._out) - self._asked_count) <= 0:
             self._has_room.clear()
@@ -238,7 +241,7 @@ class Popper(Opened):
         count = min(room, COUNT_MAX)
         self._asked_count += count
         try:
-            found = await requests.pop(topic, broker_name, count)
+            found = await requests.pop(topic, broker_name, count, wait_s)
         finally:
             self._asked_count -= count
             self._has_room.set()
@@ -248,6 +251,7 @@ class Popper(Opened):
                 self.settle_later(popped, self.release)
             else:
                 self._give(popped)
+        return len(found) == count
 
     async def _wait(self, requests: PopRequests, topic: str, broker_name: str) -> bool:
         """Whether a pop will bring something, or tells why nothing does."""

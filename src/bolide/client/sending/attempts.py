@@ -14,7 +14,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+
+import msgspec
 
 from bolide.client.instance import Instance, NoBroker
 from bolide.client.routes import MASTER_ID, Route
@@ -57,7 +58,7 @@ class Attempts:
             return self._queue
         if self._failed and self._shard is None:
             others = tuple(queue for queue in route.publish if queue.broker_name not in self._failed)
-            route = replace(route, publish=others or route.publish)
+            route = msgspec.structs.replace(route, publish=others or route.publish)
         chosen = self._choose(route, self._shard, self._last_broker)
         self._last_broker = chosen.broker_name
         return chosen

@@ -10,6 +10,7 @@ delivered. Which topic and broker it concerns stands in the handle itself.
 
 import math
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from bolide.client.access import failure_of
 from bolide.client.careless import nearest
@@ -17,13 +18,15 @@ from bolide.client.instance import Instance
 from bolide.client.options import SubmitOptions, When
 from bolide.client.sending.durations import delay_s_of, finite, wrong
 from bolide.client.sending.parts import Parts
-from bolide.client.tracing import Tracing
 from bolide.errors import ClientError
 from bolide.model import properties as names
 from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.send import RecallMessageRequest
 from bolide.protocol.ids import RecallHandle, parse_recall_handle
+
+if TYPE_CHECKING:
+    from bolide.client.tracing import Tracing
 
 _OPTIONS = (*SubmitOptions.__annotations__, "timeout_s")
 
@@ -67,7 +70,7 @@ def _delay_properties(delay: float | timedelta) -> dict[str, str]:
     return {names.TIMER_DELAY_MS: str(delay_ms)}
 
 
-async def recall(instance: Instance, group: str, handle: str, timeout_s: float, tracing: Tracing | None) -> str:
+async def recall(instance: Instance, group: str, handle: str, timeout_s: float, tracing: "Tracing | None") -> str:
     """Have a message recalled whose topic is known; returns its id."""
     known = recalled(handle)
     address = await instance.found_address(known.topic, known.broker_name)

@@ -5,9 +5,11 @@ with RocketMQ's code, before a byte leaves.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import Any
+
+import msgspec
 
 from bolide.errors import ClientError
 from bolide.kernel.layout import Item
@@ -29,8 +31,7 @@ SEND_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION  # see 
 EXTRA_SIZE_MAX = PROPERTIES_SIZE_MAX - 128  # the id and its name come too
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendRules:
+class SendRules(msgspec.Struct, frozen=True, kw_only=True):
     """How a producer sends."""
 
     group: str

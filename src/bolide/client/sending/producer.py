@@ -27,7 +27,7 @@ from bolide.client.sending.shipment import Shipment
 from bolide.client.sending.watched_path import WatchedPath
 from bolide.client.serializers import JSON, NOTHING, Serializer, body_of
 from bolide.client.telemetry import active
-from bolide.client.tracing import tracing_of
+from bolide.client.watching import tracing_of
 from bolide.clock import Clock, SystemClock
 from bolide.errors import ClientError
 from bolide.model.message import Message

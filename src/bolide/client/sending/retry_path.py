@@ -4,6 +4,8 @@ At least once: an attempt that was not answered may have been stored, and the ne
 same id. A stored message whose flush or replica is late is returned with its status and not sent again.
 """
 
+from typing import TYPE_CHECKING
+
 from bolide.client.instance import BROKER_NOT_IN_ROUTE, Instance
 from bolide.client.routes import MASTER_ID
 from bolide.client.sending.attempts import Attempts
@@ -13,17 +15,19 @@ from bolide.client.sending.message import SendRules, batch_command, send_command
 from bolide.client.sending.placement import Placement
 from bolide.client.sending.receipt import Receipt, batch_receipts, receipt_of
 from bolide.client.sending.shipment import Shipment
-from bolide.client.tracing import Tracing
 from bolide.errors import ClientError, ConnectError
 from bolide.model.queue import MessageQueue
 from bolide.protocol.command import Command
+
+if TYPE_CHECKING:
+    from bolide.client.tracing import Tracing
 
 
 class RetryPath:
     """That of one producer, for any message; half messages have one with rules of their own."""
 
     def __init__(
-        self, instance: Instance, placement: Placement, rules: SendRules, hooks: SendHooks, tracing: Tracing | None
+        self, instance: Instance, placement: Placement, rules: SendRules, hooks: SendHooks, tracing: "Tracing | None"
     ) -> None:
         self.placement = placement
         self.rules = rules

@@ -5,7 +5,8 @@ Plain values and no clock: times come in. Ordered messages do not come here; the
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from bolide import kernel
 from bolide.model.queue import MessageQueue
@@ -31,8 +32,7 @@ def rest_ms(latency_ms: float) -> int:
     return 0
 
 
-@dataclass(slots=True)
-class _Fault:
+class _Fault(msgspec.Struct):
     available_from_s: float
     is_reachable: bool
 

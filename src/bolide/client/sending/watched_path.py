@@ -17,7 +17,9 @@ class WatchedPath(RetryPath):
     async def send(self, shipment: Shipment) -> list[Receipt]:
         """The receipts, after as many attempts as are needed: one span."""
         with self._telemetry.sending(shipment.messages, self._client_id) as messages:
-            return await super().send(shipment._replace(messages=messages))
+            receipts = await super().send(shipment._replace(messages=messages))
+            self._telemetry.placed(receipts[0].queue, receipts[0].offset_id)
+            return receipts
 
     async def send_oneway(self, shipment: Shipment) -> None:
         """Without an answer."""

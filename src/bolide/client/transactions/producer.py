@@ -11,10 +11,11 @@ the block does must leave a trace that the checker can find by the transaction's
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
+
+import msgspec
 
 from bolide.client.options import ProducerOptions
 from bolide.client.routes import MASTER_ID
@@ -192,7 +193,7 @@ class TransactionProducer(Producer):
         await super().close()
 
     def _half_preparation(self) -> HalfPreparation:
-        rules = replace(self.rules, is_prepared=True, linger_s=0.0)
+        rules = msgspec.structs.replace(self.rules, is_prepared=True, linger_s=0.0)
         traced = None if self.tracing is None else self._halves
         return HalfPreparation(rules, self.ids, is_fast=self._is_fast, traced=traced)
 
@@ -258,6 +259,8 @@ class TransactionProducer(Producer):
         if half is not None and self.tracing is not None:
             address = self.instance.address(receipt.queue.broker_name, MASTER_ID) or ""
             self.tracing.transaction_ended(half, address, STATES[outcome], receipt.msg_id, is_from_check=False)
+        if self._telemetry is not None:
+            self._telemetry.settled(outcome.name, receipt.queue.topic, receipt.msg_id, self.instance.client_id)
         self._ends.add(receipt, outcome)
 
     async def tell_end_now(self, receipt: Receipt, outcome: Outcome) -> None:
@@ -281,6 +284,7 @@ class TransactionProducer(Producer):
             outcome, remark = Outcome.ROLLBACK, None
         else:
             outcome, remark = await self._checker.outcome(inflate(message))
+        transaction_id = question.transaction_id or message.message_id
         header = EndTransactionRequest(
             topic=message.topic,
             producer_group=self.group,
@@ -289,15 +293,16 @@ class TransactionProducer(Producer):
             commit_or_rollback=outcome.value,
             is_from_check=True,
             message_id=message.message_id,
-            transaction_id=question.transaction_id or message.message_id,
+            transaction_id=transaction_id,
             addressed_broker=question.addressed_broker,
         )
         command = Command(RequestCode.END_TRANSACTION, flag=ONEWAY_FLAG, remark=remark, fields=header.encode())
         if self.tracing is not None:
             half = Message(message.topic, message.body, properties=message.properties)
-            self.tracing.transaction_ended(
-                half, session.peer, STATES[outcome], header.transaction_id, is_from_check=True
-            )
+            self.tracing.transaction_ended(half, session.peer, STATES[outcome], transaction_id, is_from_check=True)
+        if self._telemetry is not None:
+            told = (outcome.name, message.topic, transaction_id, self.instance.client_id)
+            self._telemetry.settled(*told, asked=message.properties)
         self.instance.sign(session.peer, command)
         session.send(command)
         log.info("transaction checked id=%s topic=%s outcome=%s", message.message_id, message.topic, outcome.name)
