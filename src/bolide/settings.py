@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
+import msgspec
+
 from bolide.errors import ConfigError
 
 _KEY = "rocketmq_key"
@@ -28,8 +30,7 @@ _UNICODE_ESCAPE = re.compile(r"[0-9a-fA-F]{4}")
 C = TypeVar("C")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """The numbers a setting may have, both ends too; `why` ends the sentence that refuses another."""
 
     low: int
@@ -42,8 +43,7 @@ class Range:
         return f"must be {self.low} to {self.high}" + (f": {self.why}" if self.why else "")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """The values a setting may have."""
 
     values: tuple[object, ...]
@@ -52,8 +52,7 @@ class OneOf:
         return None if value in self.values else f"must be one of {', '.join(map(str, self.values))}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Name:
+class Name(msgspec.Struct, frozen=True):
     """What goes into routes, logs and names of files: short, printable, one part of a path."""
 
     size_max: int

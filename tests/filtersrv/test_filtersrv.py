@@ -26,6 +26,8 @@ from bolide.protocol.signature import ACCESS_KEY, SIGNATURE, sign
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
 from bolide.testing import AsyncCluster
+from tests.broker.metering import PROM, Scraped
+from tests.broker.metering import ask as page_at
 from tests.client.scenes import collecting, on_uvloop, stage
 from tests.remoting.loops import eventually
 from tests.tidy.source import ROOT
@@ -96,7 +98,8 @@ class Scene:
 
 @asynccontextmanager
 async def scene(**settings: str) -> AsyncIterator[Scene]:
-    given = {**KEYS, "bindAddress": "127.0.0.1", "bolideFilterTimeMax": "500", **settings}
+    """Where nothing is said of it, a filter has as long as a busy machine keeps it waiting."""
+    given = {**KEYS, "bindAddress": "127.0.0.1", "bolideFilterTimeMax": str(LIMIT_S * 1000), **settings}
     async with stage(TOPIC, 1) as rocket, Client(ConnectConfig(), SystemClock()) as client:
         config = read_config(given | {"connectWhichBroker": rocket.brokers[0].address})
         async with serve(config, SystemClock()) as (owner, server):
@@ -196,6 +199,9 @@ async def test_a_filter_that_hangs_throws_wants_too_much_or_dies_is_an_error_and
     source: str, why: str
 ) -> None:
     async with scene() as here:
+        patient = here.server.limits
+        if source == HANGS:
+            here.server.limits = patient._replace(time_s=0.5)
         await here.send(*[b"%d" % i for i in range(6)])
         assert (await here.upload(source)).code == ResponseCode.SUCCESS
         for _ in range(2):
@@ -203,6 +209,7 @@ async def test_a_filter_that_hangs_throws_wants_too_much_or_dies_is_an_error_and
             assert failed.code == ResponseCode.SYSTEM_ERROR
             assert why in str(failed.remark)
             assert failed.body == b""
+        here.server.limits = patient
         await here.upload(EVEN)
         assert bodies_of(await here.pull()) == [b"0", b"2", b"4"]
 
@@ -368,3 +375,18 @@ def test_the_page_says_when_a_filter_server_pays() -> None:
     page = (ROOT / "docs" / "filtering.md").read_text("utf-8")
     assert "a filter server beside the broker, in a process of its own" in page
     assert "The broker does nothing for it but tell where it is" in " ".join(page.split())
+
+
+@on_uvloop
+async def test_its_page_counts_the_filters_that_are_kept_and_times_uploads() -> None:
+    async with scene(**PROM) as here:
+        await here.send(b"0", b"1")
+        pages = here.server.pages
+        assert pages is not None
+        assert Scraped((await page_at(pages.addresses[0]))[1]).value("bolide_filtersrv_filters") == 0
+        for source in (EVEN, EVEN.replace("== 0", "== 1")):
+            assert (await here.upload(source)).code == ResponseCode.SUCCESS
+        page = Scraped((await page_at(pages.addresses[0]))[1])
+        assert page.value("bolide_filtersrv_filters", node_type="filterserver") == 1
+        uploads = {"request_code": "register_message_filter_class", "response_code": "success"}
+        assert page.value("rocketmq_rpc_latency_milliseconds_count", **uploads) == 2

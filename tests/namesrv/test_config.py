@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bolide.errors import ConfigError, Refusal
-from bolide.namesrv.config import RULES, WITHOUT_EFFECT, NamesrvConfig, read_config, shown, updated
+from bolide.namesrv.config import RULES, WITHOUT_EFFECT, NamesrvConfig, read_config, shown
 from bolide.settings import read_properties
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_honoured_stops_the_start(key: str, value: str, why: str)
 
 def test_white_listed_keys_change_at_run_time_and_the_rest_stays() -> None:
     config = read_config({"listenPort": "0", "serverWorkerThreads": "9"})
-    changed = updated(config, {"orderMessageEnable": "true", "scanNotActiveBrokerInterval": "500"})
+    changed = RULES.updated(config, {"orderMessageEnable": "true", "scanNotActiveBrokerInterval": "500"})
     assert changed.has_order_topics
     assert changed.scan_interval_ms == 500
     assert (changed.listen, changed.ignored) == (config.listen, config.ignored)
@@ -86,14 +86,14 @@ def test_white_listed_keys_change_at_run_time_and_the_rest_stays() -> None:
 )
 def test_everything_else_is_refused_with_the_reason(key: str, value: str, code: int, why: str) -> None:
     with pytest.raises(Refusal, match=why) as caught:
-        updated(read_config({}), {"enableTopicList": "false", key: value})
+        RULES.updated(read_config({}), {"enableTopicList": "false", key: value})
     assert caught.value.code == code
 
 
 def test_an_operator_may_lengthen_the_black_list() -> None:
     config = read_config({"configBlackList": "configBlackList; enableTopicList"})
     with pytest.raises(Refusal) as caught:
-        updated(config, {"enableTopicList": "false"})
+        RULES.updated(config, {"enableTopicList": "false"})
     assert caught.value.code == 16
 
 

@@ -16,6 +16,7 @@ from bolide.protocol.frames import FrameReader
 from tests.namesrv.brokers import RW, TOPICS, version
 from tests.namesrv.peers import BrokerPeer, registration_body, route_of, running, settled
 from tests.remoting.loops import both_loops, eventually
+from tests.store.given import HeldClock
 
 
 def names(route: dict) -> list[str]:
@@ -38,7 +39,7 @@ async def test_a_broker_registers_is_found_and_leaves(tmp_path: Path) -> None:
 
 @both_loops
 async def test_the_remark_of_17_names_cause_and_command_with_the_servers_own_address(tmp_path: Path) -> None:
-    async with running(tmp_path) as ns, BrokerPeer(ns) as broker:
+    async with running(tmp_path, HeldClock()) as ns, BrokerPeer(ns) as broker:
         remark = (await ns.look_up("T1")).remark
         assert remark is not None
         assert f"start one with: bolide broker -n {ns.address}" in remark

@@ -10,7 +10,7 @@ from typing import Any, Self
 from bolide.clock import SystemClock
 from bolide.protocol.command import Command, read_commands
 from bolide.protocol.frames import FrameReader
-from bolide.remoting.config import ListenConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.loop_turn import answer_each
 from bolide.remoting.owner import Answered, Owner, Read
 from bolide.remoting.server import Server, listen

@@ -96,6 +96,14 @@ async def within(limit_s: float, wait: Awaitable[Any]) -> Any:
         return await wait
 
 
+def own_loop() -> Callable[[], bool]:
+    """Tells whether it is asked in the loop that runs now. A cluster of other tests may live in this process: what is
+    replaced for everybody counts what happens here alone.
+    """
+    loop = asyncio.get_running_loop()
+    return lambda: asyncio.get_running_loop() is loop
+
+
 class Turns:
     """Counts the turns of the loop."""
 

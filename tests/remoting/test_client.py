@@ -34,7 +34,7 @@ def at(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-def asking(client: Client, address: str, body: bytes = b"", timeout_s: float = 5) -> asyncio.Future[Command]:
+def asking(client: Client, address: str, body: bytes = b"", timeout_s: float = 30) -> asyncio.Future[Command]:
     return asyncio.ensure_future(client.request(address, Command(ECHO, body=body), timeout_s=timeout_s))
 
 
@@ -77,7 +77,7 @@ async def test_answers_may_come_in_any_order() -> None:
 @both_loops
 async def test_a_connection_is_made_when_it_is_needed_and_again_after_it_ended() -> None:
     async with Client(ConnectConfig(), SystemClock()) as client:
-        async with served(Table()) as server:
+        async with served(Table(), port=free_port()) as server:
             address = at(server.port)
             assert list(client.sessions()) == []
             await asking(client, address)
@@ -303,7 +303,7 @@ async def test_a_port_that_hangs_up_without_a_word_is_backed_off_too() -> None:
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     address = at(server.sockets[0].getsockname()[1])
-    async with Client(ConnectConfig(backoff_first_ms=5_000), SystemClock()) as client:
+    async with Client(ConnectConfig(backoff_first_ms=60_000, backoff_max_ms=60_000), SystemClock()) as client:
         with pytest.raises(ConnectionLost):
             await asking(client, address)
         await eventually(lambda: not list(client.sessions()))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from bolide.errors import ConfigError
-from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
+from bolide.remoting.config import ConnectConfig, with_tls_file
+from bolide.remoting.listen_config import ListenConfig
 from bolide.settings import build, dump
 
 

@@ -12,7 +12,7 @@ from bolide.remoting.dozing import WOKEN_A_TURN_MAX, Dozing
 from bolide.remoting.session import Session
 from bolide.remoting.unfinished import LOOSE_COUNT_MAX
 from tests.remoting.ends import Peer, Table, request_of, served
-from tests.remoting.loops import Turns, both_loops, eventually
+from tests.remoting.loops import Turns, both_loops, eventually, own_loop
 
 COUNT = 400
 
@@ -23,10 +23,10 @@ async def test_those_who_leave_together_in_the_middle_of_a_frame_are_read_a_few_
 ) -> None:
     ended: Counter[int] = Counter()
     with closing(Turns()) as turns:
-        eof_received = Session.eof_received
+        eof_received, is_ours = Session.eof_received, own_loop()
 
         def noted(session: Session) -> bool:
-            ended[turns.now] += 1
+            ended[turns.now] += is_ours()
             return eof_received(session)
 
         monkeypatch.setattr(Session, "eof_received", noted)

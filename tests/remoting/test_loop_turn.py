@@ -10,7 +10,7 @@ from bolide import kernel
 from bolide.clock import SystemClock
 from bolide.protocol.command import Command, encode_commands, read_commands
 from bolide.remoting import loop_turn
-from bolide.remoting.config import ListenConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.loop_turn import ALONE_TURNS, AT_ONCE_READS, READS_MAX, LoopTurn, answer_each
 from bolide.remoting.opening import Opening
 from bolide.remoting.owner import Answered, Read

@@ -8,7 +8,7 @@ import pytest
 
 from bolide.remoting import slack as slack_module
 from bolide.remoting.slack import Slack, let_go, own_size
-from tests.remoting.loops import eventually, virtual_time
+from tests.remoting.loops import eventually, own_loop, virtual_time
 
 PIECE = 100_000
 
@@ -30,7 +30,8 @@ class Memory:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.size = self.kept_size = 100_000_000
         self.trims: list[int] = []
-        monkeypatch.setattr(slack_module, "own_size", lambda: self.size)
+        is_ours = own_loop()
+        monkeypatch.setattr(slack_module, "own_size", lambda: self.size if is_ours() else own_size())
         monkeypatch.setattr(slack_module, "let_go", self._let_go)
 
     def _let_go(self) -> None:

@@ -15,7 +15,8 @@ from bolide.clock import Clock, SystemClock
 from bolide.errors import ConfigError, ConnectError, ConnectionLost
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.tls import Certificates, self_signed_pem
 from tests.remoting.authority import Authority
 from tests.remoting.ends import ECHO, Peer, Table, request_of, served
@@ -309,8 +310,9 @@ async def test_our_client_speaks_tls_and_checks_the_server_when_told_to(authorit
             ({"tls_verify": True, "tls_trust_path": str(authority.path)}, True),
             ({"tls_verify": True, "tls_trust_path": str(other.path)}, False),
         ):
-            async with Client(ConnectConfig(is_tls=True, **settings), SystemClock()) as client:  # type: ignore[arg-type]
-                asking = client.request(f"127.0.0.1:{server.port}", Command(ECHO, body=b"x"), timeout_s=5)
+            config = ConnectConfig(is_tls=True, connect_timeout_ms=60_000, **settings)  # type: ignore[arg-type]
+            async with Client(config, SystemClock()) as client:
+                asking = client.request(f"127.0.0.1:{server.port}", Command(ECHO, body=b"x"), timeout_s=60)
                 if is_welcome:
                     assert (await asking).body == b"x"
                 else:
@@ -325,7 +327,12 @@ async def test_the_connecting_side_reads_files_again_that_changed(authority: Aut
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(other.path.read_bytes())
     config = ConnectConfig(
-        is_tls=True, tls_verify=True, tls_trust_path=str(trusted), backoff_first_ms=1, backoff_max_ms=1
+        is_tls=True,
+        tls_verify=True,
+        tls_trust_path=str(trusted),
+        connect_timeout_ms=60_000,
+        backoff_first_ms=1,
+        backoff_max_ms=1,
     )
     async with (
         served(Table(), tls_mode="enforcing", tls_cert_path=cert, tls_key_path=key) as server,
@@ -333,13 +340,13 @@ async def test_the_connecting_side_reads_files_again_that_changed(authority: Aut
     ):
         address = f"127.0.0.1:{server.port}"
         with pytest.raises(ConnectError):
-            await client.request(address, Command(ECHO), 20)
+            await client.request(address, Command(ECHO), 60)
         spoil(str(trusted))
         with pytest.raises(ConnectError):
-            await client.request(address, Command(ECHO), 20)
+            await client.request(address, Command(ECHO), 60)
         trusted.write_bytes(authority.path.read_bytes())
         client.hasten(address)
-        assert (await client.request(address, Command(ECHO), 20)).code == 0
+        assert (await client.request(address, Command(ECHO), 60)).code == 0
 
 
 @both_loops
@@ -350,7 +357,7 @@ async def test_a_plain_client_of_an_enforcing_port_is_told_so(authority: Authori
         Client(ConnectConfig(), SystemClock()) as client,
     ):
         with pytest.raises(ConnectionLost):
-            await client.request(f"127.0.0.1:{server.port}", Command(ECHO), timeout_s=5)
+            await client.request(f"127.0.0.1:{server.port}", Command(ECHO), timeout_s=60)
 
 
 def test_a_clients_own_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from bolide.errors import ConfigError
 from bolide.metrics.config import MetricsConfig
 from bolide.remoting import config as remoting
 from bolide.remoting.address import split_address
-from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
+from bolide.remoting.config import ConnectConfig, with_tls_file
+from bolide.remoting.listen_config import ListenConfig
 from bolide.settings import Range, build, check_bounds, check_keys, conf, dump, keys_of
 
 SECRET = "secretKey"

@@ -13,7 +13,6 @@ who pulls (1); messages nobody decided about are not passed on.
 
 import asyncio
 import logging
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -63,7 +62,7 @@ class FilterServer(Owner):
         self.config = config
         self._client = client
         self._clock = clock
-        self._limits = FilterLimits(config.time_max_ms / 1000, config.memory_max_mb)
+        self.limits = FilterLimits(config.time_max_ms / 1000, config.memory_max_mb)
         self.filters: dict[tuple[str, str], FilterProcess] = {}
         self._used_s: dict[FilterProcess, float] = {}
         self._uploads = asyncio.Lock()
@@ -125,7 +124,7 @@ class FilterServer(Owner):
         if known is None and len(self.filters) >= self.config.filter_count_max:
             remark = f"{len(self.filters)} filters are here already, the most that are taken (bolideFilterCountMax)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        process = FilterProcess(source, self._limits)
+        process = FilterProcess(source, self.limits)
         try:
             await process.check()
         except FilterFailed as problem:
@@ -297,13 +296,3 @@ async def serve(config: FilterServerConfig, clock: Clock) -> AsyncIterator[tuple
         finally:
             owner.close()
     log.info("filter server stopped")
-
-
-async def run(config: FilterServerConfig, clock: Clock, started: Callable[[Server], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is called once, when the broker knows us."""
-    async with serve(config, clock) as (_, server):
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.close)
-        started(server)
-        await server.closed()

@@ -15,9 +15,9 @@ A family with more series than `series_max` has one more, `otel_metric_overflow=
 the sum of all that have no line of their own, or the largest of them where a sum says nothing.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from bolide.metrics.values import Histogram
@@ -29,6 +29,8 @@ Sample = tuple[str, Value]  # a label text as `labels` makes it, and what it has
 _UNITS = ("_milliseconds", "_seconds", "_bytes", "_microseconds")
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _OVERFLOW = 'otel_metric_overflow="true"'
+_INFINITE = {"inf": "+Inf", "-inf": "-Inf"}
+_LABELS = "\0"  # where the labels of a series go
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ Page = Iterable[tuple[Family, Iterable[Sample | None]]]
 
 def escaped(text: str) -> str:
     """A label's text between its quotes."""
-    return text.translate(_ESCAPES) if not text.isalnum() else text
+    return text.translate(_ESCAPES) if '"' in text or "\\" in text or "\n" in text else text
 
 
 def labels(**texts: str) -> str:
@@ -68,6 +70,7 @@ def pieces(page: Page, of_all: Mapping[str, str], series_max: int, *, is_plain: 
     tail = "".join(f',{name}="{escaped(text)}"' for name, text in of_all.items())
     for family, samples in page:
         name = family.plain_name if is_plain else family.name
+        series = _histogram_lines(name, family.bounds) if family.kind == "histogram" else _line(name)
         rest, left = None, series_max
         for sample in samples:
             if sample is None:
@@ -77,23 +80,37 @@ def pieces(page: Page, of_all: Mapping[str, str], series_max: int, *, is_plain: 
             if left == series_max:
                 yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
             if left > 0:
-                yield _series(family, name, text + tail if text else tail[1:], value)
+                yield series(text + tail if text else tail[1:], value)
             else:
                 rest = _joined(family, rest, value)
                 yield ""
             left -= 1
         if rest is not None:
-            yield _series(family, name, _OVERFLOW + tail, rest)
+            yield series(_OVERFLOW + tail, rest)
 
 
-def _series(family: Family, name: str, text: str, value: Value) -> str:
-    if not isinstance(value, Histogram):
+def _line(name: str) -> Callable[[str, Value], str]:
+    """What writes a series that is one number."""
+
+    def write(text: str, value: Value) -> str:
+        assert not isinstance(value, Histogram)
         return f"{name}{{{text}}} {shown(value)}\n"
-    count, lines = 0, []
-    for bound, step in zip([*map(shown, family.bounds), "+Inf"], value.counts, strict=True):
-        count += step
-        lines.append(f'{name}_bucket{{{text},le="{bound}"}} {count}\n')
-    return f"{''.join(lines)}{name}_count{{{text}}} {count}\n{name}_sum{{{text}}} {shown(value.total)}\n"
+
+    return write
+
+
+def _histogram_lines(name: str, bounds: Sequence[float]) -> Callable[[str, Value], str]:
+    """What writes a histogram's lines: all of them are drawn once, and a series fills in its numbers and its labels."""
+    steps = [*map(shown, bounds), "+Inf"]
+    lines = [f'{name}_bucket{{{_LABELS},le="{step}"}} %d\n' for step in steps]
+    drawn = "".join([*lines, f"{name}_count{{{_LABELS}}} %d\n{name}_sum{{{_LABELS}}} %s\n"])
+
+    def write(text: str, value: Value) -> str:
+        assert isinstance(value, Histogram)
+        sums = list(accumulate(value.counts))
+        return (drawn % (*sums, sums[-1], shown(value.total))).replace(_LABELS, text)
+
+    return write
 
 
 def _joined(family: Family, rest: Value | None, value: Value) -> Value:
@@ -109,6 +126,5 @@ def _joined(family: Family, rest: Value | None, value: Value) -> Value:
 
 def shown(value: float) -> str:
     """A number as RocketMQ's page has it: always a float."""
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(float(value))
+    text = repr(float(value))
+    return _INFINITE.get(text, text)

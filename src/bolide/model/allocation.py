@@ -5,7 +5,6 @@ texts, and each function is the original's to the last remainder. A member that 
 heard of it yet) takes nothing.
 """
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 
@@ -80,6 +79,8 @@ def by_consistent_hash(queues: Queues, members: Sequence[str], own: str) -> list
 
 
 def _ring_place(text: str) -> int:
+    import hashlib  # of one strategy among many
+
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 

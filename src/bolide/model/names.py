@@ -15,8 +15,9 @@ And a name that becomes a directory must be one part of a path (`path_problem`):
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
+
+import msgspec
 
 from bolide.model.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -29,8 +30,7 @@ _STRANGE = re.compile(r"[^%|a-zA-Z0-9_-]")
 _SHOWN_LENGTH = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """What a text is: the word for it, and what it must be. Printable ones have no control or invisible characters."""
 
     word: str

@@ -4,7 +4,6 @@ Times are written in one form: `2026-11-16T14:48:29.071+01:00`. A column `…_at
 row. What messages and strangers wrote never acts where it is shown: control characters are written out.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,8 +18,15 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 queue`, `2 queues`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def json_text(value: object) -> str:
     """JSON on one line, in which no character does anything."""
+    import json  # a table does without
+
     text = json.dumps(value, ensure_ascii=False)
     return UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

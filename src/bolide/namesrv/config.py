@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bolide.access.config import AccessConfig
-from bolide.errors import ConfigError, Refusal
 from bolide.metrics.config import MetricsConfig
-from bolide.protocol.codes import ResponseCode
 from bolide.remoting import config as remoting
-from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules
-from bolide.remoting.config import ConnectConfig, ListenConfig, with_tls_file
+from bolide.remoting.changes import LOG_LEVEL, LOG_LEVELS, ChangeRules, Live
+from bolide.remoting.config import ConnectConfig, with_tls_file
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.operators import ADMIN_FROM, ANYWHERE, PLACES
-from bolide.settings import OneOf, Range, all_keys_of, build_whole, changed, check_bounds, check_keys, conf, shown_whole
+from bolide.settings import OneOf, Range, all_keys_of, build_whole, check_bounds, check_keys, conf, shown_whole
 
 PORT = 9876
 _HOME = Path.home() / "namesrv"
@@ -91,15 +90,7 @@ class NamesrvConfig:
         check_bounds(self)
 
 
-class LiveConfig:
-    """The configuration in force; only request 318 puts another in its place."""
-
-    __slots__ = ("now",)
-
-    def __init__(self, config: NamesrvConfig) -> None:
-        self.now = config
-
-
+LiveConfig = Live[NamesrvConfig]
 USED_KEYS = all_keys_of(NamesrvConfig)
 RULES = ChangeRules(
     server="name server",
@@ -135,12 +126,3 @@ def read_config(properties: Mapping[str, str]) -> NamesrvConfig:
 def shown(config: NamesrvConfig) -> dict[str, str]:
     """Every key with its text, those without effect too; stars for secrets."""
     return {**WITHOUT_EFFECT, **config.ignored, **shown_whole(config)}
-
-
-def updated(config: NamesrvConfig, changes: Mapping[str, str]) -> NamesrvConfig:
-    """The configuration after a change at run time: all of it or, refused with the reason, nothing."""
-    RULES.check(changes, config.black_list)
-    try:
-        return changed(config, changes)
-    except ConfigError as problem:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None

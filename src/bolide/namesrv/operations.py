@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 
 from bolide.errors import Refusal, StoreError
 from bolide.namesrv.answers import Answers
-from bolide.namesrv.config import RULES, LiveConfig, shown, updated
+from bolide.namesrv.config import RULES, LiveConfig, shown
 from bolide.namesrv.kv import ORDER_TOPIC_CONFIG, KvConfig
 from bolide.protocol.bodies.routes import KVTable
 from bolide.protocol.codes import RequestCode, ResponseCode
@@ -97,7 +97,7 @@ class Operations:
         changes = read_changes(request)
 
         def change() -> None:
-            config = updated(self._settings.now, changes)
+            config = RULES.updated(self._settings.now, changes)
             if changes:
                 RULES.note(config.store_path, changes)
             self._settings.now = config

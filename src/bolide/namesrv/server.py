@@ -8,8 +8,7 @@ server that no longer removes dead brokers is worse than none.
 
 import asyncio
 import logging
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -157,24 +156,6 @@ async def serve(
                 for task in tasks:
                     task.cancel()
     log.info("name server stopped")
-
-
-async def run(config: NamesrvConfig, clock: Clock, started: Callable[[Server], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is called once, when look-ups are answered."""
-    async with serve(config, clock) as (namesrv, server):
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop, namesrv, server, number)
-        started(server)
-        await server.closed()
-
-
-def _stop(namesrv: NameServer, server: Server, number: signal.Signals) -> None:
-    """The stop is bounded in time; further signals neither hasten nor repeat it."""
-    if not namesrv.is_stopping:
-        namesrv.is_stopping = True
-        log.info("name server stops signal=%s", number.name)
-        server.close()
 
 
 def _changed_settings(config: NamesrvConfig) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from bolide import kernel
 from bolide.errors import ProtocolError
 from bolide.kernel.layout import BINARY_CODEC, JSON_CODEC, LANGUAGES, Buffer, Frame, Header
-from bolide.protocol import fastjson
 from bolide.protocol.codes import FULL_REQUEST_CODES
 
 FRAME_SIZE_MAX = 16 * 1024 * 1024  # with the four length bytes; Java's default on both sides
@@ -130,6 +129,8 @@ def _read_mildly(stream: Buffer, start: int, end: int) -> Header:
     if parts > MILD_HEADER_PARTS_MAX:
         raise ProtocolError(f"a header of {parts} parts that is not strict JSON, the limit is {MILD_HEADER_PARTS_MAX}")
     try:
+        from bolide.protocol import fastjson  # few write what only it can read
+
         header = kernel.header_from_json(fastjson.header_document(fastjson.loads(text)), header_end)
     except ValueError as problem:
         raise ProtocolError(f"a header that is not JSON: {problem}") from None

@@ -18,6 +18,7 @@ have 32 KiB, which grow to some 115 KiB where half of them are separators and JS
 
 import mmap
 from collections.abc import Iterator
+from typing import cast
 
 from bolide import kernel
 from bolide.errors import ProtocolError
@@ -184,9 +185,10 @@ class FrameReader:
         assert not self._used_size, "what was cut is settled first"
         view = self.stream
         if view is not _NOWHERE and self._held_size < self._read_size // 4:
-            beginning = memoryview(bytearray(view[: self._held_size]))
+            beginning = bytes(view[: self._held_size])
             self._release(view)
-            self.stream = beginning
+            # Until the next window copies it, it is only measured and shown: a view would be ten times its size.
+            self.stream = cast(memoryview, beginning)
 
     @property
     def held(self) -> bytes:

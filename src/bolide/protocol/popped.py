@@ -33,6 +33,7 @@ from bolide.protocol.headers.poptext import (
     parse_handle,
     parse_order_counts,
     parse_popped,
+    parse_start_offsets,
 )
 from bolide.protocol.records import decode_records
 
@@ -99,6 +100,16 @@ def read_popped(answer: Command, broker_name: str) -> list[PoppedMessage]:
             record = replace(record, reconsume_times=times)
         found.append(PoppedMessage(handle, record))
     return found
+
+
+def handle_heads(told: PopMessageAnswer, broker_name: str) -> dict[int, bytes]:
+    """The handles of what a pop brought of its topic itself, by queue: as far as they are the same for all messages."""
+    tail = f"{told.popped_ms} {told.invisible_ms} {told.revive_queue_id} {TopicMark.NORMAL:d} {broker_name}"
+    return {
+        queue.queue_id: f"{start} {tail}".encode()
+        for queue, start in parse_start_offsets(told.start_offsets or "").items()
+        if queue.mark is TopicMark.NORMAL
+    }
 
 
 def ack_command(group: str, topic: str, handle: PopHandle) -> Command:

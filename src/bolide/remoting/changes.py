@@ -9,15 +9,35 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from bolide.errors import ConfigError, Refusal, StoreError
 from bolide.files import write_whole
 from bolide.protocol.codes import ResponseCode
 from bolide.remoting.handlers import bounded_body
 from bolide.remoting.owner import Request
-from bolide.settings import check_keys, read_properties, write_properties
+from bolide.settings import changed, check_keys, read_properties, write_properties
 
 SETTINGS_SIZE_MAX = 64 * 1024
+
+
+class Changeable(Protocol):
+    """A configuration that may change while its server runs, but for what its owner forbids."""
+
+    @property
+    def black_list(self) -> str: ...
+
+
+C = TypeVar("C", bound=Changeable)
+
+
+class Live(Generic[C]):
+    """The configuration in force; only a request that changes it puts another in its place."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, config: C) -> None:
+        self.now = config
 
 
 LOG_LEVEL = "bolideLogLevel"
@@ -69,6 +89,14 @@ class ChangeRules:
         except ConfigError as problem:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{key}: {problem.why}") from None
 
+    def updated(self, config: C, changes: Mapping[str, str]) -> C:
+        """The configuration after a change at run time: all of it or, refused with the reason, nothing."""
+        self.check(changes, config.black_list)
+        try:
+            return changed(config, changes)
+        except ConfigError as problem:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+
     def noted(self, text: str, changes: Mapping[str, str]) -> str:
         """The text of a configuration file with `changes` noted at its end, after those noted there before."""
         own, before = self.parts(text)
@@ -78,8 +106,8 @@ class ChangeRules:
 
     def parts(self, text: str) -> tuple[str, str]:
         """The text of a configuration file: its owner's lines, and what was changed at run time."""
-        own, _, changed = text.partition(self._mark)
-        return own, changed
+        own, _, later = text.partition(self._mark)
+        return own, later
 
     @property
     def _mark(self) -> str:

@@ -90,7 +90,7 @@ class Client:
         self._config = config
         self._clock = clock
         self._hooks = list(hooks)
-        self._turn = LoopTurn(_Handlers(handlers or {}))
+        self._turn = LoopTurn(_Handlers({} if handlers is None else handlers))
         self._chance = chance or random.Random()
         self._tls = ConnectingTls(config)
         self._lines: dict[str, _Line] = {}
@@ -234,7 +234,7 @@ class Client:
         opening, line.failure = line.opening, "closed"
         session = Session(self._turn, self._config, self._clock, Opening(self._config.is_tls), self._shared)
         try:
-            await session.run(lambda: self._attach(session, target, line))
+            await session.run(lambda: self._attach(session, target, line), self._tasks)
             # Accepting and hanging up without a word is a failure too: a port without its server behind it.
             self._note_end(line, "hung up without a word" if session.has_left and not session.read_count else "")
         except OSError as problem:

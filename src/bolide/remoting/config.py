@@ -1,4 +1,4 @@
-"""The limits of a connection, of a listening port and of the connecting side.
+"""The limits of a connection and of the connecting side; those of a port that is served are in `listen_config.py`.
 
 Everything that can grow has its bound here: bytes of a frame, bytes unsent, requests under way, connections, seconds of
 silence. Keys are RocketMQ's where it has one; keys of ours follow its spelling, so that all can stand in one file.
@@ -12,14 +12,12 @@ from pathlib import Path
 
 from bolide.errors import ConfigError
 from bolide.protocol.command import FRAME_SIZE_MAX
-from bolide.protocol.frames import HEADER_SIZE_MAX, READ_SIZE
-from bolide.settings import PORTS, OneOf, Range, check_bounds, conf, read_properties
+from bolide.protocol.frames import READ_SIZE
+from bolide.settings import Range, check_bounds, conf, read_properties
 
 # A frame must not begin with CR (0x0D) or 0x16, or it could be taken for a PROXY header or a TLS handshake.
 FRAME_SIZE_LIMIT = 0x0CFF_FFFF
-_TLS_MODES = ("disabled", "permissive", "enforcing")
-_CLIENT_AUTHS = ("none", "optional", "require")
-_SILENCE_S = Range(1, 2_592_000)
+SILENCE_S = Range(1, 2_592_000)
 
 # RocketMQ's keys of both sides that steer nothing here, with its defaults.
 WITHOUT_EFFECT = {
@@ -92,38 +90,11 @@ class SessionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenConfig(SessionConfig):
-    """A port that is served; port 0 takes a free one."""
-
-    host: str = conf("bindAddress", "0.0.0.0")
-    port: int = conf("listenPort", 0, PORTS)
-    backlog: int = conf("serverSocketBacklog", 1024, Range(1, 65_535))
-    idle_max_s: int = conf("serverChannelMaxIdleTimeSeconds", 120, _SILENCE_S)
-    connections_max: int = conf("serverConnectionsMax", 16_384, Range(1, 1_000_000))
-    stop_limit_s: int = conf("shutdownWaitTimeSeconds", 5, Range(1, 600))
-    header_size_max: int = conf("headerMaxLength", HEADER_SIZE_MAX, Range(32_768, 0xFF_FFFF))
-    # Frames that have begun, of all connections together, each with the memory it takes; one always has its room.
-    unfinished_size_max: int = conf("unfinishedBytesMax", 256 * 1024 * 1024, Range(1, 1 << 40))
-    requests_max: int = conf("serverAsyncSemaphoreValue", 64, Range(1, 1_000_000))
-    # As in RocketMQ 5: anyone who may connect may also say, in a PROXY header, for whom he does.
-    is_proxy_accepted: bool = conf("proxyProtocolEnable", True)
-    tls_file: str = conf("tls.config.file", "")  # see `with_tls_file`
-    tls_mode: str = conf("tls.server.mode", "permissive", OneOf(_TLS_MODES))
-    tls_test_mode: bool = conf("tls.test.mode.enable", True)
-    tls_cert_path: str = conf("tls.server.certPath", "")
-    tls_key_path: str = conf("tls.server.keyPath", "")
-    tls_key_password: str = conf("tls.server.keyPassword", "", is_secret=True)
-    tls_trust_path: str = conf("tls.server.trustCertPath", "")
-    tls_client_auth: str = conf("tls.server.need.client.auth", "none", OneOf(_CLIENT_AUTHS))
-    alpn: tuple[str, ...] = ()  # what is spoken above TLS, where a protocol has a name for it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectConfig(SessionConfig):
     """How other addresses are reached."""
 
     connect_timeout_ms: int = conf("connectTimeoutMillis", 3_000, Range(1, 600_000))
-    idle_max_s: int = conf("clientChannelMaxIdleTimeSeconds", 120, _SILENCE_S)
+    idle_max_s: int = conf("clientChannelMaxIdleTimeSeconds", 120, SILENCE_S)
     requests_max: int = conf("clientAsyncSemaphoreValue", 65_535, Range(1, 1_000_000))
     # Java closes at every timeout and so fails all others in flight; here only a peer that was wholly silent is left.
     is_silence_fatal: bool = conf("clientCloseSocketIfTimeout", True)

@@ -5,7 +5,8 @@ groups, waits for messages, is asked questions, falls silent and ends. What is a
 `done`, often before `ask` returns; a request that waits leaves nothing but that.
 
 What comes in numbers is posted instead: all that clients post in one turn of the loop is given to the owner as if it
-had been read from sockets (`handle_turn`), for that way is twenty times as fast.
+had been read from sockets (`handle_turn`), for that way is twenty times as fast. A client that is alone does not wait
+for the end of the turn (`Solitude`).
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from bolide.kernel.layout import ReceiptRow
 from bolide.protocol.command import FRAME_SIZE_MAX, Command, encode_commands, read_commands
 from bolide.remoting.config import SessionConfig
 from bolide.remoting.lines import spoken
-from bolide.remoting.loop_turn import LoopTurn
+from bolide.remoting.loop_turn import LoopTurn, Solitude
 from bolide.remoting.opening import Opening
 from bolide.remoting.owner import Owner, Read, Reply, Request
 from bolide.remoting.pending import lost
@@ -39,16 +40,22 @@ class InsideTurn:
     def __init__(self, owner: Owner) -> None:
         self.loop_turn = LoopTurn(owner)
         self._sessions: list[InsideSession] = []
+        self._solitude = Solitude()
 
     def add(self, session: "InsideSession") -> None:
         """It has begun to post."""
         if not self._sessions:
+            if self._solitude.take():
+                self.loop_turn.answer([session.take_posted()])
+                return
             asyncio.get_running_loop().call_soon(self._end)
         self._sessions.append(session)
 
     def _end(self) -> None:
         sessions, self._sessions = self._sessions, []
-        self.loop_turn.answer([session.take_posted() for session in sessions])
+        reads = [session.take_posted() for session in sessions]
+        self._solitude.end_turn(sum(len(read.bounds) for read in reads) // 2)
+        self.loop_turn.answer(reads)
 
 
 class InsideSession(Session):
@@ -98,9 +105,9 @@ class InsideSession(Session):
             done(lost(self.peer, self._why))
             return
         self._number(command, done)
-        if not self._posted:
-            self._inside_turn.add(self)
         self._posted.append(command)
+        if len(self._posted) == 1:
+            self._inside_turn.add(self)
 
     def take_posted(self) -> Read:
         """What was posted, as if it had been read."""

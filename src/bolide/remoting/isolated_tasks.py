@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,12 +32,16 @@ class IsolatedTasks:
                 raise
 
     def start(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        task = self.group.create_task(self._shelter(coroutine, name), name=name)
+        task = self.call(lambda: coroutine, name=name)
         task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first step, it was never begun
         return task
 
-    async def _shelter(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def call(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
+        """The same for work that is called in its own task: cancelled before that, there is nothing to close."""
+        return self.group.create_task(self._shelter(work, name), name=name)
+
+    async def _shelter(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         try:
-            await coroutine
+            await work()
         except Exception:
             log.exception("%s failed", name)

@@ -25,6 +25,28 @@ ALONE_TURNS = 4  # in a row, before reads are answered as they come
 AT_ONCE_READS = 32
 
 
+class Solitude:
+    """Whether it pays to gather: after some turns that brought one thing each, the next few do not wait."""
+
+    __slots__ = ("_at_once_count", "_turn_count")
+
+    def __init__(self) -> None:
+        self._turn_count = 0  # in a row with one thing
+        self._at_once_count = 0  # to come that are not gathered
+
+    def take(self) -> bool:
+        """Something comes, and nothing is gathered: whether it is served at once."""
+        if not self._at_once_count:
+            return False
+        self._at_once_count -= 1
+        return True
+
+    def end_turn(self, count: int) -> None:
+        """So many were gathered."""
+        self._turn_count = self._turn_count + 1 if count == 1 else 0
+        self._at_once_count = AT_ONCE_READS if self._turn_count >= ALONE_TURNS else 0
+
+
 class LoopTurn:
     """Gathers reads; one for all connections of an owner."""
 
@@ -33,13 +55,11 @@ class LoopTurn:
         self._reads: list[Read] = []
         self._answered_count = 0  # of reads in this turn, before its end
         self._is_end_due = False
-        self._alone_count = 0  # turns in a row with one read
-        self._at_once_count = 0  # reads to come that are not gathered
+        self._solitude = Solitude()
 
     def add(self, read: Read) -> None:
         """Have a read answered when this turn of the loop ends: then its session hears of it (`read_answered`)."""
-        if self._at_once_count and not self._is_end_due:
-            self._at_once_count -= 1
+        if not self._is_end_due and self._solitude.take():
             self.answer([read])
             return
         if not self._is_end_due:
@@ -61,8 +81,7 @@ class LoopTurn:
     def _end_in_time(self) -> None:
         self._is_end_due = False
         self.end()
-        self._alone_count = self._alone_count + 1 if self._answered_count == 1 else 0
-        self._at_once_count = AT_ONCE_READS if self._alone_count >= ALONE_TURNS else 0
+        self._solitude.end_turn(self._answered_count)
         self._answered_count = 0
 
     def answer(self, reads: list[Read]) -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError
 from bolide.remoting.address import join_address
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.isolated_tasks import IsolatedTasks
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.server import bind
 from bolide.remoting.sparse import Sparse
 

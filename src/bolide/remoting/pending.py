@@ -70,6 +70,8 @@ class Taker(Protocol):
 class PendingRequests:
     """What was asked and not answered yet."""
 
+    __slots__ = ("_count_max", "_pending", "bulk", "last_opaque", "places")
+
     def __init__(self, count_max: int) -> None:
         self.places = asyncio.Semaphore(count_max)
         self._count_max = count_max

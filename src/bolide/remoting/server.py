@@ -11,17 +11,17 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Protocol, cast
 
 from bolide.clock import Clock
 from bolide.errors import ConfigError, ProtocolError
 from bolide.remoting.address import join_address
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.idle import IdleSweep
 from bolide.remoting.isolated_tasks import IsolatedTasks
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.loop_turn import LoopTurn
 from bolide.remoting.opening import Opening, read_opening
 from bolide.remoting.reach import accept_from
@@ -55,8 +55,8 @@ class Guest(Protocol):
         """The connection was established, be it closed by now."""
         ...
 
-    async def run(self, attach: Callable[[], Awaitable[object]]) -> None:
-        """Be the connection that `attach` makes, until it is gone and all its work has ended."""
+    async def run(self, attach: Callable[[], Awaitable[object]], tasks: IsolatedTasks) -> None:
+        """Be the connection that `attach` makes, until it is gone and all its work, which `tasks` has, has ended."""
         ...
 
     def finish(self, why: str) -> None:
@@ -91,7 +91,7 @@ class Server:
         self.addresses = [join_address(listener.getsockname()) for listener in listeners]
         self.port: int = listeners[0].getsockname()[1]
         self._loop = asyncio.get_running_loop()
-        self._tasks = tasks
+        self.tasks = tasks
         self._listeners = listeners
         self._connections: set[_Connection] = set()
         self._closed = asyncio.Event()
@@ -137,6 +137,8 @@ class Server:
                 log.warning("stopped: %d connections were not done after %d s", len(late), self.config.stop_limit_s)
             for task in late:
                 task.cancel()
+        for connection in [each for each in self._connections if each.task is None or each.task.done()]:
+            self.leave(connection)  # its task was cancelled before its first step
         log.info("stopped listening addresses=%s", ",".join(self.addresses))
 
     def _accept(self, listener: socket.socket) -> None:
@@ -173,10 +175,10 @@ class Server:
         connection = _Connection(self, accepted, peer)
         self._connections.add(connection)
         self.shared.slack.came()
-        connection.task = self._tasks.start(connection.run(), name=f"connection.{peer}")
-        connection.task.add_done_callback(lambda _: self._leave(connection))
+        connection.task = self.tasks.call(connection.run, name=f"connection.{peer}")
 
-    def _leave(self, connection: "_Connection") -> None:
+    def leave(self, connection: "_Connection") -> None:
+        """Nothing of it is left."""
         connection.accepted.close()
         self._connections.discard(connection)
         if not self._closed.is_set():
@@ -184,7 +186,13 @@ class Server:
 
 
 class _Connection:
-    """One that was accepted: first a socket, then, once it has spoken, a session."""
+    """One that was accepted: first a socket, then, once it has spoken, a session.
+
+    Thousands may be here that say little, so what lasts as long as one is a task, this and its guest: no callback that
+    knows it, no function made for it alone, and no group of tasks beside the server's.
+    """
+
+    __slots__ = ("_accepted_s", "_context", "_peer", "_server", "accepted", "guest", "task")
 
     def __init__(self, server: Server, accepted: socket.socket, peer: str) -> None:
         self.accepted = accepted
@@ -192,6 +200,7 @@ class _Connection:
         self.task: asyncio.Task[None] | None = None
         self._server = server
         self._peer = peer
+        self._context: ssl.SSLContext | None = None
         self._accepted_s = server.clock.monotonic_s()
 
     async def run(self) -> None:
@@ -203,34 +212,39 @@ class _Connection:
                 self.accepted, is_proxy_accepted=config.is_proxy_accepted, is_http2="h2" in config.alpn
             )
             if opening is not None:
-                await self._serve(opening)
+                self._context = await self._context_for(opening)
+                self.guest = self._server.greet(opening)
+                del opening, config
+                await self.guest.run(self._attach, self._server.tasks)
         except ProtocolError as problem:
             log.warning("connection closed: peer=%s sent %s", self._peer, problem)
         except OSError as problem:  # a reset, a failed or unfinished TLS handshake
             log.warning(
                 "connection closed: peer=%s before its first request: %s", self._peer, str(problem) or "timeout"
             )
+        finally:
+            self._server.leave(self)
 
-    async def _serve(self, opening: Opening) -> None:
-        server = self._server
-        config = server.config
+    async def _context_for(self, opening: Opening) -> ssl.SSLContext | None:
+        """How TLS is spoken where it is; a connection that may not begin as it does is refused."""
+        config = self._server.config
         if opening.is_tls and config.tls_mode == "disabled":
             raise ProtocolError("a TLS handshake, and tls.server.mode is disabled")
         if not opening.is_tls and config.tls_mode == "enforcing":
             raise ProtocolError("plain bytes, and tls.server.mode is enforcing")
-        context = await server.certificates.context() if opening.is_tls else None
+        context = await self._server.certificates.context() if opening.is_tls else None
         if opening.is_tls and context is None:
             raise ProtocolError("a TLS handshake, and there is no certificate")
-        guest = self.guest = server.greet(opening)
-        limits = {"ssl_handshake_timeout": config.tls_handshake_limit_s} if context else {}
-        attach = partial(
-            asyncio.get_running_loop().connect_accepted_socket,
-            lambda: cast(asyncio.BaseProtocol, guest),
+        return context
+
+    async def _attach(self) -> None:
+        context, limit_s = self._context, self._server.config.tls_handshake_limit_s
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: cast(asyncio.BaseProtocol, self.guest),
             self.accepted,
             ssl=context,
-            **limits,
+            ssl_handshake_timeout=limit_s if context else None,
         )
-        await guest.run(attach)
 
     def finish(self, why: str) -> None:
         if self.guest is not None and self.guest.is_made:

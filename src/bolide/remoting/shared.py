@@ -4,16 +4,18 @@ A server with a second port shares it there too, so that the bounds are those of
 buffers among his own connections, and bounds nothing: he chose whom to ask.
 """
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from bolide.clock import Clock
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.dozing import Dozing
 from bolide.remoting.endings import Endings
-from bolide.remoting.serving import Serving
-from bolide.remoting.slack import Slack
-from bolide.remoting.slow_work import SlowWork
-from bolide.remoting.unfinished import Unfinished
+from bolide.remoting.slack import Slack, found_trim
+
+if TYPE_CHECKING:
+    from bolide.remoting.listen_config import ListenConfig
+    from bolide.remoting.serving import Serving
+    from bolide.remoting.slow_work import SlowWork
+    from bolide.remoting.unfinished import Unfinished
 
 
 class Shared:
@@ -22,7 +24,10 @@ class Shared:
     __slots__ = ("dozing", "endings", "serving", "slack", "slow_work", "spare", "unfinished")
 
     def __init__(
-        self, unfinished: Unfinished | None = None, slow_work: SlowWork | None = None, serving: Serving | None = None
+        self,
+        unfinished: "Unfinished | None" = None,
+        slow_work: "SlowWork | None" = None,
+        serving: "Serving | None" = None,
     ) -> None:
         self.spare: list[memoryview] = []
         self.slack = Slack(self.spare)
@@ -33,5 +38,10 @@ class Shared:
         self.serving = serving
 
     @classmethod
-    def of_server(cls, config: ListenConfig, clock: Clock) -> Self:
+    def of_server(cls, config: "ListenConfig", clock: Clock) -> Self:
+        from bolide.remoting.serving import Serving  # who only connects bounds nobody, and does without
+        from bolide.remoting.slow_work import SlowWork
+        from bolide.remoting.unfinished import Unfinished
+
+        found_trim()
         return cls(Unfinished(config, clock), SlowWork(clock), Serving(clock))

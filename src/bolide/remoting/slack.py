@@ -17,11 +17,11 @@ time when it has gone: then the next attempt is at once.
 
 import asyncio
 import contextlib
-import ctypes
+import functools
 import gc
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 LOOK_AFTER_S = 1.0  # what a connection held is mostly freed by then, and many that leave together are looked at once
@@ -31,7 +31,6 @@ _REST_S = 0.5
 _GROWTH_FREE = 4 << 20
 _GROWTH_SHARE = 10
 _HELP_SHARE = 20
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 log = logging.getLogger(__name__)
 
@@ -44,11 +43,19 @@ def own_size() -> int:
     return 0
 
 
+@functools.cache
+def found_trim() -> Callable[[int], int] | None:
+    """glibc's way to give memory back. A server asks for it at its start: what is loaded after a crowd would stay."""
+    import ctypes  # clients and commands hardly come here
+
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
 def let_go() -> None:
     """Return free memory to the system; blocks for milliseconds. Without glibc it does less."""
     gc.collect()
-    if _trim is not None:
-        _trim(0)
+    if (trim := found_trim()) is not None:
+        trim(0)
 
 
 class Slack:
@@ -99,6 +106,8 @@ class Slack:
             self._timer = loop.call_at(self._rests_until_s, self._look, True)
 
     def _let_go(self, size: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         thread = ThreadPoolExecutor(1, "slack")
         letting_go = asyncio.get_running_loop().run_in_executor(thread, let_go)
         letting_go.add_done_callback(lambda _: self._note(size))

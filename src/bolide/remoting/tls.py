@@ -16,12 +16,15 @@ import asyncio
 import datetime
 import logging
 import ssl
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bolide.clock import Clock
 from bolide.errors import ConfigError
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+
+if TYPE_CHECKING:
+    from bolide.remoting.listen_config import ListenConfig
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 class Certificates:
     """The listening side's TLS context, kept equal to its files."""
 
-    def __init__(self, config: ListenConfig, clock: Clock) -> None:
+    def __init__(self, config: "ListenConfig", clock: Clock) -> None:
         self._config = config
         self._clock = clock
         self._paths = _paths_of(config)
@@ -120,6 +123,8 @@ class Certificates:
         except ImportError:
             log.warning("TLS refused: there is no certificate; %s", _ADVICE)
             return None
+        import tempfile
+
         context = self._new_context()
         with tempfile.NamedTemporaryFile(prefix="bolide-tls-", suffix=".pem") as file:  # mode 0600, gone at once
             file.write(pem)
@@ -129,7 +134,7 @@ class Certificates:
         return context
 
 
-def _paths_of(config: ListenConfig | ConnectConfig) -> list[Path]:
+def _paths_of(config: "ListenConfig | ConnectConfig") -> list[Path]:
     return [Path(path) for path in (config.tls_cert_path, config.tls_key_path, config.tls_trust_path) if path]
 
 

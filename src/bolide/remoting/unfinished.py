@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from bolide.clock import Clock
 from bolide.remoting.budget import Budget
-from bolide.remoting.config import ListenConfig
 from bolide.remoting.endings import ENDED_A_TURN_MAX
+from bolide.remoting.listen_config import ListenConfig
 from bolide.remoting.sparse import Sparse
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ _POLL_INTERVAL_S = 0.005
 _READ_WRITE = 6
 
 # A message of the largest size still fits a segment; everything else is as small as it may be. How full the disk is,
-# and how long other tests keep the machine from reading a message, decides nothing.
+# and how long other tests keep the machine from reading a message or writing one, decides nothing.
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(8 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 1000),
@@ -62,6 +62,7 @@ SMALL_FILES = {
     "diskSpaceCleanForciblyRatio": "100",
     "diskSpaceWarningLevelRatio": "100",
     "waitTimeMillsInSendQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 
 

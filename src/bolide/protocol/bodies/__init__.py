@@ -2,112 +2,134 @@
 
 `body.py` says how bodies are read and written, the other files what is in them, each with the names RocketMQ has for
 its types; members are RocketMQ's in snake case. The configuration texts (25, 26, 318, 319) are no JSON: see `settings`.
+
+A module is loaded when one of its names is asked for, as those of `headers` are.
 """
 
-from bolide.protocol.bodies.access import Account, Accounts, Acl, AclEntry, AclPolicy, User
-from bolide.protocol.bodies.body import Body, QueueName, decode_list, encode_list
-from bolide.protocol.bodies.brokers import (
-    BrokerStats,
-    ReplicaConnection,
-    ReplicaState,
-    ReplicationState,
-    StatsItem,
-    TimerCount,
-    TimerCounts,
+from typing import TYPE_CHECKING
+
+from bolide.protocol.late_names import late_names
+
+if TYPE_CHECKING:
+    from bolide.protocol.bodies.access import Account, Accounts, Acl, AclEntry, AclPolicy, User
+    from bolide.protocol.bodies.body import Body, QueueName, decode_list, encode_list
+    from bolide.protocol.bodies.brokers import (
+        BrokerStats,
+        ReplicaConnection,
+        ReplicaState,
+        ReplicationState,
+        StatsItem,
+        TimerCount,
+        TimerCounts,
+    )
+    from bolide.protocol.bodies.clients import (
+        ClientCheck,
+        ConnectedProducer,
+        Connection,
+        ConsumeFrom,
+        ConsumerConnections,
+        ConsumerList,
+        ConsumerMember,
+        ConsumeType,
+        GroupSubscription,
+        Heartbeat,
+        MessageModel,
+        ProducerConnections,
+        ProducerMember,
+        ProducerTable,
+        Subscription,
+        SubscriptionConflict,
+    )
+    from bolide.protocol.bodies.consumers import (
+        ConsumeRates,
+        ConsumeResult,
+        DirectConsumption,
+        PopQueueAtWork,
+        QueueAtWork,
+        RunningConsumer,
+    )
+    from bolide.protocol.bodies.controller import (
+        BrokerEpochs,
+        ElectedMaster,
+        EpochSpan,
+        Replica,
+        ReplicaGroupState,
+        ReplicaTable,
+        SyncStateSet,
+        decode_broker_names,
+        encode_broker_names,
+    )
+    from bolide.protocol.bodies.groups import (
+        ConfiguredSubscription,
+        GroupConfig,
+        GroupConfigList,
+        GroupForbidden,
+        GroupList,
+        GroupTable,
+        GrowingDelays,
+        ListedDelays,
+        RetryKind,
+        RetryPolicy,
+    )
+    from bolide.protocol.bodies.pop import (
+        AssignmentAnswer,
+        AssignmentRequest,
+        BatchAck,
+        BatchAcks,
+        GroupRequestMode,
+        QueueAssignment,
+        RequestMode,
+        RequestModeTable,
+    )
+    from bolide.protocol.bodies.queues import (
+        ConsumerOffsets,
+        ConsumerStatus,
+        ConsumeStats,
+        ConsumeStatsList,
+        CorrectionOffsets,
+        DelayOffsets,
+        LockAnswer,
+        LockRequest,
+        QueueEntries,
+        QueueEntry,
+        QueueOffsetForC,
+        QueueProgress,
+        QueueSpan,
+        QueueTimeSpan,
+        ResetOffsets,
+        ResetOffsetsForC,
+        TimeSpans,
+        TopicStats,
+        UnlockRequest,
+    )
+    from bolide.protocol.bodies.registration import decode_registration, encode_registration
+    from bolide.protocol.bodies.routes import (
+        BrokerMembers,
+        BrokerMembersAnswer,
+        BrokerRoute,
+        Clusters,
+        DataVersion,
+        KVTable,
+        QueueRoute,
+        TopicList,
+        TopicRoute,
+    )
+    from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicConfigList, TopicTable
+
+_PARTS = (
+    "access",
+    "body",
+    "brokers",
+    "clients",
+    "consumers",
+    "controller",
+    "groups",
+    "pop",
+    "queues",
+    "registration",
+    "routes",
+    "topics",
 )
-from bolide.protocol.bodies.clients import (
-    ClientCheck,
-    ConnectedProducer,
-    Connection,
-    ConsumeFrom,
-    ConsumerConnections,
-    ConsumerList,
-    ConsumerMember,
-    ConsumeType,
-    GroupSubscription,
-    Heartbeat,
-    MessageModel,
-    ProducerConnections,
-    ProducerMember,
-    ProducerTable,
-    Subscription,
-    SubscriptionConflict,
-)
-from bolide.protocol.bodies.consumers import (
-    ConsumeRates,
-    ConsumeResult,
-    DirectConsumption,
-    PopQueueAtWork,
-    QueueAtWork,
-    RunningConsumer,
-)
-from bolide.protocol.bodies.controller import (
-    BrokerEpochs,
-    ElectedMaster,
-    EpochSpan,
-    Replica,
-    ReplicaGroupState,
-    ReplicaTable,
-    SyncStateSet,
-    decode_broker_names,
-    encode_broker_names,
-)
-from bolide.protocol.bodies.groups import (
-    ConfiguredSubscription,
-    GroupConfig,
-    GroupConfigList,
-    GroupForbidden,
-    GroupList,
-    GroupTable,
-    GrowingDelays,
-    ListedDelays,
-    RetryKind,
-    RetryPolicy,
-)
-from bolide.protocol.bodies.pop import (
-    AssignmentAnswer,
-    AssignmentRequest,
-    BatchAck,
-    BatchAcks,
-    GroupRequestMode,
-    QueueAssignment,
-    RequestMode,
-    RequestModeTable,
-)
-from bolide.protocol.bodies.queues import (
-    ConsumerOffsets,
-    ConsumerStatus,
-    ConsumeStats,
-    ConsumeStatsList,
-    CorrectionOffsets,
-    DelayOffsets,
-    LockAnswer,
-    LockRequest,
-    QueueEntries,
-    QueueEntry,
-    QueueOffsetForC,
-    QueueProgress,
-    QueueSpan,
-    QueueTimeSpan,
-    ResetOffsets,
-    ResetOffsetsForC,
-    TimeSpans,
-    TopicStats,
-    UnlockRequest,
-)
-from bolide.protocol.bodies.registration import decode_registration, encode_registration
-from bolide.protocol.bodies.routes import (
-    BrokerMembers,
-    BrokerMembersAnswer,
-    BrokerRoute,
-    Clusters,
-    DataVersion,
-    KVTable,
-    QueueRoute,
-    TopicList,
-    TopicRoute,
-)
-from bolide.protocol.bodies.topics import Registration, TopicConfig, TopicConfigList, TopicTable
 
 __all__ = [
     "Account",
@@ -211,3 +233,7 @@ __all__ = [
     "encode_list",
     "encode_registration",
 ]
+
+
+if not TYPE_CHECKING:  # for a type checker every name would be there, and it would miss those that are not
+    __getattr__ = late_names(__name__, _PARTS, __all__)

@@ -25,7 +25,6 @@ from msgspec import inspect
 from bolide.errors import Refusal
 from bolide.model.names import Label, TopicName, UnfitName
 from bolide.model.queue import MessageQueue
-from bolide.protocol import fastjson
 from bolide.protocol.bodies.checking import check_of
 from bolide.protocol.codes import ResponseCode
 
@@ -119,6 +118,8 @@ def _read(kind: Any, data: bytes, breathe: Callable[[], None] | None = None) -> 
             pass
     if breathe is not None and len(data) > MILD_SIZE_MAX:
         raise ValueError(f"it has {len(data)} bytes and is not strict JSON, the limit is {MILD_SIZE_MAX}")
+    from bolide.protocol import fastjson  # few write what only it can read
+
     document = fit(fastjson.loads(data, as_tree=True, breathe=breathe), _type_of(kind), breathe)
     try:
         return _decoder(kind, strict=False).decode(write(document))

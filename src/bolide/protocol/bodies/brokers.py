@@ -62,10 +62,11 @@ class ReplicaConnection(Body, frozen=True, kw_only=True, gc=False):
 
 
 class ReplicationState(Body, frozen=True, kw_only=True):
-    """How replication goes, from either side."""
+    """How replication goes, from either side; Java passes over what is our own."""
 
     rocketmq_name = "HARuntimeInfo"
 
+    bolide_is_acting: bool | None = None
     ha_client_runtime_info: ReplicaState = always(ReplicaState())
     ha_connection_info: list[ReplicaConnection] = always([])
     in_sync_slave_nums: int = always(0)

@@ -7,8 +7,9 @@ An audience's module is loaded when one of its names is asked for: who sends has
 and a command of a second starts a tenth sooner.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from bolide.protocol.late_names import late_names
 
 if TYPE_CHECKING:
     from bolide.protocol.headers.access import (
@@ -346,12 +347,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # for a type checker every name would be there, and it would miss those that are not
-
-    def __getattr__(name: str) -> object:
-        if name in __all__:
-            for audience in _AUDIENCES:
-                module = import_module(f"bolide.protocol.headers.{audience}")
-                if hasattr(module, name):
-                    globals()[name] = getattr(module, name)
-                    return globals()[name]
-        raise AttributeError(f"module 'bolide.protocol.headers' has no attribute {name!r}")
+    __getattr__ = late_names(__name__, _AUDIENCES, __all__)

@@ -65,6 +65,8 @@ class RegisterReplicaRequest(RequestHeader):
     broker_id: Int64 = wire("brokerId")
     broker_address: Label = wire("brokerAddress")
     invoke_time: Int64 | None = wire("invokeTime", default=None)
+    # our own: which lock it holds, so that it is known when it comes from another address
+    seat: Label | None = wire("bolideSeat", default=None)
 
 
 @header
@@ -108,6 +110,7 @@ class GetReplicaRequest(RequestHeader):
     # our own: who asks, so that it hears when its id is another's
     replica_id: Int64 | None = wire("bolideReplicaId", default=None)
     address: Label | None = wire("bolideAddress", default=None)
+    seat: Label | None = wire("bolideSeat", default=None)
 
 
 @header

@@ -13,11 +13,13 @@ quick as a loop over a dict; requests that come by the ten thousand are read in 
 share the methods that a dataclass would compile for each of them: that took a third of the start of every process.
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast, dataclass_transform, get_args
+
+import msgspec
 
 from bolide.errors import Refusal
 from bolide.model.names import KINDS, Label, UnfitName
@@ -91,8 +93,7 @@ _FORMS: dict[Any, tuple[Read, Write]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class WireField:
+class WireField(msgspec.Struct, frozen=True):
     """One field of a header: its name here, its names there, and how its text is read and written."""
 
     name: str
@@ -108,12 +109,24 @@ class WireField:
         return (self.short,) if short and self.short else self.keys
 
 
-def wire(*keys: str, short: str | None = None, default: Any = dataclasses.MISSING, is_secret: bool = False) -> Any:
+class _Declared(NamedTuple):
+    """What `wire` says of a field."""
+
+    keys: tuple[str, ...]
+    short: str | None
+    default: Any
+    is_secret: bool
+
+
+_REQUIRED = object()
+
+
+def wire(*keys: str, short: str | None = None, default: Any = _REQUIRED, is_secret: bool = False) -> Any:
     """A field that is called `keys[0]` on the wire, or `short` in a short header.
 
     Further keys are other versions' names for the same thing. A secret is not shown when the header is printed.
     """
-    return dataclasses.field(default=default, metadata={"keys": keys, "short": short, "is_secret": is_secret})
+    return _Declared(keys, short, default, is_secret)
 
 
 class Header:
@@ -126,7 +139,7 @@ class Header:
     _readers: ClassVar[tuple[dict[str, tuple[str, Read]], dict[str, tuple[str, Read]]]]
     _writers: ClassVar[tuple[list[tuple[str, str, Write]], list[tuple[str, str, Write]]]]
     _required: ClassVar[dict[str, None]]  # a set that keeps the order
-    _defaults: ClassVar[dict[str, Any]]
+    _defaults: ClassVar[dict[str, Any]] = {}
     _setters: ClassVar[tuple[tuple[str, Callable[[Any, Any], None]], ...]]
 
     def __init__(self, **given: Any) -> None:
@@ -138,10 +151,10 @@ class Header:
             put(self, values[name])
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise dataclasses.FrozenInstanceError(f"{type(self).__name__}.{name} is set once, when the header is made")
+        raise FrozenInstanceError(f"{type(self).__name__}.{name} is set once, when the header is made")
 
     def __delattr__(self, name: str) -> None:
-        raise dataclasses.FrozenInstanceError(f"{type(self).__name__}.{name} is there as long as the header is")
+        raise FrozenInstanceError(f"{type(self).__name__}.{name} is there as long as the header is")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -201,30 +214,37 @@ H = TypeVar("H", bound=Header)
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(wire,))
 def header(declared: type[H]) -> type[H]:
-    """Make a slotted, keyword-only dataclass of a declared header, with its tables and the methods of `Header`."""
-    made = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, slots=True, kw_only=True)(declared)
-    declared_fields = dataclasses.fields(made)  # type: ignore[arg-type]
-    fields = tuple(_wire_field(field, field.type) for field in declared_fields)
+    """Make a declared header slotted, with its tables; a base's fields come first."""
+    content = dict(vars(declared))
+    own: dict[str, _Declared] = {name: content.pop(name) for name in content.get("__annotations__", {})}
+    for name in ("__dict__", "__weakref__"):
+        content.pop(name, None)
+    by_name = {field.name: field for field in declared.wire_fields}
+    content["__slots__"] = tuple(name for name in own if name not in by_name)
+    made = cast("type[H]", type(declared.__name__, declared.__bases__, content))
+    by_name |= {name: _wire_field(name, said, content["__annotations__"][name]) for name, said in own.items()}
+    fields = tuple(by_name.values())
     made.wire_fields = fields
     made._required = dict.fromkeys(field.name for field in fields if field.is_required)
-    made._defaults = {each.name: each.default for each in declared_fields if each.default is not dataclasses.MISSING}
+    defaults = {name: said.default for name, said in own.items() if said.default is not _REQUIRED}
+    made._defaults = {name: value for name, value in declared._defaults.items() if name not in own} | defaults
     made._setters = tuple((field.name, getattr(made, field.name).__set__) for field in fields)
     made._readers = _readers(fields, False), _readers(fields, True)
     made._writers = _writers(fields, False), _writers(fields, True)
     return made
 
 
-def _wire_field(field: "dataclasses.Field[Any]", hint: Any) -> WireField:
+def _wire_field(name: str, said: _Declared, hint: Any) -> WireField:
     kinds = [hint] if hint in _FORMS else [kind for kind in get_args(hint) if kind in _FORMS]
-    assert len(kinds) == 1, f"{field.name}: {hint} has no form on the wire; a text says what it names"
+    assert len(kinds) == 1, f"{name}: {hint} has no form on the wire; a text says what it names"
     read, write = _FORMS[kinds[0]]
     return WireField(
-        name=field.name,
-        keys=field.metadata["keys"],
-        short=field.metadata["short"],
+        name=name,
+        keys=said.keys,
+        short=said.short,
         kind=kinds[0],
-        is_required=field.default is dataclasses.MISSING,
-        is_secret=field.metadata["is_secret"],
+        is_required=said.default is _REQUIRED,
+        is_secret=said.is_secret,
         read=read,
         write=write,
     )
