@@ -20,11 +20,13 @@ BOTH_KERNELS := tests/protocol tests/remoting tests/namesrv tests/store tests/br
 # Of these, what no kernel is asked for (tests/tidy/test_mirror.py).
 NO_KERNEL := tests/protocol/bodies/test_bodies.py tests/protocol/test_named_fields.py tests/namesrv/test_routes_model.py
 # Groups of several brokers each: they copy records as bytes that the store's tests read with both kernels. Rot in every
-# place of a store, what operators ask, members and floods: tests/kernel holds what reads bytes there equal on both.
+# place of a store, what operators ask, members, floods, hours of delays and of checks in virtual time, thousands of
+# queues: tests/kernel holds what reads bytes there equal on both.
 ONE_KERNEL := tests/broker/replication tests/broker/controlled tests/broker/admin tests/broker/members tests/broker/metrics \
 	tests/broker/test_registration.py tests/broker/test_hostile.py tests/namesrv/test_shares.py tests/store/test_rot.py \
 	tests/store/test_derived.py tests/store/test_follower.py tests/store/test_cut.py tests/store/test_model.py \
-	tests/broker/later/test_timer_recovery.py
+	tests/broker/later/test_timer_recovery.py tests/broker/later/test_delay.py tests/broker/later/test_timers.py \
+	tests/broker/test_stats.py tests/broker/transactions/test_checks.py tests/store/test_many_queues.py
 
 .PHONY: help build up test long browser lint bench interop interop-short soak sanitize fuzz features docs picture wheels try-install lint-release clean
 .DEFAULT_GOAL := help
@@ -69,16 +71,16 @@ schemas: $(BUILT)
 	@$(BIN)/python -c 'import kubernetes_validate' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check kubernetes-validate \
 		|| echo "no schemas of Kubernetes here (pip install kubernetes-validate): the test of deploy/kubernetes is skipped"
 
-test: $(SPARK) etcd prometheus schemas  ## the tests, on both kernels
+test: $(SPARK) etcd prometheus chromium schemas  ## the tests, on both kernels
 	BOLIDE_KERNEL=compiled $(PYTEST) $(SIDE_BY_SIDE) tests
 	BOLIDE_KERNEL=plain $(PYTEST) $(SIDE_BY_SIDE) $(BOTH_KERNELS) $(addprefix --ignore=,$(NO_KERNEL) $(ONE_KERNEL))
 
-long: $(SPARK) etcd prometheus  ## the tests that take ten seconds and more each: whole programs at work
+long: $(SPARK) etcd prometheus  ## whole programs at work, each for five seconds and more, and the rest of large grids
 	BOLIDE_KERNEL=compiled $(PYTEST) $(SIDE_BY_SIDE) -m 'long and not soak' tests
 
-# Apart from the others, because a browser needs a core to itself.
+# All flows; those that matter most are in `make test`, beside which a browser for minutes would need a core to itself.
 browser: $(SPARK) chromium  ## the dashboard's pages, as people go through them in Chromium
-	$(PYTEST) -m browser tests/dashboard
+	$(PYTEST) -m '' tests/dashboard/test_browser.py
 
 lint: $(SPARK)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

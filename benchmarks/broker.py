@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import RESULTS, active_kernel, commit, machine
+from benchmarks.measure import active_kernel, commit, machine, publish
 from benchmarks.measured_brokers import (
     JAVA_RELEASE,
     LOAD_SOURCE,
@@ -433,11 +433,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         },
         default=str,
     )
-    print(line)
-    if options.keep:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / "broker.jsonl").open("a", encoding="utf-8") as results:
-            results.write(line + "\n")
+    publish(line, is_kept=options.keep)
 
 
 def run_all(bench: Bench) -> tuple[dict[str, Any], dict[str, bool]]:

@@ -95,7 +95,7 @@ def load(port: int, requests: list[bytes], answer_sizes: list[int], in_flight: i
 async def run(options: Namespace) -> Work:
     from bolide.clock import SystemClock
     from bolide.protocol.command import Command
-    from bolide.remoting.config import ListenConfig
+    from bolide.remoting.listen_config import ListenConfig
     from bolide.remoting.server import listen
 
     body = bytes(options.body)

@@ -57,6 +57,7 @@ async def run(count: int, together: int, body_size: int, directory: str) -> Work
     from bolide.broker.config import read_config
     from bolide.broker.intake import Intake
     from bolide.broker.later.delay import Delays
+    from bolide.broker.later.outlet import Outlet
     from bolide.broker.later.routing import DelayRouter
     from bolide.broker.later.timer_files import TimerFiles
     from bolide.broker.later.timers import Timers
@@ -75,8 +76,8 @@ async def run(count: int, together: int, body_size: int, directory: str) -> Work
                 table_writer = TableWriter(file_thread)
                 state = BrokerState.open(config, store, table_writer, clock)
                 intake = Intake(state, DelayRouter(config.store.delay_levels))
-                timers = Timers(state, intake, TimerFiles(config.store, store, table_writer, clock))
-                delays = Delays(state, intake, table_writer)
+                timers = Timers(state, Outlet(state, intake), TimerFiles(config.store, store, table_writer, clock))
+                delays = Delays(state, Outlet(state, intake), table_writer)
                 started_cpu_s = time.process_time()
                 plain_s = await _append(store, "Plain", 0, [_PLAIN] * together, body_size)
                 plain_cpu_s = time.process_time() - started_cpu_s

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.measure import RESULTS, commit, machine, read_arguments
+from benchmarks.measure import commit, machine, publish, read_arguments
 from interop.replicas import mixed_group
 from tests.replication.group import Group, Loopback
 from tests.replication.nodes import ended
@@ -43,11 +43,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
         print(f"{kind}: {json.dumps(rows[kind])}", flush=True)
     told: dict[str, object] = {"question": QUESTION, "rows": rows, "machine": machine(), "commit": commit()}
     line = json.dumps(told)
-    print(line)
-    if options.keep:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / "failover.jsonl").open("a", encoding="utf-8") as results:
-            results.write(f"{line}\n")
+    publish(line, is_kept=options.keep)
     return told
 
 

@@ -26,6 +26,7 @@ class Target:
 
     broker: int
     namesrv: int
+    grpc: int
     seconds: float
 
 
@@ -54,7 +55,7 @@ def frame(code: int, body: bytes = b"", /, **fields: object) -> bytes:
     return Command(code, opaque=1, fields={key: str(value) for key, value in fields.items()}, body=body).encode()
 
 
-def _again_and_again(target: Target, port: int, frames: Callable[[], Iterator[bytes]], lines: int = 1) -> int:
+def again_and_again(target: Target, port: int, frames: Callable[[], Iterator[bytes]], lines: int = 1) -> int:
     """Send over some connections in turn until the time is over; one that is hung up on is made anew."""
     until_s, sent = time.monotonic() + target.seconds, 0
     open_lines: list[Line | None] = [None] * lines
@@ -104,7 +105,7 @@ def _heartbeat(client_id: str, groups: list[str], quote: str = '"') -> bytes:
 def client_ids(target: Target) -> int:
     """Heartbeats, each with another client id of a megabyte."""
     number = iter(range(1 << 30))
-    return _again_and_again(
+    return again_and_again(
         target, target.broker, lambda: iter([_heartbeat(f"{next(number)}" + "x" * 1_000_000, ["g"])])
     )
 
@@ -118,16 +119,14 @@ def counters(target: Target) -> int:
         acks = [{"c": f"g{first}-{n}", "t": f"t{first}-{n}", "b": "AQ==", "rq": 0, "q": 0} for n in range(50_000)]
         yield frame(200151, json.dumps({"brokerName": "b", "acks": acks}).encode())
 
-    return _again_and_again(target, target.broker, frames)
+    return again_and_again(target, target.broker, frames)
 
 
 def log_lines(target: Target) -> int:
     """Heartbeats with a thousand groups and a client id of 200 KB."""
     number = iter(range(1 << 30))
     groups = [f"g{n}" for n in range(1_000)]
-    return _again_and_again(
-        target, target.broker, lambda: iter([_heartbeat(f"{next(number)}" + "y" * 200_000, groups)])
-    )
+    return again_and_again(target, target.broker, lambda: iter([_heartbeat(f"{next(number)}" + "y" * 200_000, groups)]))
 
 
 def checkpoints(target: Target) -> int:
@@ -135,7 +134,7 @@ def checkpoints(target: Target) -> int:
     _fill(target, 20_000, "")
     fields = {"consumerGroup": "hider", "topic": TOPIC, "queueId": 0, "maxMsgNums": 1, "invisibleTime": _THREE_DAYS_MS}
     one = frame(200050, **fields, pollTime=0, bornTime=int(time.time() * 1000), initMode=0, expType="TAG", exp="*")
-    return _again_and_again(target, target.broker, lambda: iter([one * 64]))
+    return again_and_again(target, target.broker, lambda: iter([one * 64]))
 
 
 def registrations(target: Target) -> int:
@@ -146,7 +145,7 @@ def registrations(target: Target) -> int:
     plain = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": topics}, "filterServerList": []}).encode()
     text = {"brokerName": "x", "brokerAddr": "10.9.9.9:1", "clusterName": "c", "haServerAddr": "10.9.9.9:2"}
     whole = frame(103, zlib.compress(plain), **text, brokerId=0, compressed="true", bodyCrc32=0)
-    return _again_and_again(target, target.namesrv, lambda: iter([whole]))
+    return again_and_again(target, target.namesrv, lambda: iter([whole]))
 
 
 def _header(field_count: int) -> bytes:
@@ -158,7 +157,7 @@ def _header(field_count: int) -> bytes:
 
 def headers(target: Target) -> int:
     """Headers with a million fields, and with as many as the bound on headers lets through."""
-    return _again_and_again(target, target.broker, lambda: iter([_header(1_000_000), *[_header(10_500)] * 20]))
+    return again_and_again(target, target.broker, lambda: iter([_header(1_000_000), *[_header(10_500)] * 20]))
 
 
 def filters(target: Target) -> int:
@@ -166,7 +165,7 @@ def filters(target: Target) -> int:
     _fill(target, 300, "p\x01" + "x" * 30_000 + "\x02")
     expression = " OR ".join(f"p CONTAINS 'y{n}'" for n in range(540))
     pulls = b"".join(_pull(TOPIC, 0, 4, subscription=expression, expressionType="SQL92") for _ in range(8))
-    return _again_and_again(target, target.broker, lambda: iter([pulls]))
+    return again_and_again(target, target.broker, lambda: iter([pulls]))
 
 
 def _pull(topic: str, offset: int, flag: int, **more: object) -> bytes:
@@ -185,7 +184,7 @@ def searches(target: Target) -> int:
     """Searches by a key that thousands of messages share, hundreds at a time."""
     _fill(target, 20_000, "KEYS\x01k\x02")
     one = frame(12, topic=TOPIC, key="k", maxNum=64, beginTimestamp=0, endTimestamp=1)
-    return _again_and_again(target, target.broker, lambda: iter([one * 500]), lines=6)
+    return again_and_again(target, target.broker, lambda: iter([one * 500]), lines=6)
 
 
 def expressions(target: Target) -> int:
@@ -197,13 +196,13 @@ def expressions(target: Target) -> int:
         yield _pull(TOPIC, 0, 4, subscription=expression, expressionType="SQL92")
 
     _fill(target, 1, "")
-    return _again_and_again(target, target.broker, frames, lines=8)
+    return again_and_again(target, target.broker, frames, lines=8)
 
 
 def odd_heartbeats(target: Target) -> int:
     """Heartbeats of 0.7 MB with one single quote, which only the slow reader reads."""
     one = _heartbeat("odd", [f"group-{n}" for n in range(25_000)], quote="'")
-    return _again_and_again(target, target.broker, lambda: iter([one]), lines=6)
+    return again_and_again(target, target.broker, lambda: iter([one]), lines=6)
 
 
 def parked_pulls(target: Target) -> int:
@@ -225,7 +224,7 @@ def small_beginnings(target: Target) -> int:
 
 def garbage(target: Target) -> int:
     """Connections that send what is no frame."""
-    return _again_and_again(target, target.broker, lambda: iter([b"\x7f\xff\xff\xffgarbage of thirty-two bytes."]))
+    return again_and_again(target, target.broker, lambda: iter([b"\x7f\xff\xff\xffgarbage of thirty-two bytes."]))
 
 
 FLOODS: dict[str, Callable[[Target], int]] = {

@@ -24,7 +24,7 @@ from types import ModuleType
 
 import msgspec
 
-from benchmarks.measure import RESULTS, commit, machine
+from benchmarks.measure import commit, machine, publish
 from bolide import kernel
 from bolide.kernel import layout
 
@@ -196,10 +196,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "parameters": {"count": options.count, "runs": options.runs},
         }
     )
-    print(line)
-    if options.keep:
-        with (RESULTS / "headers.jsonl").open("a", encoding="utf-8") as results:
-            results.write(line + "\n")
+    publish(line, is_kept=options.keep)
 
 
 if __name__ == "__main__":

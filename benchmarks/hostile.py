@@ -13,6 +13,8 @@ at any moment wait at most for the loop's own work, by those stretches. And a se
 same seconds, which nobody floods: `times` is the p99 of the one as a multiple of that of the other, or of its own quiet
 one if that is more. Who has little to do is given a core sooner than who has much, so `times` errs upwards.
 
+Where the gRPC port is flooded, the honest client sends by gRPC, and pulls as ever.
+
 A server is started anew for each flood. What this does not show: floods from many machines, and several kinds at once.
 
     python -m benchmarks.hostile --seconds 6 --floods searches,parked_pulls
@@ -33,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.floods import FLOODS, HOST, Target, frame
+from benchmarks.grpc_floods import GRPC_FLOODS, GrpcSender
 from benchmarks.stretches import Stretches
 from bolide.protocol.command import Command, read_commands
 from bolide.protocol.frames import FrameReader
@@ -42,7 +45,8 @@ PAUSE_S = 0.004
 DUE_S = 0.01  # a message at least so often, whether the one before was answered or not
 START_LIMIT_S = 60.0
 QUIET_S = 5.0  # at least: a short one has too few sends for its p99 to mean much
-SETTLE_S = 4.0
+SETTLE_S = 12.0  # by then periodic work has set new timers; one old one keeps an arena of Python's
+ALL_FLOODS = FLOODS | GRPC_FLOODS
 REFUSED_CODES = (1, 2, 3, 14, 215)
 
 
@@ -95,17 +99,24 @@ class Peer:
 class Honest:
     """A producer and a consumer of one queue."""
 
-    def __init__(self, sender: Peer, taker: Peer) -> None:
+    def __init__(self, sender: Peer, taker: Peer, grpc: GrpcSender | None = None) -> None:
         self.noticed = Noticed()
+        self._grpc = grpc
         self._sender, self._taker = sender, taker
         self._offset = 0
 
     async def send(self) -> None:
         refusals = Refusals()
         fields = {"a": "P", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 0, "h": 0, "i": "", "j": 0}
+        by_grpc = False  # the first message makes the topic
         while True:
             began_s, noticed = time.monotonic(), self.noticed
-            answer = await self._sender.ask(frame(310, b"%.6f" % began_s, **fields, k="false", m="false"))
+            body = b"%.6f" % began_s
+            if self._grpc is not None and by_grpc:
+                answer = await self._grpc.send(body)
+            else:
+                answer = await self._sender.ask(frame(310, body, **fields, k="false", m="false"))
+            by_grpc = True
             took_s = time.monotonic() - began_s
             while took_s > 0:  # those that were due meanwhile would have waited too
                 noticed.sends_s.append(took_s)
@@ -142,6 +153,7 @@ class Server:
     log: Path
     broker: int
     namesrv: int
+    grpc: int
     stretches: Stretches
 
     @property
@@ -157,7 +169,7 @@ async def started(sources: str) -> AsyncIterator[Server]:
         root = Path(folder)
         ready, log, stretches = root / "ready", root / "log", root / "stretches"
         asked = ["up", "--port", "0", "--namesrv-port", "0", "--data", str(root / "data"), "--ready-file", str(ready)]
-        small = ["--set", "mappedFileSizeCommitLog=268435456"]
+        small = ["--grpc-port", "0", "--set", "mappedFileSizeCommitLog=268435456"]
         paths = [sources, str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
         command = [sys.executable, "-m", "benchmarks.stretches", str(stretches), *asked, *small]
@@ -170,7 +182,8 @@ async def started(sources: str) -> AsyncIterator[Server]:
                         raise RuntimeError(log.read_text())
                     await asyncio.sleep(0.05)
             found = json.loads(ready.read_text())
-            yield Server(process, log, _port(found, "broker"), _port(found, "namesrv"), Stretches(stretches))
+            broker, namesrv, grpc = (_port(found, kind) for kind in ("broker", "namesrv", "grpc"))
+            yield Server(process, log, broker, namesrv, grpc, Stretches(stretches))
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -185,9 +198,10 @@ def _port(found: dict[str, object], kind: str) -> int:
 
 
 @asynccontextmanager
-async def honest(server: Server) -> AsyncIterator[Honest]:
-    peers = [Peer(*await asyncio.open_connection(HOST, server.broker)) for _ in range(2)]
-    client = Honest(*peers)
+async def honest(server: Server, *, by_grpc: bool = False) -> AsyncIterator[Honest]:
+    sender, taker = [Peer(*await asyncio.open_connection(HOST, server.broker)) for _ in range(2)]
+    grpc = GrpcSender(*await asyncio.open_connection(HOST, server.grpc), TOPIC) if by_grpc else None
+    client = Honest(sender, taker, grpc)
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(client.send())
         await asyncio.sleep(0.5)
@@ -208,8 +222,8 @@ async def measured(name: str, seconds: float, sources: str) -> dict[str, float |
     async with (
         started(sources) as server,
         started(sources) as calm_server,
-        honest(server) as client,
-        honest(calm_server) as calm,
+        honest(server, by_grpc=name in GRPC_FLOODS) as client,
+        honest(calm_server, by_grpc=name in GRPC_FLOODS) as calm,
     ):
         await watched(client, 1.0)
         server.stretches.begin()
@@ -217,7 +231,7 @@ async def measured(name: str, seconds: float, sources: str) -> dict[str, float |
         quiet_stretch_s, quiet_wait_s = server.stretches.longest_s, server.stretches.wait_s(0.99)
         memory, logged = server.memory, server.log.stat().st_size
         command = [sys.executable, "-m", "benchmarks.hostile", "--flood", name, "--seconds", str(seconds)]
-        ports = ["--broker", str(server.broker), "--namesrv", str(server.namesrv)]
+        ports = ["--broker", str(server.broker), "--namesrv", str(server.namesrv), "--grpc", str(server.grpc)]
         client.noticed, calm.noticed = noticed, beside = Noticed(), Noticed()
         server.stretches.begin()
         flood = await asyncio.create_subprocess_exec(*command, *ports, stdout=subprocess.PIPE)
@@ -269,15 +283,17 @@ def _line(row: dict[str, float | str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, float | str]]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--floods", default=",".join(FLOODS), help="by name, with commas between; default all")
+    parser.add_argument("--floods", default=",".join(ALL_FLOODS), help="by name, with commas between; default all")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--sources", default="", help="where the server's package is, to compare another state of it")
     parser.add_argument("--flood", help=argparse.SUPPRESS)
     parser.add_argument("--broker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--namesrv", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--grpc", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.flood:
-        print(FLOODS[options.flood](Target(options.broker, options.namesrv, options.seconds)))
+        target = Target(options.broker, options.namesrv, options.grpc, options.seconds)
+        print(ALL_FLOODS[options.flood](target))
         return []
     rows = asyncio.run(run(options.floods.split(","), options.seconds, options.sources))
     print(json.dumps({"rows": rows}))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import RESULTS, commit, machine, read_arguments
+from benchmarks.measure import commit, machine, publish, read_arguments
 from benchmarks.measured_brokers import LOAD_SOURCE, SEND_WAIT_MS, START_TIMEOUT_S, Measured
 from benchmarks.programs import built
 from interop.process import Program, await_that, running
@@ -53,10 +53,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     told = {"question": QUESTION, "rows": rows, "ratio": round(ratio, 2), "turns": rates}
     told |= {"machine": machine(), "commit": commit()}
     line = json.dumps(told)
-    print(line)
-    if options.keep:
-        with (RESULTS / "instances.jsonl").open("a", encoding="utf-8") as results:
-            results.write(line + "\n")
+    publish(line, is_kept=options.keep)
     return told
 
 

@@ -114,9 +114,7 @@ def measure(
     kernel = active_kernel()
     line = json.dumps(_record(answer, rates, kernel, parameters))
     print(answer.sentence(kernel))
-    print(line)
-    if keep:
-        _keep(line)
+    publish(line, is_kept=keep)
     return answer
 
 
@@ -163,7 +161,11 @@ def commit() -> str:
         return "unknown"
 
 
-def _keep(line: str) -> None:
+def publish(line: str, *, is_kept: bool) -> None:
+    """Print an answer as its one line of JSON; kept, it is added to those of the same benchmark."""
+    print(line)
+    if not is_kept:
+        return
     name = Path(sys.modules["__main__"].__file__ or "interactive").stem
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as results:

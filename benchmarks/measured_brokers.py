@@ -5,6 +5,7 @@ the collector that its start script asks for; ours is `bolide up`, name server a
 made and counted with raw requests, so that no client stands between.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -29,6 +30,15 @@ START_TIMEOUT_S = 60.0
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 UPDATE_TOPIC, UPDATE_TOPICS, RUNTIME, GET_MAX_OFFSET = 17, 18, 28, 30
 QUEUES = 4
+
+
+def read_load_options(question: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """How long and how often each broker is loaded, and whether Apache's is too."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--without-java", action="store_true")
+    return parser.parse_args(argv)
 
 
 class Process(Protocol):

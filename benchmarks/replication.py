@@ -2,10 +2,12 @@
 
 A master and a slave of each kind, without a controller, on one disk: alone (the slave is down), asynchronous, and
 synchronous (an answer waits until the slave has the message; Java is told inSyncReplicas=2, or it would not wait). The
-loads are `broker_load.c`. Both kinds run at the same time and take turns. `lag` is how long after it was seen at the
-end of the master's log a byte was seen at the end of the slave's, asked over the wire, so a round trip is part of it;
-the load is then half of what the master can take. `catch-up` sends --backlog-mb while the slave is down and times how
-its log grows to the same end, beside `cp` of the same files, and how fast 8 x 16 senders are meanwhile.
+loads are `broker_load.c`. All kinds and roles run at the same time and take turns, Java's after it has sent for some
+seconds. A rate is the median of the rounds, with the CPU that a message cost the master (`cpu_us`), the slave and the
+load. `cost` is the master's CPU for a message at a rate that leaves the slave a core. `lag` is how long after it was
+seen at the end of the master's log a byte was seen at the end of the slave's, asked over the wire, so a round trip is
+part of it; the load is then half of what the master can take. `catch-up` sends --backlog-mb while the slave is down and
+times how its log grows to the same end, beside `cp` of the same files, and how fast 8 x 16 senders are meanwhile.
 
 Load, master and slave share the cores of this machine: on a machine for each a slave costs its master less.
 
@@ -20,13 +22,15 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import RESULTS, commit, machine, read_arguments
+from benchmarks.before_after import cpu_s
+from benchmarks.measure import commit, machine, publish, read_arguments
 from benchmarks.measured_brokers import JAVA_HEAP, LOAD_SOURCE, SEGMENT_SIZE
 from benchmarks.programs import built
 from interop import wire
@@ -41,6 +45,15 @@ ROLES: dict[str, dict[str, object]] = {
     "async": {},
     "sync": {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2},
 }
+# Nodes of the tests have small files; here both kinds have RocketMQ's sizes.
+FILE_SIZES: dict[str, object] = {
+    "mappedFileSizeCommitLog": SEGMENT_SIZE,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 20_000_000,
+}
+PACED_RATES = {"bolide": 40_000, "5.5.0": 4_000}  # a second; some half of a core
+WARM_S = 6  # of 8 x 16 until Java has compiled what counts
 START_LIMIT_S, COPY_LIMIT_S = 60.0, 300.0
 UPDATE_TOPIC = 17
 _numbers = count()
@@ -53,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         seconds=5,
         rounds=2,
         kinds="bolide,5.5.0",
-        rows="rates,lag,catch-up",
+        rows="rates,cost,lag,catch-up",
         roles=",".join(ROLES),
         backlog_mb=2048,
     )
@@ -61,18 +74,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     bench = Bench(options.seconds, options.kinds.split(","))
     with tempfile.TemporaryDirectory(prefix="bolide-replication-") as directory:
         if "rates" in options.rows:
-            chosen = options.roles.split(",")
-            told["rates"] = {role: bench.rates(Path(directory) / role, role, options.rounds) for role in chosen}
+            told["rates"] = bench.rates(Path(directory) / "rates", options.roles.split(","), options.rounds)
+        if "cost" in options.rows:
+            told["cost"] = bench.costs(Path(directory) / "cost", options.rounds)
         if "lag" in options.rows:
             told["lag"] = bench.lags(Path(directory) / "lag")
         if "catch-up" in options.rows:
             told["catch-up"] = bench.catch_ups(Path(directory) / "catch-up", options.backlog_mb << 20)
     line = json.dumps(told)
-    print(line)
-    if options.keep:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / "replication.jsonl").open("a", encoding="utf-8") as results:
-            results.write(f"{line}\n")
+    publish(line, is_kept=options.keep)
     return told
 
 
@@ -90,7 +100,7 @@ class Bench:
         with ExitStack() as stack:
             pairs = {}
             for kind in self._kinds:
-                settings = {"mappedFileSizeCommitLog": SEGMENT_SIZE, "waitTimeMillsInSendQueue": 5000, **ROLES[role]}
+                settings = {**FILE_SIZES, "waitTimeMillsInSendQueue": 5000, **ROLES[role]}
                 (directory / kind).mkdir(parents=True)
                 pairs[kind] = pair = plain_pair(
                     directory / kind, kind, kind, has_quick_times=False, jvm=JAVA_HEAP, **settings
@@ -119,24 +129,48 @@ class Bench:
         return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60).returncode == 0
 
     def _load(self, pair: Pair, mode: str, **words: object) -> dict[str, float]:
+        """What a load found; `slave_us` is of all that was sent, for a slave works on behind the end."""
+        before_s = cpu_s(pair.slave.pid) if pair.slave.is_running else 0.0
         done = subprocess.run(self._command(pair, mode, **words), stdout=subprocess.PIPE, check=True, timeout=600)
-        return figures(json.loads(done.stdout))
+        told = json.loads(done.stdout)
+        found = figures(told)
+        if pair.slave.is_running:
+            await_copied(pair)
+            found["slave_us"] = round((cpu_s(pair.slave.pid) - before_s) / max(told["total_sends"], 1) * 1e6, 2)
+        return found
 
     # Rates
 
-    def rates(self, directory: Path, role: str, rounds: int) -> dict[str, Any]:
-        """Load → kind → the better of some rounds: sends a second and the master's CPU."""
-        found: dict[str, Any] = {}
-        with self._pairs(directory, role) as pairs:
+    def rates(self, directory: Path, roles: Sequence[str], rounds: int) -> dict[str, Any]:
+        """Role → load → kind → sends a second and CPU a message; `share` is of the first role's rate, by rounds."""
+        found: dict[str, Any] = {role: {f"{lines} x {each}": {} for lines, each in LOADS} for role in roles}
+        with ExitStack() as stack:
+            pairs = {role: stack.enter_context(self._pairs(directory / role, role)) for role in roles}
+            for role, kind in product(roles, self._kinds):
+                if kind != "bolide":
+                    self._load(pairs[role][kind], "send", connections=8, in_flight=16, seconds=WARM_S)
             for connections, in_flight in LOADS:
-                row = found[f"{connections} x {in_flight}"] = {}
-                runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in pairs}
-                for _ in range(rounds):
-                    for kind, pair in pairs.items():
-                        runs[kind].append(self._load(pair, "send", connections=connections, in_flight=in_flight))
-                for kind, told in runs.items():
-                    row[kind] = max(told, key=lambda each: each["rate"])
-                    print(f"{role} {connections} x {in_flight} {kind}: {row[kind]}", flush=True)
+                load = f"{connections} x {in_flight}"
+                told: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+                for _, role, kind in product(range(rounds), roles, self._kinds):
+                    words = {"connections": connections, "in_flight": in_flight}
+                    told[role, kind].append(self._load(pairs[role][kind], "send", **words))
+                for role, kind in product(roles, self._kinds):
+                    found[role][load][kind] = of_rounds(told[role, kind], told[roles[0], kind])
+                    print(f"{load} {role} {kind}: {found[role][load][kind]}", flush=True)
+        return found
+
+    def costs(self, directory: Path, rounds: int) -> dict[str, Any]:
+        """Kind → role → the master's microseconds for a message at the same rate, the least of some rounds."""
+        roles = ("alone", "async")
+        found: dict[str, Any] = {kind: {} for kind in self._kinds}
+        with ExitStack() as stack:
+            pairs = {role: stack.enter_context(self._pairs(directory / role, role)) for role in roles}
+            for _, kind, role in product(range(rounds), self._kinds, roles):
+                make_topic(pairs[role][kind], topic := f"Paced{next(_numbers)}")
+                cost_us = self._load(pairs[role][kind], "poll", topic=topic, rate=PACED_RATES[kind])["cpu_us"]
+                found[kind][role] = min(cost_us, found[kind].get(role, cost_us))
+        print(f"cost: {found}", flush=True)
         return found
 
     # Lag
@@ -237,11 +271,22 @@ def await_copied(pair: Pair) -> None:
     await_that("the slave has everything", is_copied, COPY_LIMIT_S)
 
 
+def of_rounds(told: list[dict[str, float]], first: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure, the best rate, and the median share of what the first role had in the same round.
+
+    Neighbours of this machine come and go in seconds, so a share is trusted within a round only.
+    """
+    found = {name: round(statistics.median(each[name] for each in told), 2) for name in told[0]}
+    shares = [each["rate"] / other["rate"] for each, other in zip(told, first, strict=True)]
+    return {**found, "best": max(each["rate"] for each in told), "share": round(statistics.median(shares), 2)}
+
+
 def figures(told: dict[str, Any]) -> dict[str, float]:
     message_count = told["sends"]
     return {
         "rate": round(message_count / told["seconds"]),
         "cpu_us": round(told["cpu_s"] / max(message_count, 1) * 1e6, 2),
+        "load_us": round(told["own_cpu_s"] / max(message_count, 1) * 1e6, 2),
         "p99_ms": told["p99_us"] / 1000,
     }
 

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import RESULTS, active_kernel, commit, machine
+from benchmarks.measure import active_kernel, commit, machine, publish
 from benchmarks.programs import built
 from interop.cluster import NameServer, bolide_name_server, java_name_server
 from interop.wire import Address, decode, read_frame, request_frame
@@ -335,10 +335,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "parameters": {name: value for name, value in vars(options).items() if name not in ("kernel", "keep")},
         }
     )
-    print(line)
-    if options.keep:
-        with (RESULTS / "routes.jsonl").open("a", encoding="utf-8") as results:
-            results.write(line + "\n")
+    publish(line, is_kept=options.keep)
 
 
 if __name__ == "__main__":

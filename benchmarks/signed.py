@@ -10,7 +10,6 @@ What it does not show: TLS, a network, and users in large numbers.
     python -m benchmarks.signed --without-java --seconds 2
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.measure import machine
-from benchmarks.measured_brokers import LOAD_SOURCE, Measured, bolide_up, java_up
+from benchmarks.measured_brokers import LOAD_SOURCE, Measured, bolide_up, java_up, read_load_options
 from benchmarks.programs import built
 from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy, User
 from bolide.protocol.signature import ACCESS_KEY, SIGNATURE, sign
@@ -74,11 +73,7 @@ def load(broker: Measured, seconds: float, *, is_signed: bool) -> dict[str, floa
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=QUESTION)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--without-java", action="store_true")
-    options = parser.parse_args(argv)
+    options = read_load_options(QUESTION, argv)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         brokers: dict[str, tuple[Measured, bool]] = {}

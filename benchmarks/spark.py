@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import spark_kafka
-from benchmarks.measure import RESULTS, active_kernel, commit, machine
+from benchmarks.measure import active_kernel, commit, machine, publish
 from benchmarks.measured_brokers import Measured, bolide_up
 from benchmarks.peers import spark_jobs
 from benchmarks.peers.servers import Absent
@@ -90,10 +90,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     }
     _show(found, told["verdicts"])
     line = json.dumps(told)
-    print(line)
-    if options.keep:
-        with (RESULTS / "spark.jsonl").open("a", encoding="utf-8") as results:
-            results.write(line + "\n")
+    publish(line, is_kept=options.keep)
     return told
 
 

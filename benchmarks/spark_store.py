@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.columns import records
-from benchmarks.measure import RESULTS, commit, machine
+from benchmarks.measure import commit, machine, publish
 
 QUESTION = "How many rows a second does Spark get from store files?"
 KAFKA_COLUMNS = "topic,queue_id,queue_offset,store_ts,keys,body"
@@ -41,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         answer = measure(root, options, size)
     finally:
         shutil.rmtree(root)
-    print(json.dumps(answer))
-    if options.keep:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / "spark_store.jsonl").open("a", encoding="utf-8") as results:
-            results.write(json.dumps(answer) + "\n")
+    publish(json.dumps(answer), is_kept=options.keep)
     return answer
 
 

@@ -30,7 +30,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.measure import RESULTS, active_kernel, commit, machine
+from benchmarks.measure import active_kernel, commit, machine, publish
 from benchmarks.measured_brokers import QUEUES, Measured, bolide_up, java_up
 from bolide.clock import SystemClock
 from bolide.model.message import Message
@@ -214,11 +214,7 @@ def tell(options: argparse.Namespace, rounds: dict[str, list[Round]], found: int
     }
     sentence = ", ".join(f"{kind} {rate:,.0f}/s" for kind, rate in rates.items())
     print(f"{QUESTION} {sentence}; {found:,} of {options.count:,} pass")
-    print(json.dumps(record))
-    if options.keep:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / "sql_filter.jsonl").open("a", encoding="utf-8") as results:
-            results.write(json.dumps(record) + "\n")
+    publish(json.dumps(record), is_kept=options.keep)
     return record
 
 

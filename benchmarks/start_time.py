@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.measure import RESULTS, commit, machine
+from benchmarks.measure import commit, machine, publish
 
 QUESTION = "How long does a command take?"
 LIMIT_S = 0.250  # what a command may take on an idle machine
@@ -160,10 +160,7 @@ def tell(found: list[Measured], options: argparse.Namespace) -> None:
     line = json.dumps(
         {"question": QUESTION, "runs": options.runs, "rows": rows, "machine": machine(), "commit": commit()}
     )
-    print(line)
-    if options.keep:
-        with (RESULTS / "start_time.jsonl").open("a", encoding="utf-8") as results:
-            results.write(line + "\n")
+    publish(line, is_kept=options.keep)
 
 
 if __name__ == "__main__":

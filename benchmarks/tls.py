@@ -11,7 +11,6 @@ What it does not show: handshakes, client certificates, a network.
     python -m benchmarks.tls --without-java --seconds 1
 """
 
-import argparse
 import json
 import socket
 import ssl
@@ -24,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.measure import machine
-from benchmarks.measured_brokers import JAVA_HEAP, JAVA_RELEASE, Measured, bolide_up
+from benchmarks.measured_brokers import JAVA_HEAP, JAVA_RELEASE, Measured, bolide_up, read_load_options
 from bolide.protocol.command import Command
 from interop.certificates import make_certificate
 from interop.cluster import java_broker, java_name_server
@@ -108,11 +107,7 @@ def java_up(directory: Path, flags: tuple[str, ...]) -> Iterator[Measured]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=QUESTION)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--without-java", action="store_true")
-    options = parser.parse_args(argv)
+    options = read_load_options(QUESTION, argv)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         made = make_certificate(directory)

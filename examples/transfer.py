@@ -65,6 +65,7 @@ def main() -> None:
                 if len(heard) == 2:
                     break
         ((cents,),) = bank.execute("SELECT cents FROM account WHERE name = 'bob'")
+        heard.sort()  # two queues may be read in any order
         print(f"bob has {cents} and heard of {', '.join(heard)}")
         assert heard == ["t-1 300", "t-3 200"]
 

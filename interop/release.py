@@ -25,6 +25,7 @@ SUITE_RELEASE = "5.5.0"
 GRPC_JAVA_RELEASE = "5.2.0"
 GRPC_PYTHON_PACKAGE = "rocketmq-python-client==5.1.2"
 GRPC_NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
+H2SPEC_PACKAGE = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 RESOLVE_TIMEOUT_S = 600
 COMPILE_TIMEOUT_S = 120
@@ -109,6 +110,16 @@ def grpc_go() -> list[str]:
     sources = HERE / "grpc" / "go"
     content = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))
     return [str(_cached("grpc-go", content, lambda directory: _build_go(directory, sources)) / "flows")]
+
+
+def h2spec() -> Path:
+    """The program that asks a server for HTTP/2 case by case, as the standard has it."""
+    return _cached("h2spec", H2SPEC_PACKAGE.encode(), _install_h2spec) / "h2spec"
+
+
+def _install_h2spec(directory: Path) -> None:
+    command, environment = ["go", "install", H2SPEC_PACKAGE], {**os.environ, "GOBIN": str(directory)}
+    subprocess.run(command, env=environment, check=True, timeout=RESOLVE_TIMEOUT_S, stdin=subprocess.DEVNULL)
 
 
 def grpc_python() -> list[str]:

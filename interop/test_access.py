@@ -1,5 +1,6 @@
 """Access control with RocketMQ's own clients and tools: who is let in, and what the tools print beside Apache's."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from bolide.cli.app import app
 from bolide.client.profiles import read_profile
 from bolide.protocol.bodies.access import Acl, AclEntry, AclPolicy, User
 from bolide.protocol.signature import ACCESS_KEY, SIGNATURE, sign
@@ -212,6 +215,71 @@ def test_mqadmin_prints_the_same_of_our_users_and_policies_as_of_apaches(tmp_pat
         listed = mine.told(("listUser", "-b", "BROKER"))
         assert ROOT in listed
         assert ROOT_SECRET not in listed  # theirs prints it
+
+
+def below_the_head(text: str) -> list[list[str]]:
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    first = next(number for number, words in enumerate(lines) if words[0].startswith("#"))
+    return lines[first + 1 :]
+
+
+def admin_rows(name_servers: str, *words: str) -> list[dict[str, str]]:
+    """What `bolide admin` answers, asked by the administrator."""
+    environment = {"NAMESRV_ADDR": name_servers, "BOLIDE_SECRET_KEY": ROOT_SECRET}
+    done = CliRunner().invoke(app, ["admin", *words, "--access-key", ROOT, "-o", "json"], env=environment)
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    rows: list[dict[str, str]] = json.loads(done.stdout)
+    return rows
+
+
+@contextmanager
+def apaches(directory: Path) -> Iterator[Station]:
+    with (
+        java_name_server(directory, "5.5.0") as server,
+        java_broker(directory, "5.5.0", server.endpoint, dict(USERS)) as broker,
+    ):
+        broker.await_route(server)
+        yield Station(broker.program, broker.name, broker.cluster, broker.endpoint, server.endpoint)
+
+
+@pytest.mark.parametrize("side", ["bolide", "5.5.0"])
+def test_bolide_admin_tells_the_same_of_users_and_rights_as_mqadmin(tmp_path: Path, side: str) -> None:
+    with (
+        guarded(tmp_path, "5.5.0") if side == "bolide" else apaches(tmp_path) as station,
+        signing_agent(tmp_path, "5.5.0", station.name_servers, (ROOT, ROOT_SECRET)) as agent,
+    ):
+        at, rights = ("-b", station.endpoint), ("-s", "User:alice", "-a", "Pub,Sub")
+        agent.admin("createUser", *at, "-u", "alice", "-p", "alice-secret")
+        agent.admin("createUser", *at, "-u", "bob", "-p", "bob-secret", "-t", "Super")
+        agent.admin("updateUser", *at, "-u", "alice", "-s", "disable")
+        agent.admin("createAcl", *at, *rights, "-r", "Topic:A,Group:g*", "-d", "Allow")
+        agent.admin("createAcl", *at, *rights, "-r", "Topic:B", "-d", "Deny", "-i", "10.0.0.0/8")
+
+        def users(*words: str) -> set[tuple[str, ...]]:
+            """Name, type, status; theirs may have a secret between them."""
+            theirs = {(row[0], *row[-2:]) for row in below_the_head(agent.admin(words[0], *at, *words[1:]))}
+            rows = admin_rows(station.name_servers, *words)
+            found: set[tuple[str, ...]] = {(row["user"], row["type"], row["status"]) for row in rows}
+            assert found == theirs
+            return found
+
+        assert ("alice", "Normal", "disable") in users("listUser")
+        assert users("getUser", "-u", "bob") == {("bob", "Super", "enable")}
+
+        def entries(*words: str) -> set[tuple[str, ...]]:
+            theirs = set()
+            for subject, _, resource, *between, decision in below_the_head(agent.admin("listAcl", *at, *words)):
+                actions, sources = (
+                    ",".join(re.findall(sign, " ".join(between))) for sign in (r"[A-Z][a-z]+", r"[\d.]+/\d+")
+                )
+                theirs.add((subject.removeprefix("User:"), resource, actions, decision, sources or "anywhere"))
+            names = ("user", "resource", "actions", "decision", "from")
+            found = {tuple(row[name] for name in names) for row in admin_rows(station.name_servers, "listAcl", *words)}
+            assert found == theirs
+            return found
+
+        assert ("alice", "Topic:B", "Pub,Sub", "Deny", "10.0.0.0/8") in entries()
+        assert entries("-r", "Group:g*") == {("alice", "Group:g*", "Pub,Sub", "Allow", "anywhere")}
 
 
 # The commands of 4.9 about accounts; 4.9.8 has none any more that shows them. Left out: a global white list of `10.*`,

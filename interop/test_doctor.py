@@ -17,7 +17,8 @@ from interop.cluster import UPDATE_TOPIC, Station, java_station
 from interop.wire import call
 
 RELEASE = "5.5.0"
-MACHINE = frozenset({"D03", "D07"})  # how busy and how full this machine is, is nobody's fault
+# How busy and how full this machine is, is nobody's fault; Apache's brokers have no topic for traces unless told to.
+MACHINE = frozenset({"D03", "D07", "N05"})
 HEARTBEAT = 34
 
 

@@ -1,12 +1,15 @@
 """Traces that Java's clients write, read by ours; ours, read by mqadmin; on our broker and on Apache's."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import bolide
 from bolide.admin.traces import MessageTrace
+from bolide.cli.app import app
 from interop.clients import JavaAgent, java_agent
 from interop.cluster import Station, java_station
 from interop.process import await_that
@@ -62,6 +65,12 @@ def write_and_read(agent: JavaAgent, station: Station, name: str) -> None:
     rows = [line.split() for line in printed.splitlines()]
     assert any(row[:2] == ["Pub", f"{name}-py"] and row[-1] == "success" for row in rows), printed
     assert any(row[:2] == ["Sub", f"{name}-pys"] and row[-1] == "success" for row in rows), printed
+    words = ["admin", "queryMsgTraceById", "-i", receipt.msg_id, "-t", traces, "-n", station.name_servers, "-o", "json"]
+    (trace,) = json.loads(CliRunner().invoke(app, words).stdout)
+    kinds = {"Pub": "sent", "Sub": "consumed"}
+    assert {(step["what"], step["group"], f"{step['cost_ms']}ms", step["status"]) for step in trace["steps"]} == {
+        (kinds[row[0]], row[1], *row[-2:]) for row in rows if row and row[0] in kinds
+    }
 
 
 @pytest.mark.short

@@ -38,9 +38,16 @@ TOGETHER = ("tests/spark/", "tests/client/test_docs.py", "tests/tidy/", "tests/d
 ALONE = ("tests/spark/test_kills.py",)
 # What takes longest begins first: at the end all others would wait for it.
 FIRST = (*ALONE, "tests/crash/", "tests/client/test_outages.py")
-# Whole programs at work, for ten seconds and more: several Sparks, workers of Celery, groups of brokers that die, whole
-# benchmarks. `make test` is for every few minutes, and leaves them to `make long`, which CI runs too.
+# Whole programs at work, for five seconds and more: several Sparks, workers of Celery, groups of brokers that die, the
+# benchmarks, each program of the documentation, servers started with each worst value. `make test` is for every few
+# minutes, and leaves them to `make long`, which CI runs too; so it does with most cases of large grids (`grids.py`).
 LONG = (
+    "tests/admin/doctor/test_faults.py",
+    "tests/broker/controlled/test_membership.py::test_what_is_acknowledged",
+    "tests/broker/replication/test_acting_killed.py",
+    "tests/broker/replication/test_change.py::test_timed_messages_wait",
+    "tests/broker/replication/test_slave.py::test_a_slave_restarted_as_master",
+    "tests/broker/replication/test_slave.py::test_a_slave_that_is_promoted",
     "tests/broker/replication/test_slave.py::test_tables_of_a_slave_follow",
     "tests/celery/test_worker.py",
     "tests/cli/test_controller.py",
@@ -48,12 +55,25 @@ LONG = (
     "tests/cli/test_instances.py",
     "tests/cli/test_replicas.py",
     "tests/cli/test_replication_mistakes.py",
+    "tests/cli/test_worst_settings.py",
+    "tests/client/consuming/test_loops.py::test_a_member_that_has_nothing_to_do",
+    "tests/client/test_docs.py::test_a_program_of_the_pages_runs",
+    "tests/client/test_faults.py::test_a_member_that_hangs",
+    "tests/client/test_faults.py::test_without_any_name_server",
     "tests/client/test_outages.py",
     "tests/client/test_soak.py",
     "tests/client/test_switches.py",
+    "tests/client/transactions/test_transactions.py::test_a_half_message_whose_replicas",
+    "tests/controller/test_etcd_register.py::test_a_node_of_etcd_may_fall",
+    "tests/controller/test_etcd_register.py::test_of_two_controllers",
     "tests/crash/test_flows.py::test_eight_kills",
+    "tests/crash/test_ordered.py",
     "tests/crash/test_slow_disk.py",
+    "tests/dashboard/pages/test_overview.py::test_one_broker_of_two_is_gone",
+    "tests/e2e/test_backup.py",
     "tests/e2e/test_dashboard.py",
+    "tests/ha/test_replication.py::test_a_line_that_breaks",
+    "tests/namesrv/test_shares.py::test_memory_stays_bounded",
     "tests/spark/jobs/test_java_stores.py",
     "tests/spark/test_elsewhere.py",
     "tests/spark/test_examples.py",

@@ -34,7 +34,8 @@ LAST_LINES = {
 
 @pytest.fixture(scope="module")
 def rocket() -> Iterator[Cluster]:
-    settings = {"transactionCheckInterval": 200, "transactionTimeOut": 100, "recallMessageEnable": "true"}
+    # A transfer has this long to be done before its broker asks: a database on a busy disk takes its time.
+    settings = {"transactionCheckInterval": 200, "transactionTimeOut": 2000, "recallMessageEnable": "true"}
     with cluster(settings=settings) as running:
         yield running
 

@@ -47,10 +47,12 @@ class Campaign:
     harms: list[Harm] = field(default_factory=list)
 
     async def run(self, kinds: Sequence[str], count: int) -> None:
+        due: list[str] = []
         for _ in range(count):
+            due = due or self.chance.sample(kinds, len(kinds))  # each of them, in any order, then each again
             await self._live()
             killed_ms = clock.now_ms()
-            await self._die(self.chance.choice(kinds))
+            await self._die(due.pop())
             await self.rocket.brokers[0].start()
             await self.rocket.registered(self.rocket.brokers[0])
             # A client that was refused a moment ago looks again after its pause, and fails until then.

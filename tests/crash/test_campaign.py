@@ -8,12 +8,14 @@ from tests.crash import campaign
 from tests.crash.campaign import KINDS, LOG_ROT, POWER_CUT, survive
 
 
-def test_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path) -> None:
-    survive(tmp_path, [POWER_CUT], 6, seed=3)
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
+def test_power_cuts_take_nothing_that_was_confirmed(tmp_path: Path, count: int) -> None:
+    survive(tmp_path, [POWER_CUT], count, seed=3)
 
 
-def test_faults_of_every_kind_take_only_the_messages_whose_own_records_they_hit(tmp_path: Path) -> None:
-    survive(tmp_path, KINDS, 10, seed=11)
+@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.long)])
+def test_faults_of_every_kind_take_only_the_messages_whose_own_records_they_hit(tmp_path: Path, count: int) -> None:
+    survive(tmp_path, KINDS, count, seed=11)
 
 
 @pytest.mark.soak

@@ -42,7 +42,7 @@ def test_the_image_is_built_from_debians_packages_and_takes_a_message(tmp_path: 
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} here (on Debian: apt-get install buildah mmdebstrap)")
     if not list((ROOT / "dist").glob("*-cp311-*.whl")):
-        pytest.skip("no wheel for Python 3.11 in dist/: make wheel")
+        pytest.skip("no wheel for Python 3.11 in dist/: make wheels")
     name = "localhost/bolide-test"
     subprocess.run([ROOT / "deploy" / "oci" / "build", name], check=True, timeout=BUILD_LIMIT_S, env=CHROOT)
     container = subprocess.check_output(["buildah", "from", name], text=True, env=CHROOT).strip()

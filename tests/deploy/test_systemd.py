@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import until_held
 from tests.e2e.up import LIMIT_S, begin
 from tests.tidy.source import ROOT
 
@@ -72,6 +73,7 @@ def test_a_server_says_that_it_answers_lives_and_stops(
             assert [heard(), heard()] == ["WATCHDOG=1"] * 2
 
             os.kill(server.process.pid, signal.SIGSTOP)  # a loop that does not turn tells nothing
+            until_held(server.process.pid)
             notified.setblocking(False)
             drained(notified)
             notified.settimeout(0.5)

@@ -9,7 +9,8 @@ from bolide.filtersrv.config import FilterServerConfig
 from bolide.ha.config import HaConfig
 from bolide.namesrv.config import NamesrvConfig
 from bolide.proxy.config import PortConfig, ProxyConfig
-from bolide.remoting.config import ConnectConfig, ListenConfig
+from bolide.remoting.config import ConnectConfig
+from bolide.remoting.listen_config import ListenConfig
 from bolide.settings import Range, bounds_of, keys_of, unbounded
 from bolide.store.config import StoreConfig
 

@@ -17,6 +17,7 @@ from bolide.spark.jobs import manifest
 from bolide.spark.jobs.export import export
 from bolide.spark.jobs.manifest import Lake, move
 from bolide.spark.jobs.sources import StoreFiles
+from tests.cli.processes import until_routed
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 
 DAY_MS = 86_400_000
@@ -178,6 +179,7 @@ def test_topics_are_exported_through_the_brokers_too(spark, rocket, tmp_path):
                 body = b"%d" % len(sent)
                 producer.send(topic, body, tags="red", keys=f"k{len(sent)}")
                 sent.append(body)
+        until_routed(rocket.namesrv, topic)
 
     send(30)
     dry = runner.invoke(app, [*words, "--dry-run"])
@@ -191,6 +193,7 @@ def test_topics_are_exported_through_the_brokers_too(spark, rocket, tmp_path):
     other = f"Export{uuid4().hex[:8]}"
     with bolide.Producer("export", rocket.namesrv) as producer:
         producer.send(other, b"new here")
+    until_routed(rocket.namesrv, other)
     added = json.loads(runner.invoke(app, [*words, other]).stdout)
     assert [(row["topic"], row["messages"]) for row in added] == [(other, 1)]
     with bolide.Admin(rocket.namesrv) as admin:

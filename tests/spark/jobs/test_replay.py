@@ -15,6 +15,7 @@ from bolide.spark.jobs.export import export
 from bolide.spark.jobs.frames import Where
 from bolide.spark.jobs.replay import paced, replay
 from bolide.spark.jobs.sources import StoreFiles
+from tests.cli.processes import until_routed
 from tests.store.given import START_MS, HeldClock, draft, opened, small
 
 
@@ -36,6 +37,7 @@ def stored(tmp_path):
 
 
 def read(spark, rocket, topic):
+    until_routed(rocket.namesrv, topic)
     options = {"bolide.bootstrap.servers": rocket.namesrv, "subscribe": topic}
     return spark.read.format("bolide").options(**options).load().collect()
 

@@ -18,6 +18,7 @@ from bolide.spark.jobs.page import page_of
 from bolide.spark.jobs.sources import StoreFiles
 from bolide.spark.jobs.stats import Statistics, size_bound, statistics
 from bolide.store.record import Draft
+from tests.cli.processes import until_routed
 from tests.store.given import BORN_HOST, START_MS, HeldClock, opened, read_all, small
 
 TOPICS = ("Orders", "Bills")
@@ -145,6 +146,7 @@ def test_topics_of_a_cluster_are_counted_through_its_brokers(spark, rocket):
     with bolide.Producer("stats", rocket.namesrv) as producer:
         for i in range(20):
             producer.send(topic, b"x" * i + b"y", tags=f"t{i % 2}")
+    until_routed(rocket.namesrv, topic)
     run = CliRunner().invoke(app, ["stats", "-n", rocket.namesrv, "-o", "json"])
     assert run.exit_code == 0, run.output
     rows = {row["topic"]: row for row in json.loads(run.stdout)["topics"]}
