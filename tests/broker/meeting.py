@@ -127,7 +127,7 @@ async def meeting(root: Path, clock: Clock | None = None, **settings: str) -> As
         with Store.open(small(root), clock, HOST) as store:
             state = kept.state(store)
             offsets, members = state.offsets, state.members
-            locks = Locks(clock, live.now.lock_life_ms / 1000)
+            locks = Locks(clock, live.now.lock_life_ms / 1000, live.now.directory, kept.table_writer)
             filters = Filters(live, kept.table_writer, clock)
             handlers = Handlers(
                 Clients(state, locks, filters).handlers(),

@@ -7,9 +7,9 @@ import pytest
 
 from bolide.broker.members.locks import FILE_NAME, LIFE_S, Locks
 from bolide.model.queue import QueueKey
-from bolide.protocol.bodies import LockAnswer, LockRequest, QueueName, UnlockRequest
+from bolide.protocol.bodies import ConsumerList, LockAnswer, LockRequest, QueueName, UnlockRequest
 from bolide.testing import VirtualClock, run
-from tests.broker.meeting import Guest, meeting
+from tests.broker.meeting import Guest, consumer, meeting
 from tests.broker.open_tables import tables
 
 Q0, Q1 = QueueKey("T", 0), QueueKey("T", 1)
@@ -196,6 +196,36 @@ def test_after_a_start_a_queue_is_still_its_holders_whoever_asks_first(tmp_path:
             assert locks.lock("g", "c1", [Q0, Q1]) == [Q0]
             await asyncio.sleep(LIFE_S - 19)  # virtual
             assert locks.lock("g", "c1", [Q0, Q1]) == [Q0, Q1]  # c2 has not come for a life
+
+    run(scenario())
+
+
+async def members(guest: Guest) -> list[str]:
+    return ConsumerList.decode((await guest.ask(38, {"consumerGroup": "g"})).body).consumer_id_list
+
+
+def test_after_a_start_those_who_held_queues_are_members_until_they_are_back_or_their_locks_are_over(
+    tmp_path: Path,
+) -> None:
+    """Else the first ones to be back share among themselves, and give up queues that will be theirs again."""
+
+    async def scenario() -> None:
+        clock = VirtualClock()
+        async with meeting(tmp_path, clock) as broker, broker.guest() as guest:
+            broker.topic("T")
+            for number, client_id in enumerate(("c1", "c2", "c3")):
+                await guest.beat(client_id, consumer("g", "T"))
+                assert await lock(guest, client_id, name(number)) == [number]
+        async with meeting(tmp_path, clock) as broker, broker.guest() as one, broker.guest() as two:
+            await one.beat("c2", consumer("g", "T"))
+            assert await members(one) == ["c2", "c1", "c3"]
+            await two.beat("c1", consumer("g", "T"))
+            assert await members(one) == ["c2", "c1", "c3"]
+            assert await lock(two, "c1", name(0)) == [0]
+            await two.ask(35, {"clientID": "c1", "consumerGroup": "g"})
+            assert await members(one) == ["c2", "c3"], "one that was back and left is no member"
+            await asyncio.sleep(LIFE_S + 1)  # virtual
+            assert await members(one) == ["c2"], "c3 never came, and its queue is free"
 
     run(scenario())
 

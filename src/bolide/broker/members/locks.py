@@ -4,7 +4,8 @@ A lock lives 60 seconds; its holder renews it by locking again and, for its own 
 never work on a queue at once. RocketMQ's broker forgets all locks when it stops: who connects first then gets queues on
 which another still works. Here a file says who held what, config/queueLocks.json, and after a start each lock is its
 holder's for one more life, anyone who asks first. The holder itself, whose client id is the same after it has connected
-again, goes on at once.
+again, goes on at once. Until it has, it counts as a member (`awaited`): the first ones to be back would share its
+queues among themselves and let go of their own for that, which another then has until the next round.
 
 The file has the holders and no times: a renewal need not be written. A new lock is in it before its holder is told
 (`kept`). While there are locks it is written every quarter of their life, so that one that is older than a life speaks
@@ -40,6 +41,7 @@ class Lock:
 
     client_id: str
     renewed_s: float
+    is_of_last_life: bool = False  # of the broker; its holder has not come for it since
 
 
 class LockFile(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,6 +105,12 @@ class Locks:
         """Whether any member of the group holds a queue: it consumes in order then."""
         now_s = self._clock.monotonic_s()
         return any(not self._is_expired(lock, now_s) for lock in self.table.get(group, {}).values())
+
+    def awaited(self, group: str) -> set[str]:
+        """The clients that held a queue when the broker went down, and have not come for it yet."""
+        now_s = self._clock.monotonic_s()
+        locks = self.table.get(group, {}).values()
+        return {lock.client_id for lock in locks if lock.is_of_last_life and not self._is_expired(lock, now_s)}
 
     def _is_expired(self, lock: Lock, now_s: float) -> bool:
         return now_s - lock.renewed_s > self._life_s
@@ -175,7 +183,7 @@ class Locks:
             for client_id, topics in clients.items():
                 for topic, queue_ids in topics.items():
                     for queue_id in queue_ids:
-                        self.table.setdefault(group, {})[QueueKey(topic, queue_id)] = Lock(client_id, now_s)
+                        self.table.setdefault(group, {})[QueueKey(topic, queue_id)] = Lock(client_id, now_s, True)
         self._has_file = bool(self.table)
 
 

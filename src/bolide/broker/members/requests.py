@@ -130,12 +130,17 @@ class Clients:
         return command.answer(ResponseCode.SUCCESS)
 
     def client_ids(self, request: Request) -> Command:
-        """38: the members of a consumer group, one entry a connection, in the same order for all who ask."""
+        """38: the members of a consumer group, one entry a connection, in the same order for all who ask.
+
+        After a start, those who held queues before it are among them until they are back or their locks are over.
+        """
         header = GetConsumerListRequest.decode(request.command.fields)
         group = self._members.consumers(header.consumer_group)
         if group is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"nobody is in consumer group {header.consumer_group!r}")
-        body = ConsumerList(consumer_id_list=[member.client_id for member in group.channels.values()]).encode()
+        connected = [member.client_id for member in group.channels.values()]
+        awaited = self._locks.awaited(header.consumer_group).difference(connected)
+        body = ConsumerList(consumer_id_list=connected + sorted(awaited)).encode()
         return request.command.answer(ResponseCode.SUCCESS, body=body)
 
     def consumer_connections(self, request: Request) -> Command:
