@@ -4,7 +4,6 @@ One application, one worker (prefork, two processes, no results), no-op tasks th
 are sent first, by one thread, and timed; then the worker begins, and the time from its first task to its last is taken.
 Each broker in its turn, the medians of --runs count. Redis and RabbitMQ are Debian's, with messages on disk. CPU is
 what the sender, the worker with its start, and the broker used for a task: on a busy machine it says more than rates.
-RabbitMQ's server is a child of a script, and its CPU is not seen.
 
 What it does not show: other machines, many senders, results. The worker's own work is most of it, on every broker.
 
