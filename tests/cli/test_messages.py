@@ -1,5 +1,6 @@
 """`bolide send`, `consume`, `tail`, `run`, `topic`, `group` and `cluster` as people and programs type them."""
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import bolide
+from bolide.cli import messages
+from bolide.client.pulling.puller import PullConsumer
+from bolide.errors import ClientError
 from bolide.testing import Cluster, cluster
 from bolide.testing.nodes import free_port
 from tests.cli import processes
@@ -118,6 +122,58 @@ def test_tail_shows_what_is_sent_from_now_on(rocket: Cluster) -> None:
         rows = [json.loads(line) for line in tail.stdout]
     assert len(rows) == 2
     assert "before" not in [row["body"] for row in rows]
+
+
+def test_a_topic_whose_first_message_is_just_making_it_is_waited_for(
+    rocket: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = PullConsumer.queues
+    asked_count = 0
+
+    async def sent_meanwhile(self: PullConsumer, topic: str) -> list[bolide.MessageQueue]:
+        """The first time it has no route, and its first message is sent then."""
+        nonlocal asked_count
+        asked_count += 1
+        try:
+            return await queues(self, topic)
+        except ClientError:
+            if asked_count == 1:
+                await asyncio.to_thread(told, rocket.namesrv, "send", topic, "first")
+            raise
+
+    monkeypatch.setattr(PullConsumer, "queues", sent_meanwhile)
+    monkeypatch.setattr(messages, "_PAUSES_MAX", 600)
+    (row,) = told(rocket.namesrv, "consume", "JustMade", "--from-beginning", "--limit", "1")
+    assert row["body"] == "first"
+    assert asked_count > 1
+
+
+def test_a_topic_that_nobody_makes_is_waited_for_with_a_word(rocket: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_ROUTE_PAUSE_S", 0.001)
+    for command in ("consume", "tail"):
+        done = run(rocket.namesrv, command, "NeverMade")
+        assert done.exit_code == 4
+        said, problem = done.stderr.splitlines()
+        assert said.startswith("topic NeverMade has no route yet, waiting for ")
+        assert problem.startswith("error: topic NeverMade has no route at ")
+
+
+def test_who_was_told_that_we_wait_sees_all_that_comes(rocket: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`bolide tail` of a topic that is not there yet: the message that makes it is one of those from now on."""
+    queues = PullConsumer.queues
+    calls: list[str] = []
+
+    async def made_late(self: PullConsumer, topic: str) -> list[bolide.MessageQueue]:
+        if len(calls) == 8:
+            await asyncio.to_thread(told, rocket.namesrv, "send", topic, "first")
+            await asyncio.to_thread(until_routed, rocket.namesrv, topic)
+        calls.append(topic)
+        return await queues(self, topic)
+
+    monkeypatch.setattr(PullConsumer, "queues", made_late)
+    monkeypatch.setattr(messages, "_ROUTE_PAUSE_S", 0.001)
+    (row,) = told(rocket.namesrv, "tail", "MadeLate", "--limit", "1")
+    assert row["body"] == "first"
 
 
 def test_run_calls_the_handlers_of_a_module_until_it_is_stopped(rocket: Cluster, tmp_path: Path) -> None:

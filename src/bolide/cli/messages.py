@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from bolide import Consumer, MessageQueue, Receipt, Received, Sql
     from bolide.admin.admin import Admin, ProgressRow
     from bolide.client.options import When
+    from bolide.client.pulling.puller import PullConsumer
 
 EVERYTHING = "*"
 SqlText = Annotated[
     str | None, Option("--sql", help="which properties, as \"price > 10 AND region IN ('north', 'south')\"")
 ]
 _SHOWN_SIZE = 2000
+# Name servers hear of a new topic a moment after its first message was taken, so one that has no route is waited for.
+_ROUTE_PAUSE_S = 0.1
+_PAUSES_UNTIL_SAID = 5
+_PAUSES_MAX = 30
 
 
 def send(
@@ -232,8 +237,9 @@ async def _follow(
 
     async with PullConsumer("bolide-tail", namesrv) as consumer, asyncio.TaskGroup() as queues:
         done = asyncio.Event()
-        find = consumer.min_offset if is_whole else consumer.max_offset
-        starts = {queue: await find(queue) for queue in await consumer.queues(topic)}
+        found, is_new = await _routed(consumer, topic)
+        find = consumer.min_offset if is_whole or is_new else consumer.max_offset
+        starts = {queue: await find(queue) for queue in found}
         tasks = [
             queues.create_task(follow(consumer, queue, offset, done), name=f"tail.{queue.queue_id}")
             for queue, offset in starts.items()
@@ -241,6 +247,26 @@ async def _follow(
         await done.wait()
         for task in tasks:
             task.cancel()
+
+
+async def _routed(consumer: "PullConsumer", topic: str) -> "tuple[list[MessageQueue], bool]":
+    """The queues of a topic, and whether it is one that came while somebody was told that we wait for it."""
+    import asyncio
+
+    from bolide.client.instance import NO_ROUTE, NoBroker
+    from bolide.errors import ClientError
+
+    for pause in range(_PAUSES_MAX + 1):
+        try:
+            return await consumer.queues(topic), pause > _PAUSES_UNTIL_SAID
+        except ClientError as problem:
+            if problem.code != NO_ROUTE or isinstance(problem, NoBroker) or pause == _PAUSES_MAX:
+                raise
+        if pause == _PAUSES_UNTIL_SAID:
+            left_s = (_PAUSES_MAX - pause) * _ROUTE_PAUSE_S
+            click.echo(f"topic {printable(topic)} has no route yet, waiting for {left_s:g} s", err=True)
+        await asyncio.sleep(_ROUTE_PAUSE_S)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _print_all(consumer: "Consumer", count_max: int | None, output: Output) -> None:
