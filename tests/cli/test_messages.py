@@ -256,10 +256,14 @@ def test_brokers_that_are_down_are_named_and_the_answer_has_its_own_exit_code() 
             assert "broker broker-1" in done.stderr
             assert "s ago; its part is missing below" in done.stderr
         two.brokers[0].kill()
-        for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list")):
+        for words in (("topic", "show", "Halved"), ("topic", "list"), ("group", "list"), ("cluster",), ("dlq", "list")):
+            done = run(two.namesrv, *words)
+            assert (done.exit_code, done.stdout) == (6, ""), (words, done.stdout, done.stderr)
+            assert "broker-0" in done.stderr
+        for words in (("send", "Halved", "x"), ("consume", "Halved")):
             done = run(two.namesrv, *words)
             assert done.exit_code == 6, (words, done.stdout, done.stderr)
-            assert "broker-0" in done.stderr
+            assert "no broker is registered at" in done.stderr
 
 
 def test_without_a_group_consuming_leaves_no_trace_and_begins_again(rocket: Cluster) -> None:

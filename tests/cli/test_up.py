@@ -168,8 +168,9 @@ def test_with_tls_alone_the_broker_still_finds_its_name_server(tmp_path: Path) -
     with running(tmp_path, "up", *FREE_PORTS, *SMALL, "--set", "tls.server.mode=enforcing") as up:
         with pytest.raises((AssertionError, ConnectionResetError)):  # the connection is closed without an answer
             ask(up.namesrv, Command(206))
-        code, _, stderr = up.stop()
+        code, stdout, stderr = up.stop()
     assert code == 0
+    assert f"bolide send -n {up.namesrv} --tls Hello" in stdout
     assert f"registered namesrv={up.namesrv} address={up.broker}" in stderr
 
 

@@ -96,12 +96,16 @@ class Reach:
             if MASTER_ID in data.broker_addrs and cluster in (None, data.cluster)
         }
         if not found:
-            where = (
-                f"cluster {cluster}" if cluster else f"the name servers {', '.join(self._opened().namesrv.addresses)}"
-            )
+            where = f"in cluster {cluster}" if cluster else f"at {', '.join(self._opened().namesrv.addresses)}"
             left = "".join(f"; {broker}" for broker in self.silent.values())
-            raise ConnectError(f"{where} has no broker{left}; `bolide up` or `bolide broker -n ...` starts one")
+            advice = "`bolide up` or `bolide broker -n ...` starts one"
+            raise ConnectError(f"no broker is registered {where}{left}; {advice}")
         return found
+
+    async def check_brokers_left(self) -> None:
+        """Where brokers were and all of them left, nobody can tell what they have: that is an error, not nothing."""
+        if not (await self.clusters()).broker_addr_table and self.silent:
+            await self._masters_by_name()
 
     async def _masters(self, cluster: str | None = None) -> list[str]:
         return list((await self._masters_by_name(cluster)).values())

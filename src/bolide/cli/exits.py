@@ -14,7 +14,8 @@ from bolide.errors import BolideError, ConfigError, NoAnswer
 
 # How a command ends. 1 is for those that look for something wrong, and found it.
 USAGE_ERROR, PARTIAL_ANSWER, NOT_THERE, REFUSED, UNREACHABLE = 2, 3, 4, 5, 6
-_NOT_THERE_CODES = frozenset({17, 22, 26, 10005})  # topic, message or value, group; no route
+_NO_ROUTE = 10005
+_NOT_THERE_CODES = frozenset({17, 22, 26, _NO_ROUTE})  # topic, message or value, group; no route
 
 
 def fail(sentence: str, code: int = USAGE_ERROR) -> NoReturn:
@@ -26,11 +27,20 @@ def fail(sentence: str, code: int = USAGE_ERROR) -> NoReturn:
 
 def exit_code_of(problem: Exception) -> int:
     """The exit code for what was raised: whose fault it is, so that a script knows whether to try again."""
-    if isinstance(problem, NoAnswer):
+    if isinstance(problem, NoAnswer) or _is_without_brokers(problem):
         return UNREACHABLE
     if isinstance(problem, BolideError) and problem.code is not None:
         return NOT_THERE if problem.code in _NOT_THERE_CODES else REFUSED
     return USAGE_ERROR
+
+
+def _is_without_brokers(problem: Exception) -> bool:
+    """A topic that has no route because nobody is there."""
+    if not isinstance(problem, BolideError) or problem.code != _NO_ROUTE:
+        return False
+    from bolide.client.instance import NoBroker
+
+    return isinstance(problem, NoBroker)
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def _ask(
 
         async with asyncio.timeout(limit_s), Admin(name_servers(namesrv), partial=partial) as admin:
             if partial:
-                await admin.clusters()  # which tells who left
+                await admin.check_brokers_left()  # which tells who did
             answer = await question(admin)
             if partial:
                 _tell_silent(list(admin.silent.values()))

@@ -285,7 +285,8 @@ def _greet(
     namesrv, broker = servers
     from bolide import __version__, kernel
 
-    found = f" -n {config.namesrv}" if opened is None else opened.option
+    tls = " --tls" if config.listen.tls_mode == "enforcing" else ""
+    found = f" -n {config.namesrv}{tls}" if opened is None else opened.option
     lines = [
         f"Bolide {__version__} is up ({kernel.NAME} kernel{', secured' if opened else ''})",
         f"  name server       {', '.join(namesrv.addresses)}",
