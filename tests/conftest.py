@@ -72,6 +72,7 @@ LONG = (
     "tests/dashboard/pages/test_overview.py::test_one_broker_of_two_is_gone",
     "tests/e2e/test_backup.py",
     "tests/e2e/test_dashboard.py",
+    "tests/faststream/test_broker.py::test_a_worker_that_is_killed",
     "tests/ha/test_replication.py::test_a_line_that_breaks",
     "tests/namesrv/test_shares.py::test_memory_stays_bounded",
     "tests/spark/jobs/test_java_stores.py",

@@ -28,6 +28,7 @@ NAMES = (
     "coming-from-celery.md",
     "coming-from-java.md",
     "coming-from-pika.md",
+    "faststream.md",
 )
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in NAMES}
 PROGRAMS = [

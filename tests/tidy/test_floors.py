@@ -15,7 +15,7 @@ FLOORS: list[set[str]] = [
     {"ha", "access"},
     {"broker", "namesrv", "controller", "client", "filtersrv"},
     {"admin", "spark", "proxy"},
-    {"dashboard", "celery", "taskiq"},
+    {"dashboard", "celery", "taskiq", "faststream"},
     {"cli", "testing"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
