@@ -43,6 +43,8 @@ _PROTOCOL = "rocketmq"
 class BolideBroker(BolideRegistrator, BrokerUsecase):
     """A cluster of Bolide or RocketMQ, for `FastStream(broker)`."""
 
+    _connection: Producer | None
+
     def __init__(
         self,
         namesrv: str | None = None,

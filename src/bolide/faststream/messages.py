@@ -49,17 +49,20 @@ class BolideMessage(StreamMessage):
 async def parse(raw: Received | Message) -> BolideMessage:
     """What a consumer was given, or a producer that asked."""
     properties = raw.properties
-    is_received = isinstance(raw, Received)
+    if isinstance(raw, Received):
+        message_id, is_request = raw.msg_id, raw.is_request
+    else:
+        message_id, is_request = raw.unique_id or "", False
     return BolideMessage(
         raw_message=raw,
         body=raw.body,
         headers={
             name: text for name, text in properties.items() if name not in _OURS and name not in names.RESERVED_NAMES
         },
-        reply_to=_REQUESTER if is_received and raw.is_request else properties.get(REPLY_TO, ""),
+        reply_to=_REQUESTER if is_request else properties.get(REPLY_TO, ""),
         content_type=properties.get(CONTENT_TYPE),
         correlation_id=properties.get(CORRELATION_ID),
-        message_id=raw.msg_id if is_received else raw.unique_id,
+        message_id=message_id,
     )
 
 

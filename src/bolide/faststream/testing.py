@@ -42,7 +42,7 @@ class _Home:
         pass
 
 
-class TestBolideBroker(TestBroker, broker=BolideBroker):
+class TestBolideBroker(TestBroker, broker=BolideBroker):  # type: ignore[call-arg]  # mypy does not see its base
     """Publishes to the subscribers of this process and to nobody else; what a handler raises, `publish` raises.
 
     With `with_real=True` the cluster is used, and the mocks are still there. Tags, delays and retries are the cluster's
