@@ -187,6 +187,15 @@ def test_the_members_of_a_group_are_the_same(place: Place) -> None:
         assert pairs(text, ":")[name] in shown
 
 
+def test_members_of_a_group_are_alike_or_not(place: Place) -> None:
+    text = place.theirs("consumerStatus", "-g", "kitchen")
+    rows = place.rows("consumerStatus", "-g", "kitchen")
+    listed = [line.split() for line in text.splitlines() if re.match(r"\d+\s", line)]
+    assert values(rows, "client", "version") == words(listed, 1, 2)
+    assert "Same subscription in the same group of consumer" in text
+    assert [row["conflict"] for row in rows] == [None]
+
+
 def test_who_sends_is_the_same(place: Place) -> None:
     found = re.findall(
         r"producer group \((\S+)\) instance : clientId=(\S+?),remoteIP=/?(\S+?), language=(\w+), version=(\d+)",
