@@ -1,9 +1,11 @@
 """A message as FastStream's handlers see it, and one that is to be sent: headers are properties of the message."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from faststream.exceptions import HandlerException
 from faststream.message import StreamMessage, decode_message
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType, Response
 
@@ -32,18 +34,24 @@ class BolideMessage(StreamMessage):
     async def nack(self, delay: float | timedelta | None = None, reason: str | None = None) -> None:
         """Not done: it comes again, after `delay` seconds or by the plan of its group."""
         if received := self._open():
-            received.nack(delay, reason)
+            received.nack(delay, reason or _raised())
         await super().nack()
 
     async def reject(self, reason: str | None = None) -> None:
         """It cannot be done, and becomes a dead letter of its group."""
         if received := self._open():
-            received.dead_letter(reason)
+            received.dead_letter(reason or _raised())
         await super().reject()
 
     def _open(self) -> Received | None:
         raw = self.raw_message
         return raw if isinstance(raw, Received) and raw.verdict is None else None
+
+
+def _raised() -> str | None:
+    """What the handler raised, where that is why we are called: people find it beside the dead letter."""
+    problem = sys.exception()
+    return None if problem is None or isinstance(problem, HandlerException) else f"{type(problem).__name__}: {problem}"
 
 
 async def parse(raw: Received | Message) -> BolideMessage:
