@@ -174,6 +174,25 @@ async def test_losing_the_role_cancels_all_who_wait() -> None:
 
 
 @virtual_time
+async def test_named_slaves_are_waited_for_whatever_the_policy_and_judged_by_who_is_named_then() -> None:
+    first, second = Slave(slave_id=2), Slave(slave_id=3)
+    acks = acks_of(1_000, first, second)
+    named = frozenset({2})
+    waiter, lost = acks.wait_for(lambda: named, 500), acks.wait_for(lambda: frozenset({4}), 1)
+    named = frozenset({2, 3})
+    acks.reported(first, 500)
+    assert not waiter.done()
+    acks.reported(second, 499)
+    assert not waiter.done()
+    acks.reported(second, 500)
+    assert waiter.done()
+    assert acks.wait_for(lambda: named, 500).done()
+    assert not lost.done()
+    acks.fail_all()
+    assert lost.cancelled()
+
+
+@virtual_time
 async def test_waiters_whose_time_ran_out_do_not_pile_up() -> None:
     acks = acks_of(1_000_000)
     acks.policy = Count(1)

@@ -66,6 +66,7 @@ class Acks:
         self._fulfilled_end = _UNKNOWN  # up to where the policy is fulfilled by the slaves that are connected
         self._reached = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._named_waiters: list[tuple[Callable[[], frozenset[int]], int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._tells: list[Callable[[], None]] = []
 
@@ -143,9 +144,18 @@ class Acks:
         heapq.heappush(self._waiters, (end, next(self._numbers), waiter))
         return waiter
 
+    def wait_for(self, ids: Callable[[], frozenset[int]], end: int) -> asyncio.Future[None]:
+        """The same for certain slaves, whatever the policy asks for: all of those that are named at that moment."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._named_waiters = [one for one in self._named_waiters if not one[2].done()]
+        self._named_waiters.append((ids, end, waiter))
+        self._serve_named()
+        return waiter
+
     def fail_all(self) -> None:
         """The role is lost: nobody is told any more, and what was reached counts for nothing."""
-        waiters, self._waiters = self._waiters, []
+        waiters: list[tuple[object, object, asyncio.Future[None]]] = [*self._waiters, *self._named_waiters]
+        self._waiters, self._named_waiters = [], []
         self._reached = 0
         for _, _, waiter in waiters:
             waiter.cancel()
@@ -159,8 +169,16 @@ class Acks:
             _, _, waiter = heapq.heappop(self._waiters)
             if not waiter.done():
                 waiter.set_result(None)
+        if self._named_waiters:
+            self._serve_named()
         for tell in self._tells:
             tell()
+
+    def _serve_named(self) -> None:
+        by_id = {replica.slave_id: end for replica, end in self._ends.items()}
+        for ids, end, waiter in self._named_waiters:
+            if not waiter.done() and all(by_id.get(one, _UNKNOWN) >= end for one in ids()):
+                waiter.set_result(None)
 
     def _fulfilled(self) -> int:
         """Where nobody is waited for, our own end. Asked with every wait, so what slaves have is summed up before."""

@@ -109,7 +109,7 @@ class MasterLink(Link):
             number, end = shared
             if end < own_end:
                 log.warning("log cut to where it agrees with the master's end=%d was=%d epoch=%d", end, own_end, number)
-                self._store.cut_to(end)
+                self._client.cut_to(end)
             self._epochs.cut_to(end, number)
         if self._cut(self._whole_end()):
             self._epochs.cut_to(self._store.log_end)
@@ -123,7 +123,7 @@ class MasterLink(Link):
         if end >= self._store.log_end:
             return False
         log.warning("log cut where it is damaged, to be copied again end=%d was=%d", end, self._store.log_end)
-        self._store.cut_to(end)
+        self._client.cut_to(end)
         return True
 
     def _check(self, head: Head) -> None:
@@ -226,6 +226,13 @@ class SlaveClient:
         self._link: MasterLink | None = None
         self._wait: asyncio.Timeout | None = None
         self._problem = ""
+        self.on_cut: list[Callable[[], None]] = []
+
+    def cut_to(self, end: int) -> None:
+        """Cut our log, and have it told before anything is stored there again."""
+        self.store.cut_to(end)
+        for tell in self.on_cut:
+            tell()
 
     def follow(self, address: str | None) -> None:
         """Copy from there, from now on; the same address again changes nothing, None ends it."""

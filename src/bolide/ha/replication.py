@@ -90,6 +90,10 @@ class Replication:
             self._port.drop_all("this broker does not lead")
         self._client.follow(master_ha_address)
 
+    def listen_cut(self, tell: Callable[[], None]) -> None:
+        """Have it told when the end of our log was cut off, before anything is stored there again."""
+        self._client.on_cut.append(tell)
+
     async def pause(self) -> None:
         """A change of roles begins: every connection is closed, and nothing is copied or served until it has ended."""
         self._port.is_open = False

@@ -166,6 +166,32 @@ async def test_timers_come_of_which_the_master_told_before_it_had_noted_where_th
 
 
 @virtual_time
+async def test_a_promoted_slave_brings_groups_back_to_queues_that_it_never_got(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new slave gets the master's last file only; what is stored in such a queue later begins at 0 there."""
+    async with group(tmp_path) as brokers:
+        master = await brokers.master()
+        for number in range(3):
+            assert (await brokers.send(master, b"old %d" % number, 1)).code == 0
+        while master.store.log_end < master.store.config.segment_size:
+            assert (await brokers.send(master, bytes(10_000))).code == 0
+        master.broker.state.offsets.put("G", "T", 0, 2)
+        master.broker.state.offsets.put("G", "T", 1, 3)
+        slave = await brokers.slave()
+        copied = slave.broker.state.offsets
+        await eventually(lambda: copied.get("G", "T", 1) == 3, 30)
+        assert slave.store.max_offset(T1) == 0
+        await slave.stop()
+        await master.stop()
+        promoted = await brokers.master("slave")
+        assert "offsets beyond the end of their queue, brought back to it: count=1" in caplog.text
+        assert (await brokers.send(promoted, b"new", 1)).code == 0
+        offsets = promoted.broker.state.offsets
+        assert (offsets.get("G", "T", 0), offsets.get("G", "T", 1)) == (2, 0)
+
+
+@virtual_time
 async def test_a_slave_that_is_promoted_while_it_runs_goes_on_where_its_master_was(tmp_path: Path) -> None:
     async with group(tmp_path) as brokers:
         master = await brokers.master()

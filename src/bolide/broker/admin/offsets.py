@@ -28,6 +28,7 @@ class GroupOffsets:
     """The offsets of groups, as consumers and administrators ask and tell."""
 
     def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self._offsets = state.offsets
         self._members = state.members
         self._topics = state.topics
@@ -84,9 +85,15 @@ class GroupOffsets:
         self._offsets.put(group, topic, queue_id, header.commit_offset)
         return request.command.answer(ResponseCode.SUCCESS)
 
-    def all(self, request: Request) -> Command:
-        """43: everything, for a slave."""
+    async def all(self, request: Request) -> Command:
+        """43: everything, for a slave. A master tells it when no change of masters can take back what it speaks of.
+
+        A pop moves its group on because of a checkpoint in the log. A slave that had the offset, and whose log is cut
+        before the checkpoint, would pass the messages over when it leads.
+        """
         body = ConsumerOffsets(data_version=self._offsets.version, offset_table=self._offsets.table).encode()
+        if not self._state.is_slave and not await self._state.safety.kept(self._store):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "the log that the offsets speak of is not with all replicas yet")
         return request.command.answer(ResponseCode.SUCCESS, body=body)
 
     def groups_of_topic(self, request: Request) -> Command:

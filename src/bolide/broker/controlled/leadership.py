@@ -87,6 +87,13 @@ class Leadership:
         """Done when those without whom nothing is safe have the log up to `end`."""
         return self._replication.acks.wait(end)
 
+    def wait_for_all(self, end: int) -> "asyncio.Future[None] | None":
+        """Done when all who may lead next have it."""
+        acks = self._replication.acks
+        if not self.awaited:
+            return None
+        return acks.wait(end) if self._rules.all_ack else acks.wait_for(lambda: self.awaited, end)
+
     # From one role to the next
 
     @property

@@ -123,6 +123,14 @@ class Delays:
                 moved += 1
         return moved
 
+    def cut(self) -> None:
+        """The end of a slave's log was cut off: others will be stored there, and are not passed over."""
+        for table in (self.table, self._kept):
+            for level, offset in table.items():
+                if offset > (end := self._store.next_offset(QueueKey(SCHEDULE_TOPIC, level - 1))):
+                    log.warning("delay level %d goes on at %d: %d is cut off", level, end, offset)
+                    table[level], self._is_changed = end, True
+
     def forget(self) -> None:
         """Another broker is the master now: what was delivered here last may be cut off."""
         self.table, self._is_changed = dict(self._kept), False

@@ -227,6 +227,13 @@ class TimerFiles:
         self.filed_before = self.delivered_ms = 0
         timercheck.save(self._disk, self._check_path, timercheck.with_count(check.encoded(), 0))
 
+    def cut(self) -> None:
+        """The end of a slave's log was cut off: others will be stored there, which nobody has filed."""
+        end = self._store.next_offset(_QUEUE)
+        for check in (self.check, self.told):
+            check.queue_offset = min(check.queue_offset, end)
+        self.filed_before = min(self.filed_before, end)
+
     def pass_over(self, read_ms: int, filed_before: int) -> None:
         """Another broker delivered all that was due before a time, of the messages before an offset of the topic."""
         passed = (slot for slot in self.wheel.occupied() if self.check.read_ms <= slot.time_ms < read_ms)

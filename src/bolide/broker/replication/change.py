@@ -6,7 +6,8 @@ from the log, as at any start. Only then is the role the new one, messages are t
 
 To slave: the role first, so that nothing is taken any more and nothing of the master's work appends; senders who wait
 for replicas hear that they wait in vain; then the log is another's, its end may be cut off, and what was known of it is
-forgotten: how far delays, timers and groups had come is what was written when replicas had it.
+forgotten: how far delays, timers and groups had come is what was written when replicas had it. A slave whose log is cut
+goes back to its end with all of them, for other messages will lie there.
 
 One change at a time; each leaves the broker whole, and the same one twice does no more than tell the name servers.
 """
@@ -28,6 +29,7 @@ from bolide.broker.state import BrokerState
 from bolide.broker.tables.deleted_topics import restore_topics
 from bolide.broker.transactions.transactions import Transactions
 from bolide.ha.replication import Replication
+from bolide.model.queue import QueueKey
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,12 @@ class Memories:
         if self.timers is not None:
             self.timers.resume()
 
+    def cut(self) -> None:
+        """A slave's log ends earlier; what it would read from the log when it leads, it knows nothing of yet."""
+        self.delays.cut()
+        if self.timers is not None:
+            self.timers.files.cut()
+
     def forget(self) -> None:
         self.delays.forget()
         self.forget_escaped()
@@ -121,6 +129,16 @@ class RoleChange:
         self._copying = copying
         self._following = following
         self._changing = asyncio.Lock()
+        copying.listen_cut(self._cut)
+
+    def _cut(self) -> None:
+        """The end of the log that we copied is cut off: what spoke of it speaks of what the log has."""
+        self._cut_offsets()
+        self._memories.cut()
+
+    def _cut_offsets(self) -> None:
+        store = self._state.store
+        self._state.offsets.cut(lambda topic, queue_id: store.next_offset(QueueKey(topic, queue_id)))
 
     async def to_master(self, new: RoleState, before_open: BeforeOpen | None = None) -> None:
         """Take messages from now on. `before_open` is given the end of the log before the first is written."""
@@ -134,6 +152,7 @@ class RoleChange:
                 self._following.end()
                 await self._copying.pause()
                 end = store.lead()
+                self._cut_offsets()  # of a queue whose messages were never copied, or were lost with a disk
                 await _called(before_open, end)
                 await self._memories.load()
             self._become(new)

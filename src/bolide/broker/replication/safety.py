@@ -45,6 +45,10 @@ class Policy(Protocol):
         """Done when the replicas have the log up to `end`; None where waiting for them makes no sense."""
         ...
 
+    def wait_for_all(self, end: int) -> "asyncio.Future[None] | None":
+        """Done when all that are awaited have it, be it that senders do not wait for them; None without any."""
+        ...
+
 
 class Nobody:
     """The policy before one is plugged in."""
@@ -56,6 +60,9 @@ class Nobody:
         return None
 
     def wait(self, end: int) -> "asyncio.Future[None] | None":
+        return None
+
+    def wait_for_all(self, end: int) -> "asyncio.Future[None] | None":
         return None
 
 
@@ -92,11 +99,12 @@ class Safety:
     async def kept(self, store: Store, end: int | None = None) -> bool:
         """Wait until no crash and no change of masters can take the log back up to `end`, or as it is now.
 
-        How far something has come in the log is written only then: a master that is replaced may have its end cut off.
+        How far something has come in the log is written and told only then: a broker that does not lead any more, or
+        that another one is followed by now, may have the end of its log cut off.
         False if that takes too long, or the lead is lost. Raises Refusal where the disk failed.
         """
         end = store.log_end if end is None else end
-        replicated = self.wait(end) if self.awaited else None
+        replicated = self.policy.wait_for_all(end)
         if not await store.durable(end):
             return False
         if replicated is None:
@@ -154,3 +162,6 @@ class SyncMaster:
             if not ends or end - ends[0] >= self._settings.now.ha.behind_size_max:
                 return None
         return self._acks.wait(end)
+
+    def wait_for_all(self, end: int) -> "asyncio.Future[None] | None":
+        return None

@@ -212,6 +212,25 @@ class Offsets:
             self.version, self.written_ms = told.data_version, told.data_version.timestamp
         self._is_adopted = self._is_changed = True
 
+    def cut(self, end_of: Callable[[str, int], int]) -> int:
+        """The log is shorter than it was, or begins later: nobody is beyond the end of a queue. How many were.
+
+        What is stored there from now on would be passed over. RocketMQ leaves them where they are.
+        """
+        count = 0
+        for table in (self.table, self._resets):
+            for key, queues in table.items():
+                topic = key.partition("@")[0]
+                for queue_id, offset in queues.items():
+                    if offset > (end := end_of(topic, queue_id)):
+                        queues[queue_id] = end
+                        count += 1
+        self._pulled.clear()
+        if count:
+            self._is_changed = True
+            log.warning("offsets beyond the end of their queue, brought back to it: count=%d", count)
+        return count
+
     def bring_home(self, told: ConsumerOffsets, end_of: Callable[[str, int], int]) -> int:
         """A master that was away takes what groups committed to its slave; returns how many offsets moved.
 
