@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bolide.ha.epochs import Epochs
+from bolide.ha.following import MasterLink
 from bolide.ha.frames import Epoch, Greeting, Head, greeting, head, plain_head, plain_report, report, welcome
+from bolide.ha.wire import Parts
 from bolide.store.disk import Disk
 from bolide.store.store import Store
 from bolide.testing.disk import path_of
@@ -61,6 +63,32 @@ async def test_what_comes_is_stored_and_reported(tmp_path: Path, log: bytes) -> 
         assert slave.log() == log
         assert bodies(slave.store) == [str(number).encode() for number in range(COUNT)]
         assert slave.replication.following.master_end == len(log)
+
+
+@both_loops
+async def test_a_report_follows_the_write_and_goes_before_queues_and_index(
+    tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    send = MasterLink.send
+
+    def noted(link: MasterLink, parts: Parts) -> bool:
+        said.append(f"report {int.from_bytes(parts[0], 'big')} of {slave.store.log_end}")
+        return send(link, parts)
+
+    monkeypatch.setattr(MasterLink, "send", noted)
+    async with fake_master() as master, broker(tmp_path, is_slave=True) as slave:
+        slave.store.listen(lambda arrival: said.append("filed"))
+        slave.replication.follow(master.address)
+        peer = await master.slave()
+        await peer.hear(8)
+        peer.say(plain_head(Head(0, len(log))) + log[: len(log) // 2])
+        await eventually(lambda: slave.store.log_end == len(log) // 2, 30)
+        peer.say(log[len(log) // 2 :])
+        assert await peer.hear(8) == plain_report(len(log))
+    end = len(log)
+    assert [word for word in said if word != "filed"] == ["report 0 of 0", f"report {end} of {end}"]
+    assert said[-1] == "filed"
 
 
 @pytest.mark.parametrize("is_plain", [True, False])

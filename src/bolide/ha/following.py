@@ -1,7 +1,9 @@
 """The slave's side: a client that copies the master's log.
 
 The bytes of a frame are appended as they come, cut anywhere: nothing is gathered, and what was written counts at once.
-A report follows every chunk, and under synchronous flush every flush: a slave acknowledges what outlives a power cut.
+A report follows when the end of a frame is in the file, before queues and index have it: senders wait for it. Of a long
+frame there are some on the way. Under synchronous flush one follows every flush: a slave acknowledges what outlives a
+power cut.
 
 In the AutoSwitch stream the slave first cuts what its log has beyond the newest epoch that it shares with the master.
 An epoch is recorded before the first byte of it, so that no byte is ever taken for another master's.
@@ -36,6 +38,7 @@ log.addFilter(Sparse())
 CONNECT_LIMIT_S = 3.0
 ENTER_LIMIT_S = LIMIT_S + 1
 READ_SIZE = 1 << 20
+_REPORT_SIZE = 256 << 10  # within a frame
 
 
 class MasterLink(Link):
@@ -84,14 +87,23 @@ class MasterLink(Link):
             if self.is_closed:  # what was appended may have ended our role
                 return
             if isinstance(part, Body):
-                self._store.append_copy(part.offset, part.content)
+                self._store.append_copy(part.offset, part.content, self._on_written)
             elif isinstance(part, Head):
                 self._check(part)
             else:
                 self._agree(part)
         if self._confirmed >= 0:
             self._store.confirm(min(self._confirmed, self._store.log_end))
-        self._report_when_flushed()
+        if not self._transfers.is_inside_body:
+            self._report_when_flushed()
+
+    def _on_written(self) -> None:
+        if self._transfers.is_inside_body and self._store.log_end - self._reported < _REPORT_SIZE:
+            return
+        try:
+            self._report_when_flushed()
+        except OSError as problem:
+            self.close(reason_of(problem))
 
     def _agree(self, master: Welcome) -> None:
         """Cut what the master does not have."""

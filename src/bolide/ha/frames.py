@@ -151,6 +151,11 @@ class Transfers:
         self._offset = 0
         self._left_size = 0  # of the body that is being read
 
+    @property
+    def is_inside_body(self) -> bool:
+        """Whether more of the same frame is to come."""
+        return self._left_size > 0
+
     def feed(self, chunk: memoryview) -> Iterator[Welcome | Head | Body]:
         """What is complete now; of a body whatever has come."""
         at, end = 0, len(chunk)

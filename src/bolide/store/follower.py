@@ -7,6 +7,8 @@ holds back for want of a second witness is written when the queue goes on, and a
 A log without a record begins wherever the first bytes say: at the start of the file that has their offset.
 """
 
+from collections.abc import Callable
+
 from bolide.clock import Clock
 from bolide.errors import CopyGap, StoreError
 from bolide.kernel.layout import ENTRY_SIZE, Buffer, Run
@@ -52,7 +54,7 @@ class Follower:
         else:
             self._log.discard_next()  # where a copy begins is not known before it comes
 
-    def append(self, offset: int, content: Buffer) -> None:
+    def append(self, offset: int, content: Buffer, on_written: Callable[[], None] | None = None) -> None:
         """Write bytes at the end, and hand over what is whole. Raises CopyGap or StoreError, or OSError of the disk."""
         progress, file_size, size = self._progress, self._log.segment_size, len(content)
         if offset < 0 or offset % file_size + size > file_size:
@@ -66,6 +68,8 @@ class Follower:
             return
         self._log.copy(content)
         progress.copy(self._log.end)
+        if on_written is not None:
+            on_written()
         try:
             for stretch in self._copied.walk(progress.whole, self._log.end):
                 self._take(stretch, are_ordered=False)

@@ -351,15 +351,15 @@ class Store:
         self.is_follower = False
         return end
 
-    def append_copy(self, offset: int, content: Buffer) -> None:
+    def append_copy(self, offset: int, content: Buffer, on_written: Callable[[], None] | None = None) -> None:
         """Write bytes of the log that is followed at the end of this one, in one file; cut anywhere.
 
-        Records that are whole go to queues and index. Raises CopyGap for bytes that do not follow, StoreError where
-        they cannot be taken; nothing was written then.
+        Then, after `on_written`, records that are whole go to queues and index. Raises CopyGap for bytes that do not
+        follow, StoreError where they cannot be taken; nothing was written then.
         """
         self._check_follows()
         try:
-            self._follower.append(offset, content)
+            self._follower.append(offset, content, on_written)
         except OSError as error:
             raise StoreError(f"the copy of the log cannot be written: {error}") from error
         self._last_store_ms = self._follower.last_store_ms
