@@ -166,6 +166,7 @@ async def test_how_far_groups_came_in_a_log_that_is_cut_is_neither_written_nor_k
     """A pop moves its group on because of a checkpoint in the log; so do the checks of transactions."""
     async with replicas(tmp_path) as (group, master):
         monkeypatch.setattr(SlaveTables, "sync", _nothing_told)
+        assert (await group.send(master, b"settled")).code == ResponseCode.SUCCESS
         offsets = master.broker.state.offsets
         offsets.put("G", "T", 0, 1)
         await offsets.kept()

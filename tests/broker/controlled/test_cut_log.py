@@ -142,7 +142,7 @@ def test_what_was_delivered_and_cut_off_is_delivered_by_one_that_was_told_of_it(
 
     @virtual_time
     async def play() -> None:
-        async with replicas(tmp_path, **ELECTED) as (group, master):
+        async with replicas(tmp_path, 3, **ELECTED) as (group, master):
             second, third = group.lives[2], group.lives[3]
             assert (await group.brokers.send(master, b"late", 0, **how)).code == ResponseCode.SUCCESS
             await equal(master, third)

@@ -23,6 +23,9 @@ class Silent:
     def wait(self, end: int) -> "asyncio.Future[None] | None":
         return asyncio.get_running_loop().create_future()
 
+    def wait_for_all(self, end: int) -> "asyncio.Future[None] | None":
+        return self.wait(end)
+
 
 @virtual_time
 async def test_a_broker_that_stops_waits_for_no_replica_and_one_that_runs_does(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ async def test_a_synchronous_master_waits_for_its_slave_and_says_what_is_missing
         await equal(master, slave)
         assert (await brokers.send(master, b"safe")).code == 0
         assert slave.store.log_end == master.store.log_end
-        slave.store.append_copy = lambda offset, content: None  # type: ignore[method-assign]
+        slave.store.append_copy = lambda offset, content, on_written=None: None  # type: ignore[method-assign]
         began_s = brokers.clock.monotonic_s()
         assert (await brokers.send(master, b"too late")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         assert 3.0 <= brokers.clock.monotonic_s() - began_s < 3.5

@@ -145,6 +145,9 @@ class LateReplica:
         loop.call_later(self._late_s, acknowledge)
         return waiter
 
+    def wait_for_all(self, end: int) -> "asyncio.Future[None] | None":
+        return None
+
 
 def test_nobody_is_asked_about_a_copy_that_replicas_do_not_have_yet(tmp_path: Path) -> None:
     """An answer that does not find its copy counts for nothing, and after fifteen of them the message is given up."""
