@@ -1,7 +1,9 @@
 """The port under attack: what a peer can make it keep or do has an end, and others are served meanwhile."""
 
 import asyncio
+import itertools
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -24,6 +26,7 @@ from hyperframe.frame import (
 )
 
 from bolide.admin.doctor.probes import spoken_at
+from bolide.protocol.http2_events import Event
 from bolide.proxy import messages as m
 from bolide.proxy.calls import Call, GrpcStatus
 from bolide.proxy.config import PortConfig, read_config
@@ -295,7 +298,59 @@ async def test_of_what_one_peer_sends_at_once_some_is_served_and_then_others_hav
         calls = [peer.open("Echo", m.Resource(name=f"{number}")) for number in range(300)]
         await peer.until(lambda: all(call.is_over for call in calls))
         assert [call.messages(m.Resource)[0].name for call in calls] == [f"{number}" for number in range(300)]
-    assert max(len(found) for (found,) in takes) <= 2 * 64
+    assert max(len(found) for (found,) in takes) <= 2 * 16
+
+
+@virtual_time
+async def test_the_calls_of_a_lost_connection_are_let_go_some_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = watched(monkeypatch, "_let_go")
+    async with serving() as rig, connected(rig.port) as peer:
+        for _ in range(500):
+            peer.open("Wait", m.Resource())
+        await eventually(lambda: len(rig.echo.waiting) == 500)
+        peer.transport.abort()
+        await eventually(lambda: rig.echo.gone_count == 500)
+        assert rig.unwhole.size == 0
+    assert len(steps) >= 500 // 64
+
+
+@virtual_time
+async def test_what_a_newcomer_waits_for_does_not_grow_with_those_who_send_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, turns, served = asyncio.get_running_loop(), itertools.count(), Counter[int]()
+    turn = next(turns)
+    take = Http2Connection._take
+
+    def begin_turn() -> None:
+        nonlocal turn
+        turn = next(turns)
+        loop.call_soon(begin_turn)
+
+    def noting(self: Http2Connection, found: list[Event]) -> None:
+        served[turn] += len(found)
+        take(self, found)
+
+    async with serving() as rig, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(connected(rig.port)) for _ in range(8)]
+        calls = []
+        for peer in peers:
+            for _ in range(200):
+                number = peer.begin("Echo")
+                peer.frames.send_data(number, framed(m.Resource(name="much" * 20)), end_stream=True)
+                calls.append(peer.streams[number])
+        monkeypatch.setattr(Http2Connection, "_take", noting)
+        begin_turn()
+        for peer in peers:
+            peer.flush()
+        async with connected(rig.port) as other:
+            assert await echoes(other)
+            assert not all(call.is_over for call in calls)
+        for peer in peers:
+            await peer.until(lambda peer=peer: all(each.is_over for each in peer.streams.values()))
+        assert all(call.messages(m.Resource)[0].name == "much" * 20 for call in calls)
+    first, *later = [count for _, count in sorted(served.items()) if count]
+    assert max(later) <= 4 * 16, (first, later)
 
 
 async def _other_echoes(rig: Rig) -> bool:

@@ -25,6 +25,7 @@ _CONTINUATIONS_MAX = 64
 _SMALL_DATA = 512
 _RESETS_KEPT = 256
 _FRAMES_AT_ONCE = 64
+_FRAMES_A_CALL = 4  # what a call costs to serve, beside a frame that is only read
 _ID_MASK = 0x7FFF_FFFF
 
 _DATA, _HEADERS, _PRIORITY, _RESET, _SETTINGS, _PROMISE, _PING, _GOODBYE, _WINDOW, _CONTINUATION = range(10)
@@ -110,14 +111,15 @@ class Http2Server:
         left = _FRAMES_AT_ONCE
         while left > 0 and end - at >= 9:
             if data[at + 3] in _EVERYDAY and self._has_settings and self._block is None:
-                at, count = self._read_calls(data, at, left, found)
-                left -= count
-                if left <= 0 or end - at < 9:
-                    break
+                at, cost = self._read_calls(data, at, left, found)
+                left -= cost
+                if cost:
+                    continue
             stop = self._read_frame(data, at, found)
             if stop == at:
                 break
-            at, left = stop, left - 1
+            left -= _FRAMES_A_CALL if data[at + 3] == _HEADERS else 1
+            at = stop
         self._held, self.is_behind = data[at:], left <= 0 and at < end
         return found
 
@@ -142,15 +144,18 @@ class Http2Server:
         return stop
 
     def _read_calls(self, data: bytes, at: int, left: int, found: list[Event]) -> tuple[int, int]:
-        """What the kernel reads of the frames there, everyday ones; returns where it stopped, and how many it read."""
+        """What the kernel reads of the frames there, everyday ones; returns where it stopped, and what that cost."""
+        cost, count_max = 0, -(-left // _FRAMES_A_CALL)
         try:
             items, at, self._table_size = kernel.read_http2_calls(
-                data, at, left, self._table, self._table_size, _TABLE_SIZE, self._limits.headers_size_max
+                data, at, count_max, self._table, self._table_size, _TABLE_SIZE, self._limits.headers_size_max
             )
         except ValueError as problem:
             raise BrokenHttp2(ErrorCode.COMPRESSION_ERROR, f"headers: {problem}") from None
         for item in items:
+            cost += 1
             if item[0] == _HEADERS:
+                cost += _FRAMES_A_CALL - 1
                 _, stream_id, request, headers, content = item
                 self._take_call(stream_id, request, headers, content, found)
             elif item[0] == _PING:
@@ -159,7 +164,7 @@ class Http2Server:
             else:
                 self._grow(item[1])
                 found.append(_MORE_ROOM)
-        return at, len(items)
+        return at, cost
 
     def _take_call(
         self,

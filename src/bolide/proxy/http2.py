@@ -14,11 +14,13 @@ all that a peer can make us keep or do. The rule is the one of `remoting/session
 | answers that are not read | nothing is read from a peer that is slow; beyond a limit it is left |
 | time | a deadline for each call, a minute for a request to be whole |
 
-A read is small until a large message is on its way, and of many small frames some are worked through at a time: then
-others have a turn.
+A read is small until a large message is on its way, and of many calls or small frames some are worked through at a
+time: then others have a turn. Of those with more to do one goes on in each turn, so what a newcomer waits for does not
+grow with them.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -47,6 +49,8 @@ _SMALL_PIECE = 512
 _SMALL_READ, _LARGE_READ = 8 * 1024, 64 * 1024
 _UNSENT_SIZE_HIGH = 256 * 1024
 _WHOLE_LIMIT_S = 60.0
+_CALLS_LET_GO = 64
+_OVERHEAR_LIMIT_S, _OVERHEARD_SIZE_MAX = 0.1, 256 * 1024
 _buffer = memoryview(bytearray(_LARGE_READ))  # what is read is copied out of it in the same turn
 
 
@@ -70,6 +74,8 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._is_reading = self._is_in_body = self._is_peer_slow = False
         self._is_flush_due = self._is_late_flush_due = self._is_read_due = False
         self._has_goodbye = False  # of the peer: its calls are answered yet
+        self._has_left = False  # said goodbye for good, and closes soon
+        self._overheard_size = 0  # since then
         self._waiting_size = 0  # of answers that no window has room for
         now_s = self._last_active_s = self._clock.monotonic_s()
         self._resets = Allowance(RESETS_MAX, RESETS_PER_S, now_s)
@@ -127,24 +133,29 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer if self._is_in_body else _buffer[:_SMALL_READ]
+        return _buffer if self._is_in_body or self._has_left else _buffer[:_SMALL_READ]
 
     def buffer_updated(self, nbytes: int) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        if self._has_left:
+            self._overhear(nbytes)
+            return
         is_full = nbytes == len(self.get_buffer(0))
         self._last_active_s = self._clock.monotonic_s()
-        data, self._taken = self._taken + bytes(_buffer[:nbytes]), b""
-        self._work(data)
+        self._taken += bytes(_buffer[:nbytes])
+        if not is_full or not self._port.backlog.is_busy:
+            self._work()
         if (is_full or self._frames.is_behind) and not transport.is_closing():
             # The transport would read on at once: others have a turn first.
             transport.pause_reading()
             self._read_on_soon()
 
-    def _work(self, data: bytes) -> None:
-        """Have the next frames served, with these bytes behind those that are here."""
+    def _work(self) -> None:
+        """Have the next frames served of those that are here."""
         self._is_reading = True
+        data, self._taken = self._taken, b""
         try:
             found = self._frames.receive(data)
             spoken(self, self._take, found)
@@ -171,9 +182,16 @@ class Http2Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._limit is not None:
             self._limit.cancel()
-        for call in list(self._calls.values()):
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop the calls of a connection that is gone, some in each turn."""
+        for call in list(itertools.islice(self._calls.values(), _CALLS_LET_GO)):
             self._forget(call, GrpcStatus.CANCELLED)
             call.gone()
+        if self._calls:
+            self._port.backlog.add(self._let_go)
+            return
         if self._port.times is not None:
             self._port.times.count(self._clock.monotonic_s())
         if not self._gone.done():
@@ -182,7 +200,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     def _read_on_soon(self) -> None:
         if not self._is_read_due:
             self._is_read_due = True
-            self._loop.call_soon(self._read_on)
+            self._port.backlog.add(self._read_on)
 
     def _read_on(self) -> None:
         """Go on with what is here, a turn after the other, then with what comes."""
@@ -190,8 +208,8 @@ class Http2Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._is_peer_slow:
             return
-        if self._frames.is_behind:
-            self._work(b"")
+        if (self._taken or self._frames.is_behind) and not self._has_left:
+            self._work()
             self._read_on_soon()
         else:
             transport.resume_reading()
@@ -357,12 +375,20 @@ class Http2Connection(asyncio.BufferedProtocol):
     def _break(self, why: str, code: ErrorCode = ErrorCode.ENHANCE_YOUR_CALM) -> None:
         """The peer breaks the rules, or wears us out: say so and hang up."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._has_left:
             return
         log.warning("connection closed: peer=%s %s", self.peer, why)
         self._frames.say_goodbye(code)
         self.flush()
-        transport.close()
+        # A socket that is closed with bytes unread is reset, and the goodbye may be lost with it.
+        self._has_left = True
+        self._loop.call_later(_OVERHEAR_LIMIT_S, transport.close)
+        self._read_on_soon()
+
+    def _overhear(self, size: int) -> None:
+        self._overheard_size += size
+        if self._overheard_size > _OVERHEARD_SIZE_MAX and self._transport is not None:
+            self._transport.close()
 
     # Answers: the carrier of calls
 

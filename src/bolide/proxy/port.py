@@ -1,6 +1,7 @@
 """What the connections of a gRPC port share: its settings, its methods, and room for requests on their way."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,6 +48,28 @@ class LateWrites:
             write()
 
 
+class Backlog:
+    """Connections that sent more than a turn serves: each turn of the loop goes on with one, however many there are."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, go_on: Callable[[], None]) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        self._waiting.append(go_on)
+
+    def _turn(self) -> None:
+        go_on = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        go_on()
+
+
 @dataclass(frozen=True, slots=True)
 class Port:
     """What the connections of a port share."""
@@ -57,3 +80,4 @@ class Port:
     clock: Clock
     times: CallTimes | None = None  # where metrics are shown
     late: LateWrites = field(default_factory=LateWrites)
+    backlog: Backlog = field(default_factory=Backlog)
