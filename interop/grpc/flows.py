@@ -25,10 +25,11 @@ from rocketmq import (
 
 POLL_INTERVAL_S = 0.02
 ENDPOINT = sys.argv[1]
+KEYS: list[str] = []  # a name and its secret, where they are asked for
 
 
 def config() -> Any:
-    return ClientConfiguration(ENDPOINT, Credentials(), request_timeout=10)
+    return ClientConfiguration(ENDPOINT, Credentials(*KEYS), request_timeout=10)
 
 
 def message(topic: str, body: str, **given: Any) -> Any:
@@ -212,6 +213,20 @@ def offer(topic: str) -> None:
     producer.shutdown()
 
 
+def send_guarded(topic: str) -> object:
+    producer = started(Producer, (topic,))
+    producer.send(message(topic, "guarded"))
+    producer.shutdown()
+    return "ok"
+
+
+def receive_guarded(topic: str) -> object:
+    consumer = started(SimpleConsumer, f"{topic}-cg", {topic: FilterExpression()}, 10)
+    found = drain(consumer, 1, 20)
+    consumer.shutdown()
+    return "ok" if found == ["guarded"] else "nothing"
+
+
 def say(**event: object) -> None:
     print(json.dumps(event), flush=True)
 
@@ -227,13 +242,17 @@ def main() -> None:
         settle(int(sys.argv[3]), *sys.argv[4:])
         say(event="done")
         return
-    for name, flow in {
+    flows: dict[str, Callable[[], object]] = {
         "simple": simple,
         "order, delay and tags": kinds,
         "transactions": transactions,
         "push with a failure": push,
         "refusals": refusals,
-    }.items():
+    }
+    if sys.argv[2:3] == ["guarded"]:
+        topic, *KEYS[:] = sys.argv[3:]
+        flows = {"send": partial(send_guarded, topic), "receive": partial(receive_guarded, topic)}
+    for name, flow in flows.items():
         try:
             found = flow()
         except Exception as problem:

@@ -13,8 +13,10 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -35,8 +37,17 @@ public class Flows {
     static ClientConfiguration config;
 
     public static void main(String[] arguments) throws Exception {
-        config = ClientConfiguration.newBuilder().setEndpoints(arguments[0])
-            .enableSsl(!arguments[1].equals("plain")).setRequestTimeout(Duration.ofSeconds(10)).build();
+        ClientConfigurationBuilder configured = ClientConfiguration.newBuilder().setEndpoints(arguments[0])
+            .enableSsl(!arguments[1].equals("plain")).setRequestTimeout(Duration.ofSeconds(10));
+        if (arguments.length > 4) {
+            configured.setCredentialProvider(new StaticSessionCredentialsProvider(arguments[3], arguments[4]));
+        }
+        config = configured.build();
+        if (arguments.length > 2) {
+            guarded(arguments[2]);
+            System.out.println("{\"event\":\"done\"}");
+            System.exit(0);
+        }
         claim("simple", Flows::simple);
         ExecutorService flows = Executors.newCachedThreadPool();
         flows.submit(() -> claim("filters", Flows::filters));
@@ -310,6 +321,21 @@ public class Flows {
             String found = type + " " + size + " " + topic;
             return found.equals("IllegalArgumentException IOException NotFoundException") ? "ok" : found;
         }
+    }
+
+    /** What one with these keys, or without any, may do with a topic and a group of its name. */
+    static void guarded(String topic) {
+        claim("send", () -> {
+            try (Producer producer = producer(topic)) {
+                producer.send(message(topic, "guarded").build());
+                return "ok";
+            }
+        });
+        claim("receive", () -> {
+            try (SimpleConsumer consumer = simple(topic + "-cg", topic, FilterExpression.SUB_ALL)) {
+                return drain(consumer, 1, 20).equals(List.of("guarded")) ? "ok" : "nothing";
+            }
+        });
     }
 
     static String large() throws Exception {

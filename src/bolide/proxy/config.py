@@ -17,6 +17,7 @@ from bolide.remoting import config as remoting
 from bolide.remoting.config import ConnectConfig, with_tls_file
 from bolide.remoting.listen_config import ListenConfig
 from bolide.settings import OneOf, Range, as_text, build, check_bounds, check_keys, conf, dump, keys_of
+from bolide.store.config import StoreConfig, delays_ms_of
 
 PORT = 8081
 _DAY_MS = 86_400_000
@@ -34,6 +35,7 @@ WITHOUT_EFFECT = {
     "subscriptionGroupConfigCacheMaxNum": "20000",
     "topicConfigCacheExpiredSeconds": "1800",
     "topicConfigCacheMaxNum": "20000",
+    "topicConfigCacheRefreshSeconds": "20",
     "transactionHeartbeatPeriodSecond": "20",
     "transactionDataExpireMillis": "30000",
     "transactionDataMaxNum": "15",
@@ -86,6 +88,9 @@ class ProxyConfig:
     invisible_min_ms: int = conf("minInvisibleTimeMillsForRecv", 10_000, _SPANS_MS)
     invisible_max_ms: int = conf("maxInvisibleTimeMills", 12 * 3_600_000, Range(1_000, 3 * _DAY_MS))
     delay_max_ms: int = conf("maxDelayTimeMills", _DAY_MS, _SPANS_MS)
+    # For brokers without a timer: a message waits for the first level that is longer than its time.
+    uses_delay_levels: bool = conf("useDelayLevel", False)
+    delay_levels: str = conf("messageDelayLevel", StoreConfig().delay_levels)
     recovery_max_s: int = conf("maxTransactionRecoverySecond", 3_600, Range(0, 30 * 86_400))
     polling_min_ms: int = conf("grpcClientConsumerMinLongPollingTimeoutMillis", 5_000, Range(0, 60_000))
     polling_max_ms: int = conf("grpcClientConsumerMaxLongPollingTimeoutMillis", 20_000, Range(1, 60_000))
@@ -113,6 +118,7 @@ class ProxyConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        delays_ms_of(self.delay_levels)
         access = self.access
         if access.is_authenticating and access.directory == Path():
             why = "names no directory: a proxy knows its clients' secrets by a users.json like a broker's"
@@ -125,7 +131,7 @@ _ROOMS = (ProxyConfig, PortConfig, ListenConfig, ConnectConfig, AccessConfig, Me
 USED_KEYS = frozenset(key for room in _ROOMS for key in keys_of(room)) | frozenset(_OURS)
 # What a broker's settings can say of the port beside it, and what it has in common with the broker's own ports.
 OWN_KEYS = frozenset(keys_of(ProxyConfig)) | frozenset(keys_of(PortConfig)) | {"grpcServerPort"}
-SHARED_KEYS = frozenset(keys_of(ListenConfig)) - {"listenPort"} | {"maxMessageSize"}
+SHARED_KEYS = frozenset(keys_of(ListenConfig)) - {"listenPort"} | {"maxMessageSize", "messageDelayLevel"}
 
 
 def read_config(properties: Mapping[str, str]) -> tuple[ProxyConfig, list[str]]:

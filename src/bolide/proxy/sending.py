@@ -13,6 +13,7 @@ from typing import NamedTuple
 from bolide import kernel
 from bolide.errors import Refusal
 from bolide.kernel.layout import ReceiptRow
+from bolide.model import properties as names
 from bolide.model.queue import PhysicalOffset, QueueOffset
 from bolide.model.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX
 from bolide.protocol import sysflags
@@ -38,6 +39,7 @@ from bolide.proxy.routing import accepted_kinds
 from bolide.proxy.state import ProxyState
 from bolide.proxy.statuses import Denied, denial_of, ok, set_status, status
 from bolide.proxy.translation import PRIORITY_KIND, kind_of, stored_body, stored_properties
+from bolide.store.config import delays_ms_of
 
 _ANSWER_LIMIT_S = 3.0
 _MESSAGES_MAX = 1_000
@@ -123,6 +125,9 @@ class Sending:
         """The broker that a message goes to, and what it is sent as; raises Denied."""
         properties = stored_properties(message, route.topic)
         self._check_kind(kind_of(properties), route)
+        if self._state.config.uses_delay_levels and message.system_properties.HasField("delivery_timestamp"):
+            wait_ms = millis(message.system_properties.delivery_timestamp) - self._state.clock.now_ms()
+            properties[names.DELAY] = str(self._delay_level(wait_ms))
         broker, queue_id = self._queue(message.system_properties.message_group, route)
         is_half = message.system_properties.message_type == _TRANSACTION
         try:
@@ -133,6 +138,12 @@ class Sending:
         born_ms = millis(message.system_properties.born_timestamp) or self._state.clock.now_ms()
         sys_flag = sysflags.PREPARED if is_half else 0
         return broker, send_command(route.topic, queue_id, born_ms, text, body, sys_flag)
+
+    def _delay_level(self, wait_ms: int) -> int:
+        """The shortest level that is longer than a wait, or the longest; levels are counted from 1."""
+        delays_ms = delays_ms_of(self._state.config.delay_levels)
+        longer = [(delay_ms, level) for level, delay_ms in enumerate(delays_ms, 1) if delay_ms > wait_ms]
+        return min(longer)[1] if longer else delays_ms.index(max(delays_ms)) + 1
 
     def _check_kind(self, kind: str, route: TopicRoute) -> None:
         if kind == PRIORITY_KIND != route.kind:
