@@ -10,7 +10,7 @@ them, the rate is bound by the machine, and by the load as much as by the server
 
 What it does not show: TLS, a network, and disks that are slow.
 
-    python -m benchmarks.grpc
+    python -m benchmarks.grpc --keep
     python -m benchmarks.grpc --without-java --rows send --seconds 2
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.measure import machine
+from benchmarks.measure import commit, machine, publish
 from benchmarks.measured_brokers import JAVA_HEAP, SEGMENT_SIZE, bolide_up
 from benchmarks.programs import BUILD
 from interop.cluster import java_name_server
@@ -145,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--parked", type=int, default=1_000)
     parser.add_argument("--wakes", type=int, default=1_000)
     parser.add_argument("--without-java", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="add the answer to benchmarks/results")
     options = parser.parse_args(argv)
     load_program()
     rows: dict[str, dict[str, list[Figures]]] = {}
@@ -173,7 +174,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for kind, table in tables.items():
         for name, figures in table.items():
             print(f"{kind:8} {name:18} " + "  ".join(f"{key} {value:>9,}" for key, value in figures.items()))
-    print(json.dumps({"question": QUESTION, "rows": tables, **machine()}))
+    told = {"question": QUESTION, "rows": tables, "machine": machine(), "commit": commit()}
+    publish(json.dumps(told), is_kept=options.keep)
 
 
 if __name__ == "__main__":

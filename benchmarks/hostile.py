@@ -36,10 +36,12 @@ from pathlib import Path
 
 from benchmarks.floods import FLOODS, HOST, Target, frame
 from benchmarks.grpc_floods import GRPC_FLOODS, GrpcSender
+from benchmarks.measure import commit, machine, publish
 from benchmarks.stretches import Stretches
 from bolide.protocol.command import Command, read_commands
 from bolide.protocol.frames import FrameReader
 
+QUESTION = "What does an honest client notice while somebody floods the servers?"
 TOPIC = "Honest"
 PAUSE_S = 0.004
 DUE_S = 0.01  # a message at least so often, whether the one before was answered or not
@@ -282,10 +284,11 @@ def _line(row: dict[str, float | str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, float | str]]:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=QUESTION)
     parser.add_argument("--floods", default=",".join(ALL_FLOODS), help="by name, with commas between; default all")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--sources", default="", help="where the server's package is, to compare another state of it")
+    parser.add_argument("--keep", action="store_true", help="add the answer to benchmarks/results")
     parser.add_argument("--flood", help=argparse.SUPPRESS)
     parser.add_argument("--broker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--namesrv", type=int, help=argparse.SUPPRESS)
@@ -296,7 +299,8 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, float | str]]:
         print(ALL_FLOODS[options.flood](target))
         return []
     rows = asyncio.run(run(options.floods.split(","), options.seconds, options.sources))
-    print(json.dumps({"rows": rows}))
+    told = {"question": QUESTION, "rows": rows, "seconds": options.seconds, "machine": machine(), "commit": commit()}
+    publish(json.dumps(told), is_kept=options.keep)
     return rows
 
 
