@@ -1,5 +1,6 @@
 """What a receive may ask for, and that messages which the kernel encodes are as any others."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,14 @@ import pytest
 
 from bolide import kernel
 from bolide.kernel import plain_left
+from bolide.proxy import http2
 from bolide.proxy import messages as m
+from bolide.proxy.local import LocalLine
+from bolide.proxy.port import Backlog
 from bolide.testing.loop import VirtualClock
 from tests.proxy.peer import connected
 from tests.proxy.serving import ack, message, read_received, receive, receive_request, send, serving
-from tests.remoting.loops import virtual_time
+from tests.remoting.loops import eventually, virtual_time
 
 C = m.Code
 LABELS: dict[str, Any] = {"tag": "red", "keys": ["one", "two"], "born_host": "here", "properties": {"colour": "green"}}
@@ -76,3 +80,47 @@ async def test_a_deadline_that_leaves_no_time_to_wait_is_told_in_the_code_that_t
             headers = {"grpc_timeout": "2S", "x_mq_client_version": version}
             answers = await peer.stream("ReceiveMessage", request, m.ReceiveMessageResponse, **headers)
             assert read_received(answers).status.code == code
+
+
+@virtual_time
+async def test_a_receive_ends_before_the_deadline_of_its_client_though_the_broker_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[int] = []
+    async with serving(tmp_path, clock := VirtualClock()) as served, connected(served.port) as peer:
+        await send(peer, message("Normal"))
+        monkeypatch.setattr(LocalLine, "ask", lambda *_: lambda: given_up.append(1))
+        request, began_s = receive_request("Normal", "G", long_polling_timeout={"seconds": 20}), clock.monotonic_s()
+        answers = await peer.stream("ReceiveMessage", request, m.ReceiveMessageResponse, grpc_timeout="8S")
+        assert read_received(answers).status.code == C.MESSAGE_NOT_FOUND
+        assert 7 < clock.monotonic_s() - began_s < 8
+        assert given_up == [1]
+
+
+@virtual_time
+async def test_while_the_receives_of_a_lost_connection_are_let_go_none_of_them_keeps_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(http2, "_CALLS_LET_GO", 1)
+    async with (
+        serving(tmp_path, clock := VirtualClock()) as served,
+        connected(served.port) as lost,
+        connected(served.port) as other,
+    ):
+        served.add_topic("One", queues=1)
+        for _ in range(20):
+            lost.open("ReceiveMessage", receive_request("One", "G", invisible_duration={"seconds": 300}))
+        await eventually(lambda: served.broker.pop.parked.count == 20)
+        monkeypatch.setattr(Backlog, "add", lambda _, go_on: held.append(go_on))
+        lost.transport.abort()
+        await eventually(lambda: bool(held))
+        assert served.broker.pop.parked.count == 19
+        await send(other, message("One", b"for another"))
+        got: list[bytes] = []
+        while not got:
+            got = (await receive(other, "One", "G")).bodies
+        assert (got, clock.monotonic_s() < 60) == ([b"for another"], True)
+        while held:
+            held.pop()()
+        assert served.broker.pop.parked.count == 0

@@ -44,6 +44,7 @@ class Carrier(Protocol):
 
     peer: str
     local: str
+    is_lost: bool  # nobody is at the other end any more
     origin: str  # the host at the other end of the socket, whatever a PROXY header says
 
     def start(self, call: "Call") -> None:
@@ -73,6 +74,7 @@ class Call:
     __slots__ = (
         "_is_over",
         "_on_gone",
+        "_on_late",
         "began_s",
         "carrier",
         "deadline_s",
@@ -110,6 +112,7 @@ class Call:
         self.has_begun = False  # headers of the answer are out
         self._is_over = False
         self._on_gone: Callable[[], None] | None = None
+        self._on_late: Callable[[], None] | None = None
 
     def header(self, name: str) -> str:
         """A header of the client's, or nothing."""
@@ -118,11 +121,25 @@ class Call:
     @property
     def is_open(self) -> bool:
         """Somebody waits for an answer, or for more of it."""
-        return not self._is_over
+        return not self._is_over and not self.carrier.is_lost
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have it called if the client leaves, or its time is over, before the answer has ended."""
         self._on_gone = callback
+
+    def when_late(self, callback: Callable[[], None], margin_s: float) -> None:
+        """Have it called so long before the client's time is over: it says something while the client still hears."""
+        if self.deadline_s is not None:
+            self.deadline_s -= margin_s
+            self._on_late = callback
+
+    def late(self) -> bool:
+        """The time is over; false if nobody had a last word."""
+        on_late = self._on_late
+        if on_late is not None:
+            self._on_late = None
+            on_late()
+        return on_late is not None
 
     def write(self, message: Encoded) -> None:
         """One message of the answer; to a client that is gone, silently nothing."""
@@ -183,7 +200,7 @@ class Call:
 
     def _close(self) -> None:
         self._is_over = True
-        self._on_gone = self.receiver = None
+        self._on_gone = self._on_late = self.receiver = None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -63,6 +63,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.peer, self.local = opening.ends or ("", "")
         self.origin = ""
+        self.is_lost = False
         self._taken = opening.taken
         self.lines: LineBudget | None = None
         self._transport: asyncio.Transport | None = None
@@ -182,6 +183,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._limit is not None:
             self._limit.cancel()
+        self.is_lost = True
         self._let_go()
 
     def _let_go(self) -> None:
@@ -369,6 +371,8 @@ class Http2Connection(asyncio.BufferedProtocol):
         if call.is_whole and (call.deadline_s is None or self._clock.monotonic_s() < call.deadline_s):
             self._watch([call])
             return
+        if call.late():
+            return
         call.gone()
         self._refuse(call, GrpcStatus.DEADLINE_EXCEEDED, "the time of the call is over")
 
@@ -381,7 +385,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._frames.say_goodbye(code)
         self.flush()
         # A socket that is closed with bytes unread is reset, and the goodbye may be lost with it.
-        self._has_left = True
+        self._has_left = self.is_lost = True
         self._loop.call_later(_OVERHEAR_LIMIT_S, transport.close)
         self._read_on_soon()
 

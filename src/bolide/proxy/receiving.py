@@ -5,7 +5,7 @@ but the call itself. It ends by itself before the client's deadline. What is pop
 whose tag only has the same hash is acknowledged and left out, and one that failed too often goes to the dead letters.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -27,13 +27,14 @@ from bolide.proxy.handles import Held, Receipt, Renewals, read_receipt
 from bolide.proxy.methods import Handler, Needs, status_of
 from bolide.proxy.settling import Settling
 from bolide.proxy.state import ProxyState
-from bolide.proxy.statuses import Denied, denial_of, ok
+from bolide.proxy.statuses import Denied, denial_of, ok, status
 from bolide.proxy.translation import deliver, set_millis
 
 START_AT_MAX = 1
 ANY_QUEUE = -1
 _COUNT_MAX = 32
 _MARGIN_S = 0.5  # an answer needs some time to get there
+_LAST_WORD_S = 0.2  # and one that says that the broker is slow
 _ANSWER_SPARE_S = 5.0
 _NOTHING = {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT}
 _NEWER_VERSION = "5.0.3"
@@ -90,6 +91,12 @@ class Receiving:
         limit_s = poll_ms / 1000 + _ANSWER_SPARE_S
         give_up = client.ask(receive.broker, command, limit_s, partial(self._popped, call, receive))
         call.when_gone(give_up)
+        call.when_late(partial(self._give_up, call, give_up), _LAST_WORD_S)
+
+    def _give_up(self, call: Call, give_up: Callable[[], None]) -> None:
+        """The broker is slow, and the client's time nearly over: one that hears nothing waits before it asks again."""
+        give_up()
+        self._refuse(call, status(m.Code.MESSAGE_NOT_FOUND, "no new message"))
 
     def _header(
         self, request: m.ReceiveMessageRequest, receive: Receive, config: GroupConfig, poll_ms: int
