@@ -32,6 +32,7 @@ from bolide.protocol.http2_events import Asked, Began, DataCame, Event, SaidGood
 from bolide.proxy.allowance import Allowance
 from bolide.proxy.answers import ANSWER_HEADERS, NO_CALL, NO_CALL_HEADERS, OK_TRAILERS, encode_trailers
 from bolide.proxy.calls import Call, GrpcStatus, cut_message, kept_headers, only_message, parse_timeout
+from bolide.proxy.deadlines import Deadlines
 from bolide.proxy.port import LIMITS, Port
 from bolide.remoting.address import join_address
 from bolide.remoting.isolated_tasks import IsolatedTasks
@@ -48,7 +49,6 @@ _TRIFLES_A_CALL = 20  # frames that belong to work: windows, priorities, a ping 
 _SMALL_PIECE = 512
 _SMALL_READ, _LARGE_READ = 8 * 1024, 64 * 1024
 _UNSENT_SIZE_HIGH = 256 * 1024
-_WHOLE_LIMIT_S = 60.0
 _CALLS_LET_GO = 64
 _OVERHEAR_LIMIT_S, _OVERHEARD_SIZE_MAX = 0.1, 256 * 1024
 _buffer = memoryview(bytearray(_LARGE_READ))  # what is read is copied out of it in the same turn
@@ -62,8 +62,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._clock = port.clock
         self._loop = asyncio.get_running_loop()
         self.peer, self.local = opening.ends or ("", "")
-        self.origin = ""
-        self.is_lost = False
+        self.origin, self.is_lost = "", False
         self._taken = opening.taken
         self.lines: LineBudget | None = None
         self._transport: asyncio.Transport | None = None
@@ -75,12 +74,12 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._is_reading = self._is_in_body = self._is_peer_slow = False
         self._is_flush_due = self._is_late_flush_due = self._is_read_due = False
         self._has_goodbye = False  # of the peer: its calls are answered yet
-        self._has_left = False  # said goodbye for good, and closes soon
-        self._overheard_size = 0  # since then
+        self._has_left, self._overheard_size = False, 0  # said goodbye for good; what came since
         self._waiting_size = 0  # of answers that no window has room for
         now_s = self._last_active_s = self._clock.monotonic_s()
         self._resets = Allowance(RESETS_MAX, RESETS_PER_S, now_s)
         self._trifles = Allowance(TRIFLES_MAX, TRIFLES_PER_S, now_s)
+        self._deadlines = Deadlines(self._loop, self._clock, self._refuse)
         self._frames = Http2Server(LIMITS)
 
     # What the server calls
@@ -109,7 +108,6 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.flush()
         for call in list(self._calls.values()):
             if call.is_lasting:
-                call.gone()
                 self._refuse(call, GrpcStatus.UNAVAILABLE, why)
         self._close_if_done()
 
@@ -141,7 +139,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         if self._has_left:
-            self._overhear(nbytes)
+            self._overheard_size += nbytes
+            if self._overheard_size > _OVERHEARD_SIZE_MAX:
+                transport.close()
             return
         is_full = nbytes == len(self.get_buffer(0))
         self._last_active_s = self._clock.monotonic_s()
@@ -246,7 +246,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._is_in_body = any(call.received for call in touched)
         if any(call.is_open for call in touched):
             # At the end of the turn, for most are answered by then.
-            self._loop.call_soon(self._watch, touched)
+            self._loop.call_soon(self._deadlines.watch, touched, self._last_active_s)
 
     def _begin(self, stream_id: int, headers: dict[bytes, bytes], headers_size: int, is_whole: bool) -> Call | None:
         """A call; None if it is refused at once."""
@@ -354,28 +354,6 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._forget(call, GrpcStatus.CANCELLED)
             call.gone()
 
-    def _watch(self, calls: list[Call]) -> None:
-        """A call that was not answered in its own turn has a limit."""
-        for call in calls:
-            if not call.is_open or call.timer is not None:
-                continue
-            limit_s = call.deadline_s
-            if not call.is_whole and call.receiver is None:
-                whole_s = self._last_active_s + _WHOLE_LIMIT_S
-                limit_s = whole_s if limit_s is None else min(limit_s, whole_s)
-            if limit_s is not None:
-                call.timer = self._loop.call_later(max(0.0, limit_s - self._clock.monotonic_s()), self._too_late, call)
-
-    def _too_late(self, call: Call) -> None:
-        call.timer = None
-        if call.is_whole and (call.deadline_s is None or self._clock.monotonic_s() < call.deadline_s):
-            self._watch([call])
-            return
-        if call.late():
-            return
-        call.gone()
-        self._refuse(call, GrpcStatus.DEADLINE_EXCEEDED, "the time of the call is over")
-
     def _break(self, why: str, code: ErrorCode = ErrorCode.ENHANCE_YOUR_CALM) -> None:
         """The peer breaks the rules, or wears us out: say so and hang up."""
         transport = self._transport
@@ -388,11 +366,6 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._has_left = self.is_lost = True
         self._loop.call_later(_OVERHEAR_LIMIT_S, transport.close)
         self._read_on_soon()
-
-    def _overhear(self, size: int) -> None:
-        self._overheard_size += size
-        if self._overheard_size > _OVERHEARD_SIZE_MAX and self._transport is not None:
-            self._transport.close()
 
     # Answers: the carrier of calls
 
@@ -509,8 +482,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _flush_late(self) -> None:
         self._is_late_flush_due = False
-        if self._frames.has_outgoing:
-            self.flush()
+        self.flush()
 
     def flush(self) -> None:
         """Write what the frames have ready."""
