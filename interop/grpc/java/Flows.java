@@ -73,7 +73,7 @@ public class Flows {
             found = flow.call();
         } catch (Throwable problem) {
             problem.printStackTrace();
-            found = problem.toString();
+            found = root(problem).toString();
         }
         System.out.println("{\"event\":\"claim\",\"name\":\"" + name + "\",\"found\":\"" + found.replace("\"", "'").replace("\n", " ")
             + "\",\"ms\":" + (System.currentTimeMillis() - began) + "}");
@@ -305,12 +305,15 @@ public class Flows {
             call.call();
             return "nothing";
         } catch (Throwable problem) {
-            Throwable root = problem;
-            while (root.getCause() != null) {
-                root = root.getCause();
-            }
-            return root.getClass().getSimpleName();
+            return root(problem).getClass().getSimpleName();
         }
+    }
+
+    static Throwable root(Throwable problem) {
+        while (problem.getCause() != null) {
+            problem = problem.getCause();
+        }
+        return problem;
     }
 
     static String refusals() throws Exception {
