@@ -239,6 +239,31 @@ async def test_a_handler_may_stop_its_subscriber_and_order_is_kept_by_one_worker
 
 
 @on_uvloop
+async def test_a_handler_that_does_not_end_in_time_is_given_up_and_its_message_comes_to_another() -> None:
+    async with cluster() as rocket:
+        await rocket.create_topic("Slow")
+        begun: list[str] = []
+
+        def member(seconds: float) -> BolideBroker:
+            broker = BolideBroker(rocket.namesrv, graceful_timeout=0.1)
+
+            @broker.subscriber("Slow", group="slow", start_from=OLDEST)
+            async def work(name: str) -> None:
+                begun.append(name)
+                await asyncio.sleep(seconds)
+
+            return broker
+
+        async with member(3600) as first:
+            await first.start()
+            await first.publish("one", "Slow")
+            await eventually(lambda: begun == ["one"], LIMIT_S)
+        async with member(0) as second:
+            await second.start()
+            await eventually(lambda: begun == ["one", "one"], LIMIT_S)
+
+
+@on_uvloop
 async def test_what_cannot_be_is_said() -> None:
     broker = BolideBroker("127.0.0.1:9")
     with pytest.raises(SetupError, match="needs a topic"):

@@ -4,6 +4,7 @@ FastStream's policy says what becomes of a message, and that is a verdict: ackno
 One without a verdict (`AckPolicy.MANUAL`, a worker that died) is not done: the next member of its queue gets it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,8 @@ class BolideSubscriberSpecification(SubscriberSpecification):
 class BolideSubscriber(TasksMixin, SubscriberUsecase):
     """One group's member for one or several topics."""
 
+    tasks: list[asyncio.Task[Any]]
+
     def __init__(
         self, config: SubscriberConfig, specification: BolideSubscriberSpecification, calls: CallsCollection
     ) -> None:
@@ -109,13 +112,15 @@ class BolideSubscriber(TasksMixin, SubscriberUsecase):
                 self.add_task(self._work)
 
     async def stop(self) -> None:
-        """Finish what is being worked on, then leave the group: what was not begun is for others."""
+        """Let handlers finish for as long as the broker may wait, then leave the group: the rest is for others."""
         await SubscriberUsecase.stop(self)
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.close()
-        # This ends the workers, and one of them may be who called: so it comes last.
-        await super().stop()
+        workers, self.tasks = self.tasks, []  # one that is not in this list is not started again when it ends
+        for worker in workers:
+            if worker is not asyncio.current_task():  # a handler may stop its own subscriber
+                worker.cancel()
 
     async def _work(self) -> None:
         while self.running and (received := await self._open().receive(1)):
