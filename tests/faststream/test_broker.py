@@ -244,21 +244,23 @@ async def test_a_handler_that_does_not_end_in_time_is_given_up_and_its_message_c
         await rocket.create_topic("Slow")
         begun: list[str] = []
 
-        def member(seconds: float) -> BolideBroker:
+        def member(end: asyncio.Event) -> BolideBroker:
             broker = BolideBroker(rocket.namesrv, graceful_timeout=0.1)
 
             @broker.subscriber("Slow", group="slow", start_from=OLDEST)
             async def work(name: str) -> None:
                 begun.append(name)
-                await asyncio.sleep(seconds)
+                await end.wait()
 
             return broker
 
-        async with member(3600) as first:
+        end = asyncio.Event()
+        async with member(end) as first:
             await first.start()
             await first.publish("one", "Slow")
             await eventually(lambda: begun == ["one"], LIMIT_S)
-        async with member(0) as second:
+        end.set()
+        async with member(end) as second:
             await second.start()
             await eventually(lambda: begun == ["one", "one"], LIMIT_S)
 
