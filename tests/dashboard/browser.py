@@ -12,8 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import numpy
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -92,11 +93,19 @@ def picture_store() -> Iterator[Path | None]:
 
 
 def _with_few_colours(shot: Image.Image) -> Image.Image:
-    """The same with the colours that are on most of it: those of the style sheet stay what they are."""
-    found = sorted(shot.getcolors(shot.width * shot.height) or (), reverse=True)[:_COLOURS]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in found for part in cast(tuple[int, int, int], colour)])
-    return shot.quantize(palette=palette, dither=Image.Dither.NONE)
+    """The same with the colours that are on most of it: those of the style sheet stay what they are.
+
+    Pillow's own search for the nearest colour is a rough one, which lets soft grounds change their tint.
+    """
+    pixels = numpy.asarray(shot, dtype=numpy.int32)
+    numbers = (pixels[..., 0] << 16) | (pixels[..., 1] << 8) | pixels[..., 2]
+    colours, where, counts = numpy.unique(numbers, return_inverse=True, return_counts=True)
+    kept = colours[numpy.argsort(counts)[::-1][:_COLOURS]]
+    parts, kept_parts = (numpy.stack([each >> 16, each >> 8 & 255, each & 255], axis=-1) for each in (colours, kept))
+    nearest = numpy.array([((kept_parts - part) ** 2).sum(axis=1).argmin() for part in parts], dtype=numpy.uint8)
+    found = Image.fromarray(nearest[where.reshape(numbers.shape)])
+    found.putpalette(kept_parts.astype(numpy.uint8).tobytes())
+    return found
 
 
 class Watched:

@@ -163,6 +163,7 @@ class Page:
         return with_cookie(response, visit)
 
     def _frame(self, visit: Visit) -> Response:
+        visit.desk.look_after()  # its menu counts what the doctor finds
         title = self.title.format_map({key: str(value) for key, value in visit.request.path_params.items()})
         frame = {
             "title": title,

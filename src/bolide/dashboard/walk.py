@@ -9,7 +9,6 @@ ended; what it could not see is said in its result.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -105,6 +104,7 @@ class Walk:
         self.snapshot = Snapshot()
         self.topics: dict[str, TopicLook] = {}
         self._oldest: dict[str, tuple[int, int | None]] = {}  # by topic: asked when, and the time of its oldest message
+        self._late: dict[str, None] = {}  # topics whose oldest message a page did not wait for
         self.walk_count = 0
 
     async def run(self) -> None:
@@ -161,6 +161,7 @@ class Walk:
             groups[group] = _group_look(group, rows, now_ms, before.groups.get(group))
         self._note_ends(progress.values(), now_ms)
         await self.look_at(self._next_topics(configs), configs, brokers)
+        await self._ask_late(configs, now_ms)
         self.topics = {name: look for name, look in self.topics.items() if name in configs}
         self._oldest = {name: known for name, known in self._oldest.items() if name in configs}
         groups_of, behind_of = _by_topic(progress)
@@ -257,7 +258,8 @@ class Walk:
     async def oldest_of(self, topics: Iterable[str]) -> dict[str, int | None]:
         """When the oldest messages of some topics were stored; None where that is not known, or there is none.
 
-        A list does not wait for all of them: what comes too late for it is asked for again by its next refresh.
+        A list does not wait for all of them: what comes too late for it the next walk asks, before the list's next
+        refresh.
         """
         topics, now_ms = list(topics), self._clock.now_ms()
         filled = {name for name in topics if name not in self.topics or self.topics[name].kept != 0}
@@ -266,10 +268,18 @@ class Walk:
             for name in topics
             if name in filled and now_ms - self._oldest.get(name, (0, None))[0] > _OLDEST_LASTS_MS
         ]
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_OLDEST_LIMIT_S):
                 await gathered({name: self._ask_oldest(name, now_ms) for name in due})
+        except TimeoutError:
+            self._late |= {name: None for name in due if self._oldest.get(name, (0, None))[0] != now_ms}
         return {name: self._oldest[name][1] if name in filled and name in self._oldest else None for name in topics}
+
+    async def _ask_late(self, configs: Mapping[str, object], now_ms: int) -> None:
+        """Some of those that pages did not wait for, of topics that are still there."""
+        late = [name for name in self._late if name in configs][:TOPICS_A_WALK]
+        self._late.clear()
+        await gathered({name: self._ask_oldest(name, now_ms) for name in late})
 
     async def _ask_oldest(self, topic: str, now_ms: int) -> None:
         spans = await self._admin.time_spans(TOOLS_GROUP, topic)

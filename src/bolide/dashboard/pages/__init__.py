@@ -10,6 +10,7 @@ from bolide.dashboard.pages import (
     dead,
     delayed,
     groups,
+    menu,
     message,
     messages,
     overview,
@@ -27,7 +28,7 @@ from bolide.dashboard.pages import (
 # Of two paths that fit, the first is taken: what stands under a name comes before the name.
 _MODULES = (
     *(overview, charts, search, messages, message, tail, topic_changes, topics, reset, groups, dead),
-    *(clients, send, delayed, transactions, access, settings, state),
+    *(clients, send, delayed, transactions, access, settings, state, menu),
 )
 
 

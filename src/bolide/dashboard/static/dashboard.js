@@ -19,38 +19,40 @@
   }
 
   // Charts: the numbers come as JSON; colours are those of the style sheet.
-  const drawn = new WeakMap();
+  const drawn = new WeakMap(), numbers = new WeakMap(), asking = new WeakSet();
   // Below a chart stands what it ends with, until somebody points at another place.
   function showLast(chart) { chart.setLegend({ idx: chart.data[0].length - 1 }, false); }
   async function drawChart(box) {
-    if (drawn.get(box) === "busy") return;
-    const before = drawn.get(box);
-    drawn.set(box, "busy");
-    let told;
+    if (asking.has(box)) return;
+    asking.add(box);
     try {
       const answer = await fetch(box.dataset.chart, { credentials: "same-origin" });
       if (!answer.ok) throw new Error(answer.status);
-      told = await answer.json();
+      numbers.set(box, await answer.json());
     } catch (problem) {
-      drawn.set(box, before);
-      return;
+      return;  // what is drawn stays
+    } finally {
+      asking.delete(box);
     }
-    if (!box.isConnected) return;
+    if (box.isConnected) paint(box);
+  }
+  // Draws what was told, or puts it into the chart that is there.
+  function paint(box) {
+    const told = numbers.get(box), before = drawn.get(box);
     box.dataset.note = told.note || "";
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     if (!told.columns.length || told.columns[0].length < 2) {
       box.replaceChildren(Object.assign(document.createElement("div"), { className: "chart-empty", textContent: "The first points come within half a minute." }));
-      drawn.set(box, null);
+      drawn.delete(box);
       return;
     }
     const only = box.dataset.only ? box.dataset.only.split(",") : null;
     const keep = told.names.map((name, at) => at).filter((at) => at === 0 || !only || only.includes(told.names[at]));
     const columns = keep.map((at) => told.columns[at]);
-    if (before && before.setData) {
+    if (before) {
       before.setData(columns);
       showLast(before);
-      drawn.set(box, before);
       return;
     }
     const number = (value) => value == null ? "–" : value >= 100 ? Math.round(value).toLocaleString() : String(Math.round(value * 100) / 100);
@@ -78,13 +80,14 @@
     drawn.set(box, chart);
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const box of document.querySelectorAll("[data-chart]")) { drawn.delete(box); drawChart(box); }
+    // At once, from what was told last: until it is asked for again, light lines would stand on a dark sheet.
+    for (const box of document.querySelectorAll("[data-chart]")) if (drawn.delete(box)) paint(box);
   });
   function drawCharts(root) { for (const box of root.querySelectorAll("[data-chart]")) drawChart(box); }
   addEventListener("resize", () => {
     for (const box of document.querySelectorAll("[data-chart]")) {
       const chart = drawn.get(box);
-      if (chart && chart.setSize) chart.setSize({ width: box.clientWidth, height: 165 });
+      if (chart) chart.setSize({ width: box.clientWidth, height: 165 });
     }
   });
 
