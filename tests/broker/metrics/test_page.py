@@ -176,6 +176,8 @@ async def test_transactions_are_counted_by_how_they_end_and_those_undecided_wait
         assert page.value("rocketmq_rollback_messages_total", topic="Orders") == 1
         assert page.value("rocketmq_finish_message_latency_milliseconds_count", topic="Orders") == 1
         assert page.value("rocketmq_half_messages", topic="Orders") == 1
+        ends = {"request_code": "end_transaction", "response_code": "success", "result": "oneway"}
+        assert (page.value("rocketmq_rpc_latency_milliseconds_count", **ends) or 0) >= 2
 
 
 @both_loops

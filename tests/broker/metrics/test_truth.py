@@ -46,6 +46,8 @@ async def test_timed_and_delayed_messages_are_counted_while_they_wait_and_when_t
         assert page.value("rocketmq_delay_message_latency_seconds_count", topic="Orders") == 2
         assert page.value("rocketmq_delay_message_latency_seconds_bucket", topic="Orders", le="60.0") == 1
         assert page.value("bolide_delayed_messages", level="18") == 1
+        for name in ("timer_enqueue_total", "timer_dequeue_total", "timing_messages", "timer_message_snapshot"):
+            assert page.value(f"rocketmq_{name}", storage_type="local", storage_medium="disk"), name
     async with whole(tmp_path, **PROM) as rocket:
         page = await scrape(rocket.broker)
         assert page.value("rocketmq_timing_messages", topic="Orders") == 1

@@ -186,9 +186,9 @@ class BrokerPage:
 
     def _timing(self) -> Page:
         meter, timers = self._meter, self._shown.timers
-        yield f.TIMER_IN, _by_topic(meter.filed)
-        yield f.TIMER_OUT, _by_topic(meter.timed)
-        yield f.DELAY, _by_topic(meter.delays)
+        yield f.TIMER_IN, _by_topic(meter.filed, f",{STORAGE}")
+        yield f.TIMER_OUT, _by_topic(meter.timed, f",{STORAGE}")
+        yield f.DELAY, _by_topic(meter.delays, f",{STORAGE}")
         if timers is None or self._state.is_slave:
             return
         now_ms = self._state.clock.now_ms()
@@ -315,7 +315,7 @@ def _snapshot(timers: Timers, now_ms: int) -> Samples:
             counts[bisect_left(_SNAPSHOT_BOUNDS_S, (slot.time_ms - now_ms) / 1000)] += slot.load
         yield None
     for bound_s, count in zip(_SNAPSHOT_BOUNDS_S, counts, strict=False):
-        yield labels(timer_bound_s=str(bound_s)), max(0, count)
+        yield f'timer_bound_s="{bound_s}",{STORAGE}', max(0, count)
 
 
 def _flows(flows: Iterable[tuple[tuple[str, str], Flow]]) -> Iterator[tuple[str, Flow]]:
@@ -326,9 +326,9 @@ def _flows(flows: Iterable[tuple[tuple[str, str], Flow]]) -> Iterator[tuple[str,
             yield f'topic="{escaped(topic)}",consumer_group="{escaped(group)}",is_system="{is_system}"', flow
 
 
-def _by_topic(table: Mapping[str, Value]) -> Samples:
+def _by_topic(table: Mapping[str, Value], more: str = "") -> Samples:
     for topic, value in list(table.items()):
-        yield labels(topic=topic), value
+        yield labels(topic=topic) + more, value
 
 
 def _of_client(member: Member) -> str:

@@ -10,6 +10,7 @@ the same again. An end that comes twice is carried out once.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,7 @@ from bolide.protocol.headers.send import EndTransactionRequest
 from bolide.protocol.properties import decode_properties
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
+from bolide.remoting.request_times import ONEWAY, RequestTimes
 from bolide.store.record import Draft, decode
 
 _HALF_TOPICS = (HALF_TOPIC, CHECK_EXHAUSTED_TOPIC)
@@ -58,6 +60,7 @@ class Outcomes:
         self._operations = operations
         self._clock = state.clock
         self.due: list[Outcome] = []  # ends that were taken and are not carried out yet
+        self._begun_s = 0.0  # since when
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -77,6 +80,7 @@ class Outcomes:
     def _add(self, ends: list[Outcome]) -> None:
         if not self.due:
             asyncio.get_running_loop().call_soon(self.finish)
+            self._begun_s = self._clock.monotonic_s()
         self.due += ends
 
     def end(self, request: Request) -> Reply:
@@ -114,6 +118,7 @@ class Outcomes:
         """Carry out the ends nobody waits for."""
         due, self.due = self.due, []
         problems: list[tuple[Outcome, BolideError]] = []
+        count = len(due)
         while due:
             seen, left = self._finish_plain(due)
             problems += self._finish_slowly(left)
@@ -122,6 +127,15 @@ class Outcomes:
             (_, offset, _, _, group), problem = problems[0]
             text = "transactions not ended count=%d, the first: group=%s offset=%d problem=%.400s"
             log.warning(text, len(problems), shown(group.decode()), offset, problem)
+        if count and self._state.meter is not None:
+            self._time(self._state.meter.requests, count - len(problems), [problem.code for _, problem in problems])
+
+    def _time(self, times: RequestTimes, done_count: int, refusals: Sequence[int | None]) -> None:
+        """One-way requests have no answer that would be timed."""
+        took_ms = int((self._clock.monotonic_s() - self._begun_s) * 1000)
+        answers = Counter(ResponseCode.SYSTEM_ERROR if code is None else code for code in refusals)
+        for answer, count in (Counter({ResponseCode.SUCCESS: done_count}) + answers).items():
+            times.add(took_ms, RequestCode.END_TRANSACTION, answer, count, result=ONEWAY)
 
     def _finish_plain(self, due: list[Outcome]) -> tuple[int, list[Outcome]]:
         """Those that need no thought, as many as one write takes: how many were looked at, and which are left."""
