@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +163,9 @@ def test_how_a_transaction_ended_is_a_span_also_where_a_checker_said_it(told: To
     sent = {_message_of(span): span.context.span_id for span in told.spans("send T")}
     assert dict(checked.attributes or {}) == {**shown, "messaging.message.id": asked.id}
     assert [link.context.span_id for link in checked.links] == [sent[asked.id]]
+    assert {(span.attributes or {})["messaging.rocketmq.message.type"] for span in told.spans("send T")} == {
+        "transaction"
+    }
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -208,6 +212,7 @@ def test_a_send_that_is_refused_is_a_failed_span(told: Told) -> None:
     assert "error.type" in attributes
 
 
+@pytest.mark.feature("X18")
 def test_batches_one_way_sends_and_what_is_received_in_bulk_are_told_too(told: Told) -> None:
     async def scene() -> None:
         async with cluster() as rocket:
@@ -232,6 +237,23 @@ def test_batches_one_way_sends_and_what_is_received_in_bulk_are_told_too(told: T
     }
     ((_, sent_count),) = told.numbers()["messaging.client.sent.messages"]
     assert sent_count == 4
+
+
+@pytest.mark.feature("X18")
+def test_the_queue_and_the_model_of_what_is_processed_are_its_own(told: Told, tmp_path: Path) -> None:
+    with cluster() as rocket:
+        rocket.create_topic("T", 4)
+        with bolide.Producer("p", rocket.namesrv) as producer:
+            queues = [str(producer.send("T", b"x").queue.queue_id) for _ in range(4)]
+        with bolide.Consumer(
+            "g", "T", rocket.namesrv, start_from=OLDEST, broadcasting=True, offsets_directory=tmp_path
+        ) as consumer:
+            for _, message in zip(range(4), consumer, strict=False):
+                message.ack()
+    shown = [dict(span.attributes or {}) for span in told.spans("process T")]
+    assert sorted(each["messaging.destination.partition.id"] for each in shown) == sorted(queues)
+    assert len(set(queues)) > 1
+    assert {each["messaging.rocketmq.consumption_model"] for each in shown} == {"broadcasting"}
 
 
 def test_who_did_not_ask_for_it_does_not_load_it() -> None:

@@ -33,3 +33,20 @@ def test_a_log_file_is_copied_to_its_last_byte_and_has_its_length(tmp_path: Path
     first.unlink()  # its time was over
     list(back_up(config, tmp_path / "copy"))
     assert [path.name for path in copy.iterdir()] == [second.name]
+
+
+def test_every_table_is_copied_in_folders_too_and_the_copy_begins_like_a_crashed_store(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    tables = {
+        "config/topics.json": "{}",
+        "config/transactionMetrics": "x",
+        "config/metrics/deep.json": "[]",
+    }
+    for name, text in tables.items():
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_text(text)
+    (store / "config" / "topics.json.bak").write_text("older")
+    (store / "commitlog").mkdir()
+    list(back_up(StoreConfig(root=store), copy))
+    found = {str(path.relative_to(copy)): path.read_text() for path in copy.rglob("*") if path.is_file()}
+    assert found == {**tables, "abort": "backup\n"}

@@ -121,6 +121,21 @@ async def test_what_is_allowed_again_leaves_nothing_behind(tmp_path: Path) -> No
     assert on_disk(tmp_path)["forbiddenTable"] == {}
 
 
+@pytest.mark.feature("X38")
+@virtual_time
+async def test_topics_are_forbidden_one_by_one_and_a_slave_has_its_masters_word(tmp_path: Path) -> None:
+    async with tables(tmp_path / "master") as master, tables(tmp_path / "slave") as slave:
+        for topic in ("T", "U"):
+            master.groups.forbid("cg", topic, READ_BIT, True)
+        slave.groups.forbid("cg", "Own", READ_BIT, True)
+        slave.groups.adopt(master.groups.snapshot())
+        for groups in (master.groups, slave.groups):
+            assert [groups.is_forbidden("cg", topic, READ_BIT) for topic in ("T", "U", "Own")] == [True, True, False]
+        master.groups.forbid("cg", "T", READ_BIT, False)
+        assert [master.groups.is_forbidden("cg", topic, READ_BIT) for topic in ("T", "U")] == [False, True]
+    assert on_disk(tmp_path / "slave")["forbiddenTable"] == {"cg": {"T": 4, "U": 4}}
+
+
 @pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
 @virtual_time
 async def test_a_file_of_javas_is_read_and_written_back_with_nothing_lost(tmp_path: Path, release: str) -> None:
