@@ -199,6 +199,7 @@ def test_each_metric_has_the_labels_and_each_histogram_the_steps_of_apaches(page
     assert {name: steps_of(ours, name) for name in histograms} == {name: steps_of(apaches, name) for name in histograms}
 
 
+@pytest.mark.feature("X20")
 def test_the_same_traffic_makes_the_same_numbers(pages: tuple[Scraped, Scraped]) -> None:
     apaches, ours = map(compared, pages)
     assert len(apaches) > 40
