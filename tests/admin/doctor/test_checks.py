@@ -178,6 +178,13 @@ def test_a_healthy_cluster_has_no_finding() -> None:
 
 
 @pytest.mark.feature("X33")
+def test_a_group_whose_queues_all_stand_still_is_slow_and_none_of_them_is_stuck() -> None:
+    still = [replace(each, committed_before=each.committed, waits_ms=60_000) for each in (Q0, Q1)]
+    assert not examine(with_group(queues=tuple(still)))
+    assert not examine(with_group(members=(), queues=(still[0], Q1))), "nobody is there who could hang"
+
+
+@pytest.mark.feature("X33")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_nothing_else(name: str) -> None:
     facts, severity = FAULTS[name]
