@@ -194,6 +194,7 @@ def test_every_shell_gets_its_completion(shell: str) -> None:
     assert "_BOLIDE_COMPLETE" in run("", "completion", shell).stdout
 
 
+@pytest.mark.feature("X33")
 @pytest.mark.parametrize(
     ("name", "flags", "ours"),
     [
@@ -228,6 +229,10 @@ def test_every_shell_gets_its_completion(shell: str) -> None:
         ("updateOrderConf", "-m put -t T -v vm:4", "namesrv kv ORDER_TOPIC_CONFIG T=vm:4"),
         ("updateOrderConf", "-m delete -t T", "namesrv kv ORDER_TOPIC_CONFIG --delete T"),
         ("cleanExpiredCQ", "-b a:1", "broker clean queues a:1"),
+        # Whose progress is taken for whom does not depend on the order of the flags.
+        ("cloneGroupOffset", "-d other -s first -t T -o true", "group clone first other --topic T"),
+        ("sendMessage", "-p body -t T -c tag -k key", "send T body --keys key --tags tag"),
+        ("queryMsgByKey", "-k key -t T", "message query T key"),
         # The one flag of two letters; -n are the name servers, which no controller asks for.
         ("electMaster", "-a a:1 -bn vm -b 2 -c C -n b:1", "controller elect vm 2 --address a:1"),
         ("cleanBrokerMetadata", "-a a:1 -b 1;2 -bn vm -l", "controller clean vm 1 2 --address a:1 --living"),
@@ -237,6 +242,7 @@ def test_what_mqadmin_says_is_one_of_our_commands(name: str, flags: str, ours: s
     assert translated(name, flags.split()) == ours.split()
 
 
+@pytest.mark.feature("X33")
 def test_what_mqadmin_would_not_take_is_refused(rocket: Cluster) -> None:
     assert "needs -t" in run(rocket.namesrv, "admin", "topicRoute").output
     assert "needs -m" in run(rocket.namesrv, "admin", "updateOrderConf", "-t", "T").output

@@ -78,3 +78,12 @@ def test_a_topic_that_is_forgotten_does_not_come_back_with_what_was_told_of_it(i
     meter.forget_topic("Orders")
     meter.catch_up()
     assert list(meter.sent) == [("Bills", NORMAL)]
+
+
+def test_a_request_with_many_messages_counts_all_of_them_and_one_size() -> None:
+    meter = Meter(lambda: 0.0)
+    meter.sent_one("T", 0, 4, 400)
+    meter.sent_one("%RETRY%cg", 0, 1, 100)
+    meter.delivered("T", 0, 1, 100)
+    (counts,) = meter.sent.values()
+    assert (counts.count, counts.size, sum(counts.sizes.counts), counts.sizes.total) == (5, 500, 2, 200)
