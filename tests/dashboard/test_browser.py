@@ -14,6 +14,7 @@ from bolide import Admin, Consumer, Producer, StartFrom
 from bolide.protocol.bodies import GroupConfig
 from bolide.testing import cluster
 from bolide.testing.blocking import Cluster
+from tests.cli.processes import wait_for
 from tests.dashboard.browser import LIMIT_MS, Watched, demand_chromium, opened_browser, picture_store, served
 from tests.dashboard.letters import bury
 from tests.dashboard.life import at_work
@@ -502,10 +503,11 @@ LIGHT_PIXELS = """() => [...document.querySelectorAll(".chart canvas")].reduce((
 def charts_follow_the_scheme(page: Page) -> None:
     """They are drawn again from what was told last, without asking: a grid for light is too bright for dark."""
     held: list[Route] = []
-    page.route("**/history/**", held.append)
+    page.route("**/history/**", lambda route: held.append(route))
     assert page.evaluate(LIGHT_PIXELS) > 0
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"({LIGHT_PIXELS})() === 0")
+    # Asked again and again: a function that Chromium waits for would be evaluated there, which the policy forbids.
+    wait_for(lambda: page.evaluate(LIGHT_PIXELS) == 0)
     page.emulate_media(color_scheme="light")
     for route in held:
         route.continue_()

@@ -11,7 +11,8 @@ import pytest
 from bolide import Admin, Consumer, Credentials, Handler, Producer, Receipt, listening
 from bolide.admin.admin import ProgressRow
 from bolide.admin.searching import SearchResult
-from bolide.dashboard.pages.message import SHOWN_SIZE, _consumption, body_of
+from bolide.admin.traces import MessageTrace, Step
+from bolide.dashboard.pages.message import SHOWN_SIZE, _consumption, body_of, rows_of
 from bolide.dashboard.pages.messages import cursor_text, parse_cursor
 from bolide.dashboard.walk import Snapshot, Walk
 from bolide.model.queue import MessageQueue
@@ -264,3 +265,10 @@ def test_a_cursor_is_read_back_and_nonsense_is_not() -> None:
     cursor = {MessageQueue("T", "broker-a:1", 3): 41, MessageQueue("T", "b", 0): 7}
     assert parse_cursor("T", cursor_text(SearchResult(cursor=cursor))) == cursor
     assert parse_cursor("T", "x,1:2,:::,a:b:c") is None
+
+
+def test_each_step_of_a_trace_lies_on_the_axis_however_short_it_is() -> None:
+    steps = [Step("sent", 0, "p", "c", "success", 0), Step("consumed", 6_999, "g", "c", "success", 1)]
+    first, last = rows_of(MessageTrace("id", steps=steps))
+    assert (first.left, first.width) == (0, 8)
+    assert (last.left, last.width) == (992, 8)

@@ -25,6 +25,7 @@ from bolide.protocol.ids import RecallHandle, encode_recall_handle
 SHOWN_SIZE = 256 << 10
 GROUPS_MAX = 50
 _TRACE_SPAN_MS = 60_000
+_STEP_WIDTH_MIN = 8  # of 1000: what took no time is seen all the same
 _MEANINGS = {
     names.KEYS: "the keys it is found by, a space between two",
     names.TAGS: "the tag that consumers filter by",
@@ -282,6 +283,7 @@ def rows_of(trace: MessageTrace) -> list[TraceRow]:
     begin = min(step.at_ms for step in trace.steps)
     end = max(step.at_ms + (step.cost_ms or 0) for step in trace.steps)
     whole = max(end - begin, 1)
+    widths = {step: max((step.cost_ms or 0) * 1000 // whole, _STEP_WIDTH_MIN) for step in trace.steps}
     return [
         TraceRow(
             step.what,
@@ -291,8 +293,8 @@ def rows_of(trace: MessageTrace) -> list[TraceRow]:
             step.at_ms,
             step.cost_ms,
             step.attempt,
-            (step.at_ms - begin) * 1000 // whole,
-            max((step.cost_ms or 0) * 1000 // whole, 8),
+            min((step.at_ms - begin) * 1000 // whole, 1000 - widths[step]),  # a short last step is seen too
+            widths[step],
         )
         for step in sorted(trace.steps, key=lambda step: (step.what != "sent", step.at_ms))
     ]
