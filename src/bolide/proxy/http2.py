@@ -50,7 +50,7 @@ _SMALL_PIECE = 512
 _SMALL_READ, _LARGE_READ = 8 * 1024, 64 * 1024
 _UNSENT_SIZE_HIGH = 256 * 1024
 _CALLS_LET_GO = 64
-_OVERHEAR_LIMIT_S, _OVERHEARD_SIZE_MAX = 0.1, 256 * 1024
+_OVERHEAR_LIMIT_S, _OVERHEARD_SIZE_MAX = 1.0, 256 * 1024
 _buffer = memoryview(bytearray(_LARGE_READ))  # what is read is copied out of it in the same turn
 
 
@@ -149,8 +149,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         if not is_full or not self._port.backlog.is_busy:
             self._work()
         if (is_full or self._frames.is_behind) and not transport.is_closing():
-            # The transport would read on at once: others have a turn first.
-            transport.pause_reading()
+            transport.pause_reading()  # it would read on at once: others have a turn first
             self._read_on_soon()
 
     def _work(self) -> None:
@@ -245,8 +244,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._send_waiting()
         self._is_in_body = any(call.received for call in touched)
         if any(call.is_open for call in touched):
-            # At the end of the turn, for most are answered by then.
-            self._loop.call_soon(self._deadlines.watch, touched, self._last_active_s)
+            self._loop.call_soon(self._deadlines.watch, touched, self._last_active_s)  # most are answered by then
 
     def _begin(self, stream_id: int, headers: dict[bytes, bytes], headers_size: int, is_whole: bool) -> Call | None:
         """A call; None if it is refused at once."""
@@ -362,8 +360,10 @@ class Http2Connection(asyncio.BufferedProtocol):
         log.warning("connection closed: peer=%s %s", self.peer, why)
         self._frames.say_goodbye(code)
         self.flush()
-        # A socket that is closed with bytes unread is reset, and the goodbye may be lost with it.
+        # A socket that is closed with bytes unread is reset, and the goodbye may be lost with it: it ends on our side.
         self._has_left = self.is_lost = True
+        if transport.can_write_eof():
+            transport.write_eof()
         self._loop.call_later(_OVERHEAR_LIMIT_S, transport.close)
         self._read_on_soon()
 
@@ -488,7 +488,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Write what the frames have ready."""
         self._is_flush_due = False
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._has_left:
             return
         if data := self._frames.take_outgoing():
             transport.write(data)
