@@ -283,7 +283,8 @@ async def test_a_damaged_offset_in_the_file_is_dropped_and_said(
     table = {"T@g": {"0": 5, "1": 1 << 64, "2": -(1 << 63), "99999999999": 1}, "U@g": {"0": (1 << 63) - 1}}
     (directory / FILE_NAME).write_text(json.dumps({"offsetTable": table}))
     async with whole(tmp_path) as at:
-        assert at.broker.state.offsets.table == {"T@g": {0: 5}, "U@g": {0: (1 << 63) - 1}}
+        # What is left is beyond the end of its queue, which has no message yet.
+        assert at.broker.state.offsets.table == {"T@g": {0: 0}, "U@g": {0: 0}}
         at.broker.state.topics.ensure("T", 4)
         assert (await at.ask(14, consumerGroup="g", topic="T", queueId="1")).code == 22
     (said,) = [record for record in caplog.records if "offsets dropped" in record.getMessage()]
