@@ -140,6 +140,22 @@ async def test_a_submitted_message_whose_answers_are_lost_is_tried_as_often_agai
             )
 
 
+@pytest.mark.parametrize("options", [{}, {"shard": "s"}], ids=str)
+@virtual_time
+async def test_a_broker_that_hangs_up_on_everybody_for_a_moment_costs_no_send(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Its attempts are few, for each may be stored: the last of them waits for what becomes of the broker."""
+    clock = client_clock()
+    async with stage(queue_count=1) as rocket, relaying(rocket.brokers[0].address, clock) as relay:
+        reach_through(monkeypatch, rocket.brokers[0].address, relay.address)
+        async with aio.Producer("pg", rocket.namesrv, timeout_s=15, clock=clock) as producer:
+            await producer.send("T", b"first")
+            back_s = clock.monotonic_s() + 5
+            relay.is_lost = lambda command: command.code in SENDS and clock.monotonic_s() < back_s
+            assert (await producer.send("T", b"second", **options)).is_ok
+
+
 @pytest.mark.feature("F110")
 @both_loops
 async def test_an_unknown_broker_is_an_error_after_one_look() -> None:

@@ -3,7 +3,8 @@
 The rule: after a failure another broker is tried at once, while there is one that was not. Once all have failed, the
 send waits and begins again, until its time is over: a broker that is being started again is back in a moment, and a
 group of replicas has another master. What never left us counts as no attempt, nor what was refused because the broker
-does not lead, for neither can be stored twice; what may be stored is tried `retry_count` more times.
+does not lead, for neither can be stored twice; what may be stored is tried `retry_count` more times. The last of these
+is not made in haste: a broker that takes connections and hangs up on them may be one whose successor is being elected.
 
 A message that is bound to a queue has no other broker. It waits for its own as long as nobody was reached, nobody leads
 or the answer was lost; what that broker refuses stays refused, as in Java. No other attempt is made with a
@@ -44,6 +45,7 @@ class Attempts:
         self._is_single = retry_count <= 0
         self._last_broker = last_broker = shipment.last_broker
         self._left_count = retry_count + (last_broker is None)
+        self._lost_count = 0 if last_broker is None else 1  # attempts that may be stored
         self._failed = set() if last_broker is None else {last_broker}
         self._round_count = 0
 
@@ -75,12 +77,13 @@ class Attempts:
             raise failure
         if not is_unstored:
             self._left_count -= 1
+            self._lost_count += 1
         if self._is_single or self._left_count <= 0 or self.left_s <= 0:
             raise failure
         log.debug("send attempt failed queue=%s problem=%s", chosen, failure)
         self._failed.add(chosen.broker_name)
         if is_unstored or is_network(failure):
-            await self._look_again(route)
+            await self._look_again(route.topic)
         route = self._newest(route)
         if self._is_bound or self._failed.issuperset(queue.broker_name for queue in route.publish):
             self._failed.clear()
@@ -90,11 +93,11 @@ class Attempts:
             raise failure
         return route
 
-    async def _look_again(self, route: Route) -> None:
+    async def _look_again(self, topic: str) -> None:
         """A broker that cannot be reached or hung up may have moved, and another may lead: ask for the route again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.left_s):
-                await self._instance.doubt(route.topic)
+                await self._instance.doubt(topic)
 
     def _newest(self, route: Route) -> Route:
         newest = self._instance.known_route(route.topic)
@@ -109,8 +112,20 @@ class Attempts:
             await self._instance.wait_for(address, max(min(self.left_s, _LOOK_AGAIN_S), 0))
         elif is_without_lead(failure):
             await asyncio.sleep(max(min(self.left_s, _ELECTION_PAUSE_S), 0))
+        elif is_network(failure) and self._left_count == 1 and self._lost_count > 1:
+            await self._hold_back(chosen)
         elif is_network(failure) or is_busy(failure):
             await asyncio.sleep(max(min(self.left_s, pause_s), 0))
+
+    async def _hold_back(self, chosen: MessageQueue) -> None:
+        """For half of the time that is left, or until another leads, or nobody does."""
+        until_s = self._instance.clock.monotonic_s() + self.left_s / 2
+        address = self._instance.address(chosen.broker_name, MASTER_ID)
+        while (rest_s := until_s - self._instance.clock.monotonic_s()) > 0:
+            await asyncio.sleep(min(rest_s, _LOOK_AGAIN_S))
+            await self._look_again(chosen.topic)
+            if self._instance.address(chosen.broker_name, MASTER_ID) != address:
+                return
 
 
 async def routed_in_time(
