@@ -104,6 +104,29 @@ async def test_what_was_freed_while_letting_go_did_not_help_is_given_back_in_the
 
 
 @virtual_time
+async def test_what_is_held_for_some_seconds_after_the_last_has_left_is_given_back_though_nobody_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, slack = Memory(monkeypatch), Slack([])
+    memory.size = memory.kept_size = 200_000_000  # timers that were set meanwhile keep it
+    visit(slack)
+    await asyncio.sleep(slack_module.LOOK_AFTER_S + slack_module.LAST_LOOK_AFTER_S + 0.5)  # virtual
+    memory.kept_size = 100_000_000
+    await asyncio.sleep(10)  # virtual
+    assert memory.size == 100_000_000
+
+
+@virtual_time
+async def test_what_is_really_held_is_left_alone_after_some_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, slack = Memory(monkeypatch), Slack([])
+    memory.size = memory.kept_size = 200_000_000
+    visit(slack)
+    await asyncio.sleep(3600)  # virtual
+    assert 2 < len(memory.trims) < 8
+    assert slack._timer is None
+
+
+@virtual_time
 async def test_what_a_crowd_held_is_given_back_when_it_has_gone_however_long_it_stayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

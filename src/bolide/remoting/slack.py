@@ -10,9 +10,10 @@ each keeps them, so nothing that is made meanwhile may stay: no buffer that the 
 objects that Python itself keeps for the next one of their kind, which a full collection frees. That also frees what is
 held in cycles: servers have the collector go through everything a tenth as often as by default (`cli/start.py`).
 
-What is really held stays, and letting go of nothing costs time as well. So if it did not help, the next attempt is
-later, twice as long each time, until it helps again. But what did not help while a crowd was here says nothing of the
-time when it has gone: then the next attempt is at once.
+A timer that was set among the crowd may keep an arena for some seconds more. So if an attempt did not help, there is
+another. What is really held stays, and letting go of nothing costs time as well: each is twice as late as the one
+before, and after some only those come that somebody's leaving asks for. But what did not help while a crowd was here
+says nothing of the time when it has gone: then the next attempt is at once.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from pathlib import Path
 LOOK_AFTER_S = 1.0  # what a connection held is mostly freed by then, and many that leave together are looked at once
 LAST_LOOK_AFTER_S = 2.0  # after the first
 REST_MAX_S = 600.0
+_REST_BY_ITSELF_MAX_S = 8.0
 _REST_S = 0.5
 _GROWTH_FREE = 4 << 20
 _GROWTH_SHARE = 10
@@ -85,6 +87,7 @@ class Slack:
             self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look, False)
 
     def stop(self) -> None:
+        self._rest_s = REST_MAX_S  # of an attempt under way nothing follows
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -121,3 +124,5 @@ class Slack:
         self._rest_s = _REST_S if has_helped else min(2 * self._rest_s, REST_MAX_S)
         self._rests_until_s = asyncio.get_running_loop().time() + (0.0 if has_helped else self._rest_s)
         self._crowd_count = 0 if has_helped else self._here_count
+        if not has_helped and self._timer is None and self._rest_s <= _REST_BY_ITSELF_MAX_S:
+            self._timer = asyncio.get_running_loop().call_at(self._rests_until_s, self._look, True)
