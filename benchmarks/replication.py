@@ -17,6 +17,7 @@ Load, master and slave share the cores of this machine: on a machine for each a 
 """
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -212,17 +213,24 @@ class Bench:
         while pair.log_end(pair.master) < size:
             self._load(pair, "send", connections=4, in_flight=16, body=4000, warmup=0, count=50_000)
         copied_s = time_of_copy(pair)
+        os.sync()  # what the backlog and `cp` left to be written is not the slave's
         pair.slave.start()
         await_answer(pair.addresses[pair.slave.name], START_LIMIT_S)
         start = await_that("the slave grows", lambda: grown(pair), COPY_LIMIT_S)
         begun_s = time.monotonic()
         busy_words = self._command(pair, "send", connections=8, in_flight=16, warmup=0, seconds=2)
+        nodes = {"master_cores": pair.master, "slave_cores": pair.slave}
+        before_s = {name: cpu_s(node.pid) for name, node in nodes.items()}
         busy = subprocess.Popen(busy_words, stdout=subprocess.PIPE)
         wanted = size
         await_that("the slave has the backlog", lambda: pair.log_end(pair.slave) >= wanted, COPY_LIMIT_S)
         elapsed_s = time.monotonic() - begun_s
+        cores = {name: round((cpu_s(node.pid) - before_s[name]) / elapsed_s, 2) for name, node in nodes.items()}
         told, _ = busy.communicate()
         return {
+            **cores,
+            "load_cores": round(json.loads(told)["own_cpu_s"] / json.loads(told)["seconds"], 2),
+            "seconds": round(elapsed_s, 1),
             "mb_per_s": round((wanted - start) / elapsed_s / 1e6),
             "cp_mb_per_s": round(pair.log_end(pair.master) / copied_s / 1e6),
             "senders_keep": round(figures(json.loads(told))["rate"] / quiet, 2),

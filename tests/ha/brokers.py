@@ -174,3 +174,16 @@ async def turns(condition: Callable[[], bool], count_max: int = 2_000) -> None:
             return
         await asyncio.sleep(0)
     raise AssertionError("not within so many turns of the loop")
+
+
+async def taken(peer: Peer, offset: int, end: int, is_plain: bool = True) -> tuple[list[Head], bytes]:
+    """The frames of a peer that is sent the log from an offset up to an end, and their bytes."""
+    heads, log = [], b""
+    async for frame in peer.frames(is_plain):
+        assert not isinstance(frame, Welcome)
+        heads.append(frame[0])
+        assert frame[0].offset == offset + len(log)
+        log += frame[1]
+        if offset + len(log) >= end:
+            break
+    return heads, log

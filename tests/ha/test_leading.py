@@ -11,25 +11,12 @@ import pytest
 
 from bolide.errors import ConfigError
 from bolide.ha.acks import Count
-from bolide.ha.frames import Epoch, Greeting, Head, Welcome, greeting, head, plain_head, plain_report, report, welcome
+from bolide.ha.frames import Epoch, Greeting, Head, greeting, head, plain_head, plain_report, report, welcome
 from bolide.ha.leading import first_offset
-from tests.ha.brokers import FILE_SIZE, Peer, broker, connected, turns
+from tests.ha.brokers import FILE_SIZE, Peer, broker, connected, taken, turns
 from tests.remoting.loops import both_loops, eventually, virtual_time, within
 
 HEARTBEAT_SIZE = 12
-
-
-async def taken(peer: Peer, offset: int, end: int, is_plain: bool = True) -> tuple[list[Head], bytes]:
-    """The frames of a peer that is sent the log from an offset up to an end, and their bytes."""
-    heads, log = [], b""
-    async for frame in peer.frames(is_plain):
-        assert not isinstance(frame, Welcome)
-        heads.append(frame[0])
-        assert frame[0].offset == offset + len(log)
-        log += frame[1]
-        if offset + len(log) >= end:
-            break
-    return heads, log
 
 
 def test_a_slave_begins_where_its_log_ends_and_an_empty_one_at_a_file() -> None:

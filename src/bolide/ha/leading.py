@@ -3,7 +3,8 @@
 A slave is sent the log from where its first report says, as frames that cross neither the end of a file nor the end of
 an epoch, straight from the mapped file. Appends wake the port once a turn of the loop, however many they are, and where
 nobody waits for slaves at most once in some milliseconds: a frame costs as much as many appends. A slave that
-is far behind gets its share of each turn, and one whose line is full is left alone until there is room.
+is far behind gets its share of each turn, of what a thread has read ahead (`ahead.py`), and one whose line is full is
+left alone until there is room.
 
 What a slave says is believed after it is checked: one that has more than we have, or less than we still have, is closed
 with a line that tells the operator what to do, and counts for nothing.
@@ -12,11 +13,13 @@ with a line that tells the operator what to do, and counts for nothing.
 import asyncio
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bolide.clock import Clock
 from bolide.errors import BolideError, ProtocolError
 from bolide.ha.acks import Acks
+from bolide.ha.ahead import Ahead
 from bolide.ha.config import HaConfig
 from bolide.ha.door import Door
 from bolide.ha.epochs import Epochs
@@ -34,7 +37,7 @@ log = logging.getLogger(__name__)
 log.addFilter(Sparse())
 
 _REPORTS_SIZE = 512  # read at a time: some reports, and not so many that a flood of them keeps the loop
-_TURN_SIZE_MAX = 4 << 20  # sent to one slave before others have their turn
+_TURN_SIZE_MAX = 256 << 10  # sent to one slave before others have their turn, and senders theirs
 _ACCEPTED_MAX = 16
 _RATE_PAUSE_S = 0.1
 # A push and its report cost both brokers a turn of their loops each, however little is in it. While nobody waits for a
@@ -68,6 +71,7 @@ class SlaveLink(Link):
         self._told_confirmed = -1
         self._mark = (0, 0.0)  # where our log ended at a moment: a slave that reports so much was up to date then
         self._rate = Rate(port.clock)
+        self._ahead = Ahead(port.store, port.reader, self.push)
         self._is_waiting = False  # for its next share, or for the next second
 
     # What comes
@@ -164,7 +168,7 @@ class SlaveLink(Link):
             if left_size <= 0 or not self._has_rate_left():
                 self._wait(0 if left_size <= 0 else _RATE_PAUSE_S)
                 return
-            size = self._send_next(self.sent_end)
+            size = self._send_next(self.sent_end, left_size)
             if not size:
                 self._tell_confirmed()
                 return
@@ -178,10 +182,10 @@ class SlaveLink(Link):
     def _has_rate_left(self) -> bool:
         return not self.config.is_rate_limited or self._rate.size_now < self.config.bytes_per_s_max
 
-    def _send_next(self, offset: int) -> int:
+    def _send_next(self, offset: int, left_size: int) -> int:
         """Send one frame; returns the size of its body, 0 where there is nothing to send."""
         epoch, size_max = self._epoch_at(offset)
-        view = self._store.log_view(offset, size_max)
+        view = self._store.log_view(offset, min(size_max, left_size, self._ahead.end_from(offset) - offset))
         if view is None:
             raise ProtocolError(
                 f"the slave needs the log from {offset} on, and ours begins at {self._store.log_start}: it is too slow."
@@ -266,6 +270,7 @@ class Port:
         self.epochs = epochs
         self.acks = Acks(lambda: store.log_end)
         self.is_open = epochs is None
+        self.reader = ThreadPoolExecutor(1, "ha_ahead")  # begins when it is used
         self._links: dict[SlaveLink, None] = {}
         self._entrance = entrance
         self._entering: set[asyncio.Task[None]] = set()
@@ -359,3 +364,4 @@ class Port:
             listener.close()
         self._listeners = []
         self.drop_all("the broker stops")
+        self.reader.shutdown(wait=False, cancel_futures=True)
