@@ -3,20 +3,19 @@
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import click
 
-from bolide.admin.admin import Admin
 from bolide.admin.rows import lacking
 from bolide.cli.commands import Option
 from bolide.cli.exits import fail
 from bolide.cli.forms import printable
 from bolide.cli.output import ask
-from bolide.cli.secure import generated_secret
-from bolide.client.profiles import read_secret
 from bolide.errors import ClientError
-from bolide.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
 
 T = TypeVar("T")
 _OFF = (
@@ -44,8 +43,12 @@ Generate = Annotated[bool, Option("--generate", help="make a random secret and p
 def new_secret(file: Path | None, *, is_generated: bool) -> str:
     """The secret that a user is to have."""
     if is_generated:
+        from bolide.cli.secure import generated_secret
+
         return generated_secret()
     if file is not None:
+        from bolide.client.profiles import read_secret
+
         return read_secret(file)
     if sys.stdin.isatty():
         return str(click.prompt("New secret", hide_input=True, confirmation_prompt=True))
@@ -63,7 +66,7 @@ def warn_of_differences(brokers: Iterable[str], rows: Iterable[Mapping[str, str]
         click.echo(printable(f"{broker} differs from other brokers in {names}; {advice}"), err=True)
 
 
-async def copy_targets(admin: Admin, source: str, given: list[str] | None) -> list[str]:
+async def copy_targets(admin: "Admin", source: str, given: list[str] | None) -> list[str]:
     """The addresses to copy to: those that are given, or all brokers but the one that is copied."""
     places = given or [place for place in (await admin.broker_places()).values() if place != source]
     if not places:
@@ -71,7 +74,7 @@ async def copy_targets(admin: Admin, source: str, given: list[str] | None) -> li
     return places
 
 
-async def copy_rights(admin: Admin, name: str, source: str, target: str) -> int:
+async def copy_rights(admin: "Admin", name: str, source: str, target: str) -> int:
     """Have a user's rights at one broker at another too; how many entries these are."""
     acl = await admin.acl(f"User:{name}", address=source)
     if acl is None:
@@ -80,10 +83,11 @@ async def copy_rights(admin: Admin, name: str, source: str, target: str) -> int:
     return sum(len(policy.entries) for policy in acl.policies)
 
 
-def ask_guarded(namesrv: str | None, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+def ask_guarded(namesrv: str | None, question: Callable[["Admin"], Coroutine[Any, Any, T]]) -> T:
     """Ask a cluster that checks who asks; one that does not is told how to begin."""
+    from bolide.protocol.codes import ResponseCode
 
-    async def asking(admin: Admin) -> T:
+    async def asking(admin: "Admin") -> T:
         if not await admin.is_access_checked():
             raise ClientError(_OFF)
         try:

@@ -1,18 +1,19 @@
 """`bolide acl`: what users may do with topics, groups and the cluster; and why, for one of them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 from click.exceptions import Exit
 
-from bolide.admin.access import ALLOW, DENY
-from bolide.admin.admin import Admin
 from bolide.admin.rows import acl_rows, entry_cells
 from bolide.cli.accounts import Source, Targets, ask_guarded, copy_rights, copy_targets, warn_of_differences
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.forms import json_text, printable
 from bolide.cli.output import Format, Namesrv, Output, show
-from bolide.protocol.bodies.access import AclEntry
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+    from bolide.protocol.bodies.access import AclEntry
 
 app = Commands("Rights: list, grant, revoke, check, copy.")
 User = Annotated[str, Argument(help="the user")]
@@ -33,7 +34,7 @@ def list_(
     warn_of_differences(found, rows, "acl")
 
 
-def _line(entry: AclEntry) -> str:
+def _line(entry: "AclEntry") -> str:
     resource, actions, decision, sources = entry_cells(entry)
     return f"{decision} {actions} {resource}" + ("" if sources == "anywhere" else f" from {sources}")
 
@@ -53,6 +54,8 @@ def grant(
     output: Format = Output.TABLE,
 ) -> None:
     """Let a user do something. What it had for the same resource is replaced."""
+    from bolide.admin.access import ALLOW, DENY
+
     words = [word.strip() for word in actions.split(",") if word.strip()]
     decision = DENY if is_denied else ALLOW
     brokers = ask_guarded(
@@ -101,7 +104,7 @@ def copy(
 
 
 async def _copied(
-    admin: Admin, users: list[str] | None, source: str, targets: list[str] | None
+    admin: "Admin", users: list[str] | None, source: str, targets: list[str] | None
 ) -> list[dict[str, object]]:
     (found,) = (await admin.acls(address=source)).values()
     names = [name for acl in found if (name := (acl.subject or "").removeprefix("User:")) in (users or [name])]

@@ -4,17 +4,12 @@ Made for a first look and for comparing two settings, not for records: client an
 whatever else runs here. Every message is acknowledged by the broker before it counts.
 """
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from itertools import count as counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import uvloop
-
-import bolide
-from bolide import aio
 from bolide.cli.commands import Commands, Option
 from bolide.cli.connection import name_servers
 from bolide.cli.exits import fail, plain_errors
@@ -22,6 +17,11 @@ from bolide.cli.output import Format, Namesrv, Output, say, show
 from bolide.cli.progress import Bar
 from bolide.clock import SystemClock
 from bolide.errors import BolideError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from bolide import Producer, Receipt
 
 app = Commands("Measure this cluster: sending, reading, and the time between.")
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -139,17 +139,21 @@ def produce(
         fail("--batch joins messages of one loop; leave out --threads")
     with plain_errors():
         if threads:
-            with bolide.Producer("bolide-bench", address) as producer:
+            from bolide import Producer
+
+            with Producer("bolide-bench", address) as producer:
                 producer.send(topic, body)  # finds the route, and makes the topic
                 with _measuring("sending", count, seconds, output) as tally:
                     _send_from_threads(producer, topic, body, threads, tally)
         else:
+            import uvloop
+
             tally = uvloop.run(_send_in_flight(address, topic, body, count, seconds, in_flight, batch, output))
     _tell(tally, size, output)
 
 
-def _send_from_threads(producer: bolide.Producer, topic: str, body: bytes, threads: int, tally: Tally) -> None:
-    problems: list[bolide.BolideError] = []
+def _send_from_threads(producer: "Producer", topic: str, body: bytes, threads: int, tally: Tally) -> None:
+    problems: list[BolideError] = []
 
     def work() -> None:
         try:
@@ -157,7 +161,7 @@ def _send_from_threads(producer: bolide.Producer, topic: str, body: bytes, threa
                 begun_s = _clock.monotonic_s()
                 producer.send(topic, body)
                 tally.note(_clock.monotonic_s() - begun_s)
-        except bolide.BolideError as problem:
+        except BolideError as problem:
             problems.append(problem)
 
     workers = [threading.Thread(target=work, name=f"bench.{number}") for number in range(threads)]
@@ -179,7 +183,11 @@ async def _send_in_flight(
     is_batched: bool,
     output: Output,
 ) -> Tally:
-    async with aio.Producer("bolide-bench", address, linger_ms=5 if is_batched else 0) as producer:
+    import asyncio
+
+    from bolide.client.sending.producer import Producer
+
+    async with Producer("bolide-bench", address, linger_ms=5 if is_batched else 0) as producer:
         await producer.send(topic, body)
 
         async def work() -> None:
@@ -193,7 +201,7 @@ async def _send_in_flight(
                 (await producer.submit(topic, body)).add_done_callback(done)
             await producer.flush()
 
-        def done(future: asyncio.Future[aio.Receipt]) -> None:
+        def done(future: "asyncio.Future[Receipt]") -> None:
             if not future.cancelled() and future.exception() is None:
                 tally.note()
 
@@ -214,6 +222,8 @@ def consume(
     output: Format = Output.TABLE,
 ) -> None:
     """Read what lies in a topic; ends when nothing more comes."""
+    import uvloop
+
     with plain_errors():
         tally, size = uvloop.run(_consume(name_servers(namesrv), topic, group, count, seconds, output))
     _tell(tally, size, output)
@@ -222,9 +232,12 @@ def consume(
 async def _consume(
     address: str, topic: str, group: str, count: int, seconds: float | None, output: Output
 ) -> tuple[Tally, int]:
+    from bolide.client.consuming.consumer import Consumer
+    from bolide.client.consuming.start_from import StartFrom
+
     size = 0
     async with nullcontext(group) if group else _passing_group(address) as name:
-        consumer = aio.Consumer(name, topic, address, start_from=aio.StartFrom.oldest())
+        consumer = Consumer(name, topic, address, start_from=StartFrom.oldest())
         # Joining counts: what is pulled meanwhile would else have taken no time.
         with _measuring("reading", count, seconds, output) as tally:
             async with consumer:
@@ -246,12 +259,14 @@ async def _consume(
 @asynccontextmanager
 async def _passing_group(address: str) -> AsyncIterator[str]:
     """A group that is gone afterwards; where we may not delete it, it stays."""
+    from bolide.admin.admin import Admin
+
     name = f"bolide-bench-{_clock.now_ms()}"
     try:
         yield name
     finally:
         with suppress(BolideError):
-            async with aio.Admin(address) as admin:
+            async with Admin(address) as admin:
                 await admin.delete_group(name)
 
 
@@ -266,6 +281,8 @@ def latency(
     output: Format = Output.TABLE,
 ) -> None:
     """From the send to the handler, at a steady rate."""
+    import uvloop
+
     with plain_errors():
         tally = uvloop.run(_latency(name_servers(namesrv), topic, size, rate, count, seconds, output))
     _tell(tally, size, output)
@@ -274,11 +291,16 @@ def latency(
 async def _latency(
     address: str, topic: str, size: int, rate: float, count: int, seconds: float | None, output: Output
 ) -> Tally:
-    async with _passing_group(address) as name, aio.Producer("bolide-bench", address) as producer:
+    import asyncio
+
+    from bolide.client.consuming.consumer import Consumer
+    from bolide.client.sending.producer import Producer
+
+    async with _passing_group(address) as name, Producer("bolide-bench", address) as producer:
         await producer.send(topic, b"x" * size)
         sent_s: dict[str, float] = {}
         all_taken = asyncio.Event()
-        async with aio.Consumer(name, topic, address) as consumer:
+        async with Consumer(name, topic, address) as consumer:
 
             async def take() -> None:
                 async for message in consumer:

@@ -1,6 +1,6 @@
 """`bolide controller status|leader|elect|clean|config`: what an operator asks of controllers that run."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
@@ -8,7 +8,9 @@ from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.connection import connection_options
 from bolide.cli.exits import pairs_of
 from bolide.cli.output import Format, Output, ask, noting_what_is_missing, show
-from bolide.protocol.bodies.controller import ReplicaGroupState
+
+if TYPE_CHECKING:
+    from bolide.protocol.bodies.controller import ReplicaGroupState
 
 app = Commands(
     "Controllers: status, leader, elect, clean, config. Without a word behind it, `bolide controller` runs one.",
@@ -40,7 +42,7 @@ def status(
     show(rows, output, empty=f"the controller at {address} knows no such broker name; brokers register themselves")
 
 
-def _rows(name: str, state: ReplicaGroupState) -> list[dict[str, object]]:
+def _rows(name: str, state: "ReplicaGroupState") -> list[dict[str, object]]:
     replicas = [*state.in_sync_replicas, *state.not_in_sync_replicas]
     return [
         {

@@ -4,19 +4,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import click
 from click.exceptions import Exit
 
-from bolide.admin.admin import Admin
-from bolide.admin.deadletters import EVER_MS, DeadLetter, DeadLetterFilter, Resent, as_row
 from bolide.admin.rows import dead_group_cells
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.exits import fail
 from bolide.cli.forms import json_text, printable
 from bolide.cli.output import LONG_SIZE_MAX, Format, Namesrv, Output, ask, look, say, show
 from bolide.cli.times import moment, time_ms
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+    from bolide.admin.deadletters import DeadLetter, DeadLetterFilter, Resent
 
 app = Commands("Dead letters: list, show, resend, export.")
 Group = Annotated[str, Argument(help="the consumer group that gave them up")]
@@ -50,11 +52,13 @@ def show_(
     """The dead letters of a group, oldest first: why, where from, when."""
     wanted = _filter(ids, topic, reason, since, until)
 
-    async def read(admin: Admin) -> list[DeadLetter]:
+    async def read(admin: "Admin") -> "list[DeadLetter]":
         return await _first(admin.dead_letters(group, wanted), limit)
 
     letters = ask(namesrv, read, limit_s=None)
     if output is not Output.TABLE:
+        from bolide.admin.deadletters import as_row
+
         show([as_row(letter) for letter in letters], output, empty="")
         return
     table = [
@@ -73,7 +77,7 @@ def show_(
     show(table, output, empty=empty, long=("reason", "body"))
 
 
-async def _first(letters: AsyncIterator[DeadLetter], limit: int) -> list[DeadLetter]:
+async def _first(letters: "AsyncIterator[DeadLetter]", limit: int) -> "list[DeadLetter]":
     found: list[DeadLetter] = []
     async for letter in letters:
         if len(found) >= limit:
@@ -103,11 +107,11 @@ def resend(
         fail("say which: ids, --topic, --reason, --since, --until, or --all for all of them; --dry-run counts only")
     wanted = _filter(ids, topic, reason, since, until)
 
-    def progress(told: Resent) -> None:
+    def progress(told: "Resent") -> None:
         if output is Output.TABLE and sys.stderr.isatty():
             click.echo(f"\r{told.sent_count} sent, {told.failed_count} failed", nl=False, err=True)
 
-    async def send(admin: Admin) -> Resent:
+    async def send(admin: "Admin") -> "Resent":
         return await admin.resend_dead_letters(
             group, wanted, is_dry=is_dry, is_for_group=is_for_group, on_progress=progress
         )
@@ -138,9 +142,11 @@ def export(
     namesrv: Namesrv = None,
 ) -> None:
     """Write dead letters as JSON lines, with all they say."""
+    from bolide.admin.deadletters import as_row
+
     wanted = _filter(None, topic, reason, since, until)
 
-    async def write(admin: Admin) -> int:
+    async def write(admin: "Admin") -> int:
         count = 0
         with _writing(file) as lines:
             async for letter in admin.dead_letters(group, wanted):
@@ -163,7 +169,9 @@ def _writing(file: Path | None) -> Any:
 
 def _filter(
     ids: list[str] | None, topic: str | None, reason: str | None, since: str | None, until: str | None
-) -> DeadLetterFilter:
+) -> "DeadLetterFilter":
+    from bolide.admin.deadletters import EVER_MS, DeadLetterFilter
+
     return DeadLetterFilter(
         ids=frozenset(ids or ()),
         topic=topic,

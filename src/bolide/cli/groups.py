@@ -4,10 +4,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
-import msgspec
 
-from bolide.admin.admin import Admin, ProgressRow
-from bolide.admin.membership import MemberRow
 from bolide.admin.rows import config_cells, group_cells, member_cells, move_cells, progress_cells, version_text
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.completion import broker_names, group_names, topic_names
@@ -15,13 +12,14 @@ from bolide.cli.exits import fail
 from bolide.cli.output import Format, Namesrv, Output, ask, look, report, show
 from bolide.cli.times import span_ms, time_ms
 from bolide.errors import ClientError
-from bolide.model.queue import MessageQueue
-from bolide.protocol.bodies.clients import ConsumerConnections
-from bolide.protocol.bodies.groups import GroupConfig, GrowingDelays, ListedDelays, RetryKind, RetryPolicy
-from bolide.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from bolide.admin.admin import Admin, ProgressRow
     from bolide.admin.backtracking import Target
+    from bolide.admin.membership import MemberRow
+    from bolide.model.queue import MessageQueue
+    from bolide.protocol.bodies.clients import ConsumerConnections
+    from bolide.protocol.bodies.groups import GroupConfig, RetryPolicy
 
 app = Commands("Consumer groups: who, how far, how retried, and moving them.")
 Group = Annotated[str, Argument(help="the consumer group", complete=group_names)]
@@ -36,7 +34,7 @@ def list_(
 ) -> None:
     """All groups: members, how far behind, what failed."""
 
-    async def asked(admin: Admin) -> list[dict[str, object]]:
+    async def asked(admin: "Admin") -> list[dict[str, object]]:
         rows = await admin.group_rows()
         return [group_cells(row) | (await _more(admin, row.group) if has_more else {}) for row in rows]
 
@@ -44,7 +42,7 @@ def list_(
     show(table, output, empty="no groups yet; `bolide consume TOPIC --group NAME` makes one")
 
 
-async def _more(admin: Admin, group: str) -> dict[str, object]:
+async def _more(admin: "Admin", group: str) -> dict[str, object]:
     members = await admin.members(group)
     versions = sorted({version_text(each.version) for each in members.connection_set}) if members is not None else []
     return {
@@ -60,7 +58,7 @@ async def _more(admin: Admin, group: str) -> dict[str, object]:
 def show_(group: Group, namesrv: Namesrv = None, output: Format = Output.TABLE) -> None:
     """Who is in a group, and whether they want the same."""
 
-    async def asked(admin: Admin) -> tuple[list[MemberRow], ConsumerConnections | None]:
+    async def asked(admin: "Admin") -> "tuple[list[MemberRow], ConsumerConnections | None]":
         return await admin.member_rows(group), await admin.members(group)
 
     rows, members = look(namesrv, asked)
@@ -89,7 +87,7 @@ def progress(
 ) -> None:
     """How far a group has come in every queue."""
 
-    async def asked(admin: Admin) -> tuple[list[tuple[str, ProgressRow]], float | None]:
+    async def asked(admin: "Admin") -> "tuple[list[tuple[str, ProgressRow]], float | None]":
         names = None if broker is None else set(await admin.broker_addresses(broker))
         by_group = await admin.all_progress() if group is None else {group: await admin.group_progress(group)}
         if group is not None and not by_group[group] and not admin.silent and group not in await admin.groups():
@@ -116,6 +114,8 @@ def progress(
 
 
 def _no_such(group: str) -> ClientError:
+    from bolide.protocol.codes import ResponseCode
+
     return ClientError(f"group {group} does not exist; {_LISTED}", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
@@ -131,8 +131,9 @@ def settings(
     output: Format = Output.TABLE,
 ) -> None:
     """May a group consume, and how is it retried?"""
+    import msgspec
 
-    async def asked(admin: Admin) -> tuple[dict[str, GroupConfig], list[str]]:
+    async def asked(admin: "Admin") -> "tuple[dict[str, GroupConfig], list[str]]":
         return await admin.group_configs(group), await admin.forbidden_topics(group)
 
     configs, forbidden = look(namesrv, asked)
@@ -148,7 +149,7 @@ def settings(
     show(rows if has_more else [_cells(next(iter(configs.values())), forbidden)], output, empty="")
 
 
-def _cells(config: GroupConfig, forbidden: list[str]) -> dict[str, object]:
+def _cells(config: "GroupConfig", forbidden: list[str]) -> dict[str, object]:
     return config_cells(config) | {"may_not_read": ", ".join(forbidden) or None}
 
 
@@ -168,6 +169,10 @@ def set_(
     output: Format = Output.TABLE,
 ) -> None:
     """Create a group, or change how it is retried."""
+    import msgspec
+
+    from bolide.protocol.bodies.groups import GroupConfig
+
     if retry_delays is not None and backoff is not None:
         fail("give --retry-delays or --backoff, not both")
     changes: dict[str, Any] = {}
@@ -180,7 +185,7 @@ def set_(
     if retry_delays is not None or backoff is not None:
         changes["group_retry_policy"] = _policy(retry_delays, backoff or "")
 
-    async def change(admin: Admin) -> tuple[GroupConfig, list[str]]:
+    async def change(admin: "Admin") -> tuple[GroupConfig, list[str]]:
         known = await admin.groups()
         before = await admin.group_config(group) if group in known else GroupConfig(group_name=group)
         await admin.set_group(msgspec.structs.replace(before, **changes))
@@ -215,7 +220,9 @@ def allow(
     report(sentence, {"group": group, "topic": topic, "readable": True, "brokers": brokers}, output)
 
 
-def _policy(listed: str | None, growing: str) -> RetryPolicy:
+def _policy(listed: str | None, growing: str) -> "RetryPolicy":
+    from bolide.protocol.bodies.groups import GrowingDelays, ListedDelays, RetryKind, RetryPolicy
+
     if listed is not None:
         delays = [span_ms("--retry-delays", word) for word in listed.split(",")]
         return RetryPolicy(type=RetryKind.CUSTOMIZED, customized_retry_policy=ListedDelays(next=delays))
@@ -267,8 +274,9 @@ def clone(
     output: Format = Output.TABLE,
 ) -> None:
     """Let a group be where another is."""
+    from bolide.protocol.codes import ResponseCode
 
-    async def copy(admin: Admin) -> list[ProgressRow]:
+    async def copy(admin: "Admin") -> "list[ProgressRow]":
         if not await admin.group_progress(source):
             sentence = f"group {source} has read nothing that could be copied; {_LISTED}"
             raise ClientError(sentence, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
@@ -293,7 +301,7 @@ def delete(
     if not is_sure:
         click.confirm(f"Delete group {group} with its progress and its retries?", abort=True)
 
-    async def remove(admin: Admin) -> None:
+    async def remove(admin: "Admin") -> None:
         if group not in await admin.groups():
             raise _no_such(group)
         if await admin.members(group) is not None:
@@ -309,7 +317,7 @@ def _move(namesrv: str | None, group: str, topic: str, target: "Target", output:
 
     at, offset, queue = target.time_ms, target.offset, target.queue
 
-    async def move(admin: Admin) -> list[Move]:
+    async def move(admin: "Admin") -> list[Move]:
         if group not in await admin.groups():
             raise ClientError(f"group {group} does not exist; {_LISTED}, and `bolide group set {group}` makes it")
         plan = await admin.plan_reset(group, topic, at, offset=offset, queue=queue)
@@ -330,7 +338,7 @@ def _move(namesrv: str | None, group: str, topic: str, target: "Target", output:
         click.echo("nothing was changed; without --dry-run it is done")
 
 
-def _target(to: str, queue: MessageQueue | None) -> "Target":
+def _target(to: str, queue: "MessageQueue | None") -> "Target":
     from bolide.admin.backtracking import Target
 
     if to in ("latest", "newest"):
@@ -344,9 +352,11 @@ def _target(to: str, queue: MessageQueue | None) -> "Target":
     return Target(time_ms("--to", to), queue=queue)
 
 
-def _queue(topic: str, text: str | None) -> MessageQueue | None:
+def _queue(topic: str, text: str | None) -> "MessageQueue | None":
     if text is None:
         return None
+    from bolide.model.queue import MessageQueue
+
     broker_name, _, number = text.rpartition(":")
     if not broker_name or not number.isdecimal():
         fail(f"--queue {text}: must be BROKER:NUMBER, as `bolide topic show {topic}` lists them")

@@ -6,7 +6,6 @@ what it would do. What Spark is imported for is imported when a command runs.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import click
 from click.exceptions import Exit
 
-from bolide.admin.admin import Admin
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.connection import name_servers
 from bolide.cli.exits import fail, pairs_of, plain_errors
@@ -33,6 +31,7 @@ from bolide.spark.session import demand_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bolide.admin.admin import Admin
     from bolide.spark.jobs.frames import Where
     from bolide.spark.jobs.sources import Source
 
@@ -238,7 +237,7 @@ def where_of(
 def cluster_of(namesrv: str | None, topics: list[str] | None = None) -> dict[str, str]:
     """The options by which Spark reaches a cluster that answers and has these topics."""
 
-    async def demand(admin: Admin) -> None:
+    async def demand(admin: "Admin") -> None:
         await admin.master_addresses()
         for topic in topics or []:
             if not topic.startswith(DEAD_LETTER_PREFIX):  # that one comes with the first dead letter
@@ -305,6 +304,8 @@ def stats(
     output: Format = Output.TABLE,
 ) -> None:
     """Traffic, sizes, delays, lag, retries and dead letters."""
+    from dataclasses import asdict
+
     where = before_spark(lambda: where_of(namesrv, stores, lake, topics, since, until))
     with job("stats", master, settings) as (spark, tell):
         from bolide.spark.jobs.frames import messages
@@ -335,7 +336,7 @@ def stats(
 def _lag(namesrv: str | None) -> list[dict[str, object]]:
     """What the brokers say of every group."""
 
-    async def asked(admin: Admin) -> list[dict[str, object]]:
+    async def asked(admin: "Admin") -> list[dict[str, object]]:
         rows: dict[tuple[str, str], int] = {}
         for group in await admin.groups():
             for progress in await admin.group_progress(group):

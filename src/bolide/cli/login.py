@@ -1,24 +1,21 @@
 """`bolide login`: a profile for a cluster, kept after the cluster has taken the user's key."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from bolide.admin.admin import Admin
 from bolide.cli.connection import DEFAULT_NAMESRV
 from bolide.cli.exits import fail, plain_errors
 from bolide.cli.forms import printable
 from bolide.cli.output import LIMIT_S, Namesrv
-from bolide.client import profiles
-from bolide.client.config import Credentials, client_config
 
-_KEPT = (profiles.USE_TLS, profiles.VERIFY, profiles.TRUST, profiles.CERTIFICATE, profiles.KEY)
-_PATHS = (profiles.TRUST, profiles.CERTIFICATE, profiles.KEY)
+if TYPE_CHECKING:
+    from bolide.client.config import Credentials
 
 
 def login(namesrv: Namesrv = None) -> None:
@@ -27,6 +24,13 @@ def login(namesrv: Namesrv = None) -> None:
     Asks for the user's name and secret, tries them at the cluster, and writes them to ~/.config/bolide/default.conf, or
     to another profile with --profile, for you alone.
     """
+    import asyncio
+
+    from bolide.client import profiles
+    from bolide.client.config import Credentials
+
+    paths = (profiles.TRUST, profiles.CERTIFICATE, profiles.KEY)
+    kept = (profiles.USE_TLS, profiles.VERIFY, *paths)
     name = os.environ.get(profiles.PROFILE_VARIABLE) or profiles.DEFAULT_NAME
     with plain_errors(), _without_profile():
         path = profiles.path_of(name, os.environ)
@@ -36,8 +40,8 @@ def login(namesrv: Namesrv = None) -> None:
         secret_key = known.get(profiles.SECRET_KEY) or _asked("Secret", is_secret=True)
         credentials = Credentials(access_key=access_key, secret_key=secret_key)
         found = asyncio.run(_tried(known[profiles.NAMESRV], credentials))
-        settings = {key: known[key] for key in _KEPT if known.get(key)}
-        settings |= {key: str(Path(settings[key]).absolute()) for key in _PATHS if key in settings}
+        settings = {key: known[key] for key in kept if known.get(key)}
+        settings |= {key: str(Path(settings[key]).absolute()) for key in paths if key in settings}
         settings |= {profiles.NAMESRV: known[profiles.NAMESRV]}
         settings |= {profiles.ACCESS_KEY: access_key, profiles.SECRET_KEY: secret_key}
         profiles.write_profile(path, settings)
@@ -51,15 +55,17 @@ def login(namesrv: Namesrv = None) -> None:
 @contextmanager
 def _without_profile() -> Iterator[None]:
     """The one that is written may not be there yet, or be wrong: nothing of it counts, also in what is opened here."""
-    before = os.environ.get(profiles.PROFILE_VARIABLE)
-    os.environ[profiles.PROFILE_VARIABLE] = ""
+    from bolide.client.profiles import PROFILE_VARIABLE
+
+    before = os.environ.get(PROFILE_VARIABLE)
+    os.environ[PROFILE_VARIABLE] = ""
     try:
         yield
     finally:
         if before is None:
-            del os.environ[profiles.PROFILE_VARIABLE]
+            del os.environ[PROFILE_VARIABLE]
         else:
-            os.environ[profiles.PROFILE_VARIABLE] = before
+            os.environ[PROFILE_VARIABLE] = before
 
 
 def _asked(what: str, *, is_secret: bool) -> str:
@@ -72,8 +78,13 @@ def _asked(what: str, *, is_secret: bool) -> str:
     return line
 
 
-async def _tried(namesrv: str, credentials: Credentials) -> str:
+async def _tried(namesrv: str, credentials: "Credentials") -> str:
     """What the cluster says of the key; raises where it refuses."""
+    import asyncio
+
+    from bolide.admin.admin import Admin
+    from bolide.client.config import client_config
+
     connect = client_config(namesrv).connect
     async with asyncio.timeout(LIMIT_S):
         async with Admin(namesrv, credentials=credentials, connect=connect) as admin:

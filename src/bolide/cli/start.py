@@ -4,7 +4,6 @@ Settings are read from the file, then from `--set`, then from options of their o
 """
 
 import argparse
-import asyncio
 import contextlib
 import gc
 import json
@@ -22,7 +21,6 @@ from bolide.cli.exits import fail, pairs_of, plain_errors
 from bolide.cli.lines import FORMATS, JSON, TEXT, JsonLine, OneLine
 from bolide.errors import ConfigError
 from bolide.remoting.lines import PeerLines
-from bolide.settings import read_properties, write_properties
 
 if TYPE_CHECKING:
     from bolide.remoting.changes import ChangeRules
@@ -101,11 +99,15 @@ def run_command(
 
 def read_file(path: Path) -> dict[str, str]:
     """The settings of a properties file."""
+    from bolide.settings import read_properties
+
     return read_properties(text_of(path))
 
 
 def read_parts(path: Path, rules: "ChangeRules") -> tuple[dict[str, str], dict[str, str]]:
     """The settings of a file as its owner wrote them, and as they were changed at run time."""
+    from bolide.settings import read_properties
+
     own, changed = rules.parts(text_of(path))
     return read_properties(own), read_properties(changed)
 
@@ -123,6 +125,8 @@ def read_settings(
 
 
 def print_settings(shown: Mapping[str, str]) -> None:
+    from bolide.settings import write_properties
+
     sys.stdout.write(write_properties(shown))
 
 
@@ -200,6 +204,8 @@ def reachable(host: str, port: int) -> str:
 
 def run_until_done(main: Coroutine[Any, Any, None]) -> None:
     """Run a server on uvloop until it returns; no signal that comes after that turns a clean stop into a death."""
+    import asyncio
+
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -219,6 +225,8 @@ class StopSignal:
     """SIGTERM and SIGINT as one event: the first counts, further ones neither hasten nor repeat the stop."""
 
     def __init__(self) -> None:
+        import asyncio
+
         self._event = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:

@@ -5,7 +5,7 @@ should not. Nothing here writes to the store.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from click.exceptions import Exit
@@ -14,15 +14,11 @@ from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.exits import fail, plain_errors
 from bolide.cli.output import Format, Output, say, show
 from bolide.cli.progress import Bar
-from bolide.cli.start import read_file
 from bolide.cli.times import moment
-from bolide.model.message import StoredMessage
-from bolide.settings import build
-from bolide.store.backup import back_up
-from bolide.store.config import StoreConfig
-from bolide.store.inspect import StoreView
-from bolide.store.queue_files import Finding
-from bolide.store.verify import Verification
+
+if TYPE_CHECKING:
+    from bolide.model.message import StoredMessage
+    from bolide.store.config import StoreConfig
 
 app = Commands("Look into a store directory, and back it up.")
 
@@ -30,9 +26,17 @@ Directory = Annotated[Path, Argument(help="the store's root, RocketMQ's storePat
 Settings = Annotated[Path | None, Option("-c", "--config", help="the broker.conf the store was written with")]
 
 
-def config_for(root: Path, settings: Path | None) -> StoreConfig:
+def config_for(root: Path, settings: Path | None) -> "StoreConfig":
     """The given settings; without them, file sizes are taken from the files that are there."""
-    properties = read_file(settings) if settings else sizes_found(root)
+    from bolide.settings import build
+    from bolide.store.config import StoreConfig
+
+    if settings:
+        from bolide.cli.start import read_file
+
+        properties = read_file(settings)
+    else:
+        properties = sizes_found(root)
     properties["storePathRootDir"] = str(root)
     config = build(StoreConfig, properties)
     if not any(path.is_dir() for path in config.log_directories):
@@ -55,6 +59,8 @@ def sizes_found(root: Path) -> dict[str, str]:
 @app.add()
 def inspect(directory: Directory, settings: Settings = None, output: Format = Output.TABLE) -> None:
     """Segments, queues, offsets, times and health."""
+    from bolide.store.inspect import StoreView
+
     with plain_errors():
         summary = StoreView(config_for(directory, settings)).summary()
     if output is not Output.TABLE:
@@ -77,6 +83,9 @@ def verify(directory: Directory, settings: Settings = None, output: Format = Out
 
     Exits with 1 when something does not fit. For stores of many gigabytes, `bolide lake audit` does it on Spark.
     """
+    from bolide.store.queue_files import Finding
+    from bolide.store.verify import Verification
+
     found: list[Finding] = []
     count = 0
     verification = Verification(config_for(directory, settings))
@@ -111,6 +120,8 @@ def backup(
 
     To restore, start a broker with --data and the copy, or a copy of it: it makes queues and index again.
     """
+    from bolide.store.backup import back_up
+
     with plain_errors():
         steps = list(back_up(config_for(directory, settings), to))
     told = {"to": str(to), "files": len(steps), "copied_bytes": sum(step.size for step in steps)}
@@ -131,6 +142,8 @@ def cat(
     output: Format = Output.TABLE,
 ) -> None:
     """Messages of one queue, decoded."""
+    from bolide.store.inspect import StoreView
+
     with plain_errors():
         for record in StoreView(config_for(directory, settings)).messages(topic, queue, from_, limit):
             if output is not Output.TABLE:
@@ -139,13 +152,13 @@ def cat(
                 click.echo(_as_text(record))
 
 
-def _as_row(record: StoredMessage) -> dict[str, Any]:
+def _as_row(record: "StoredMessage") -> dict[str, Any]:
     row = {name: getattr(record, name) for name in record.__slots__}
     row["body"] = record.body.decode("utf-8", "backslashreplace")
     return row
 
 
-def _as_text(record: StoredMessage) -> str:
+def _as_text(record: "StoredMessage") -> str:
     body = record.body[:200].decode("utf-8", "backslashreplace")
     more = f" … {len(record.body)} bytes" if len(record.body) > 200 else ""
     properties = " ".join(f"{name}={value}" for name, value in record.properties.items())

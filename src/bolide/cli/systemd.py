@@ -4,7 +4,6 @@ The protocol is a datagram of `NAME=value` lines to the socket that $NOTIFY_SOCK
 The variables are taken out of the environment: processes that a server starts are not who systemd asked.
 """
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -32,6 +31,8 @@ def beating() -> Iterator[None]:
     if not _watchdog_us.isdecimal() or _watchdog_pid not in ("", str(os.getpid())):
         yield
         return
+    import asyncio
+
     loop, interval_s = asyncio.get_running_loop(), int(_watchdog_us) / 2e6
     next_beat: asyncio.TimerHandle
 

@@ -1,18 +1,19 @@
 """`bolide trace`: the way of a message, as those who sent and consumed it told."""
 
-from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from bolide.admin.admin import Admin
-from bolide.admin.traces import MessageTrace
 from bolide.cli.commands import Argument, Option
 from bolide.cli.exits import NOT_THERE, fail
 from bolide.cli.forms import printable
 from bolide.cli.output import Format, Namesrv, Output, ask, say, show
 from bolide.cli.times import moment
 from bolide.model.topics import TRACE_TOPIC
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+    from bolide.admin.traces import MessageTrace
 
 
 def trace(
@@ -26,12 +27,14 @@ def trace(
     Producers and consumers that were made with trace=True tell it.
     """
 
-    async def look(admin: Admin) -> list[MessageTrace]:
+    async def look(admin: "Admin") -> "list[MessageTrace]":
         # It is made with the first record that is told.
         return await admin.trace(wanted, topic) if topic in await admin.topics(with_system=True) else []
 
     found = ask(namesrv, look)
     if output is not Output.TABLE:
+        from dataclasses import asdict
+
         say([asdict(each) for each in found], output)
         return
     if not found:
@@ -46,7 +49,7 @@ def trace(
         _show(each)
 
 
-def _show(trace: MessageTrace) -> None:
+def _show(trace: "MessageTrace") -> None:
     facts = {
         "topic": trace.topic,
         "tags": trace.tags,

@@ -1,15 +1,17 @@
 """`bolide transaction`: what is neither committed nor rolled back, what brokers gave up, and taking it up again."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from bolide.admin.admin import Admin
 from bolide.admin.rows import transaction_cells
-from bolide.admin.transactions import OpenTransaction
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.output import Format, Namesrv, Output, ask, show
 from bolide.clock import SystemClock
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+    from bolide.admin.transactions import OpenTransaction
 
 app = Commands("Transactions: list the undecided, resume the given up.")
 
@@ -24,7 +26,7 @@ def list_(
 ) -> None:
     """Half messages that nobody decided yet."""
 
-    async def look(admin: Admin) -> list[OpenTransaction]:
+    async def look(admin: "Admin") -> "list[OpenTransaction]":
         found: list[OpenTransaction] = []
         async for each in admin.given_up_transactions() if given_up else admin.open_transactions():
             if group is None or each.group == group:
@@ -46,7 +48,7 @@ def resume(
 ) -> None:
     """Have transactions that were given up asked about again."""
 
-    async def take_up(admin: Admin) -> None:
+    async def take_up(admin: "Admin") -> None:
         for offset_id in ids:
             await admin.resume_transaction(offset_id)
 

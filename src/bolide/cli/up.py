@@ -6,8 +6,6 @@ server by, and the name server shows it to each asker under the host that asker 
 """
 
 import argparse
-import asyncio
-import dataclasses
 import logging
 import os
 import shlex
@@ -34,7 +32,6 @@ from bolide.cli.start import (
     set_up_logs,
 )
 from bolide.errors import ConfigError
-from bolide.metrics.config import PORT as METRICS_PORT
 
 if TYPE_CHECKING:
     from bolide.broker.config import BrokerConfig
@@ -179,6 +176,8 @@ def _above(port: str) -> str:
 
 def _read_settings(options: argparse.Namespace) -> tuple[dict[str, str], "Kept | None"]:
     """What was set but for what makes it secure, which is kept apart: it has secrets."""
+    from bolide.metrics.config import PORT as METRICS_PORT
+
     # Anyone who tries it has nobody who watches the ports: what is sent and read may come from anywhere, orders may
     # not, unless it is known who asks.
     admin_from = "anywhere" if options.secure else "local"
@@ -206,6 +205,9 @@ async def _serve(
     kept: "Kept | None",
     dashboard_port: int | None = None,
 ) -> None:
+    import asyncio
+    import dataclasses
+
     from bolide.broker import broker
     from bolide.clock import SystemClock
     from bolide.namesrv import server as namesrv
@@ -267,6 +269,8 @@ def _opened(kept: "Kept", namesrv: str) -> "Opened":
 
 async def _host_to_reach(host: str) -> str:
     """The address by which the broker will reach a name server that listens on `host`."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

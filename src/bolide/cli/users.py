@@ -1,11 +1,9 @@
 """`bolide user`: who may ask at all. Every broker keeps its own table, so a change goes to each of them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from bolide.admin.access import NORMAL, SUPER
-from bolide.admin.admin import Admin
 from bolide.admin.rows import user_rows
 from bolide.cli.accounts import (
     Generate,
@@ -21,7 +19,10 @@ from bolide.cli.accounts import (
 from bolide.cli.commands import Argument, Commands, Option
 from bolide.cli.forms import json_text, printable
 from bolide.cli.output import Format, Namesrv, Output, show
-from bolide.protocol.bodies.access import User
+
+if TYPE_CHECKING:
+    from bolide.admin.admin import Admin
+    from bolide.protocol.bodies.access import User
 
 app = Commands("Users: list, create, delete, password, copy.")
 Name = Annotated[str, Argument(help="the user")]
@@ -56,6 +57,8 @@ def create(
     output: Format = Output.TABLE,
 ) -> None:
     """Make a user on every broker; what it may do is granted with `bolide acl grant`."""
+    from bolide.admin.access import NORMAL, SUPER
+
     secret = new_secret(password_file, is_generated=is_generated)
     kind = SUPER if is_super else NORMAL
     brokers = ask_guarded(namesrv, lambda admin: admin.create_user(name, secret, user_type=kind, address=at))
@@ -117,8 +120,8 @@ def copy(
 
 
 async def _differing(
-    admin: Admin, source: str, targets: list[str] | None
-) -> tuple[list[User], dict[str, set[str | None]]]:
+    admin: "Admin", source: str, targets: list[str] | None
+) -> "tuple[list[User], dict[str, set[str | None]]]":
     """The users of one broker, and the names that each of the others knows."""
     (users,) = (await admin.users(address=source)).values()
     known = {}
@@ -128,17 +131,21 @@ async def _differing(
     return users, known
 
 
-def _with_secret(user: User) -> User:
+def _with_secret(user: "User") -> "User":
     if user.password:
         return user
+    from bolide.protocol.bodies.access import User
+
     click.echo(f"the secret of {printable(user.username or '')} is not told:", err=True)
     secret = new_secret(None, is_generated=False)
     return User(username=user.username, password=secret, user_type=user.user_type, user_status=user.user_status)
 
 
 async def _copied(
-    admin: Admin, users: list[User], source: str, known: dict[str, set[str | None]]
+    admin: "Admin", users: "list[User]", source: str, known: dict[str, set[str | None]]
 ) -> list[dict[str, object]]:
+    from bolide.admin.access import NORMAL
+
     rows: list[dict[str, object]] = []
     for target, names in known.items():
         for user in users:
