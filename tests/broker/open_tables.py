@@ -10,6 +10,7 @@ from bolide.broker.config import LiveConfig, read_config
 from bolide.broker.intake import Intake
 from bolide.broker.later.routing import DelayRouter
 from bolide.broker.members.members import Members
+from bolide.broker.metrics.meter import Meter
 from bolide.broker.state import BrokerState
 from bolide.broker.stats import Stats
 from bolide.broker.tables.groups import Groups
@@ -44,6 +45,7 @@ class Tables:
             self.groups,
             Offsets(self.settings.now.directory, self.table_writer, self.clock),
             Members(self.settings, self.groups, self.topics, self.clock),
+            meter=Meter(self.clock.monotonic_s) if self.settings.now.metrics.is_on else None,
         )
 
     def set(self, **settings: str) -> None:

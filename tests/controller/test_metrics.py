@@ -52,3 +52,30 @@ async def test_brokers_that_are_heard_are_counted_and_so_are_elections_that_took
         health = up.controller.changes
         await eventually(lambda: len(health.health("g", health.known["g"]).reports) == 1, 30)
         assert Scraped((await ask(address))[1]).value("active_broker_num", broker_set="g") == 1
+
+
+@both_loops
+async def test_what_a_controller_refused_is_told_from_what_it_did(tmp_path: Path) -> None:
+    async with running(tmp_path, None, **PROM) as up:
+        assert (await up.ask(4711)).code != 0
+        assert up.controller.pages is not None
+        page = Scraped((await ask(up.controller.pages.addresses[0]))[1])
+        about = {"request_type": "unknown", "request_handle_status": "failed"}
+        assert page.value("request_total", **about) == page.value("request_latency_microseconds_count", **about) == 1
+        assert page.value("request_total", request_type="unknown") == 1
+
+
+@both_loops
+async def test_a_controller_that_follows_says_so_and_where_none_leads_it_lives_and_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, None, **PROM) as up:
+        assert up.controller.pages is not None
+        address, register = up.controller.pages.addresses[0], type(up.controller.register)
+        with monkeypatch.context() as other:
+            other.setattr(register, "is_leader", False)
+            assert Scraped((await ask(address))[1]).value("role") == 2
+            assert await ask(address, "/readyz") == (200, "ready\n")
+            other.setattr(register, "leader", None)
+            assert await ask(address, "/readyz") == (503, "no controller leads\n")
+            assert await ask(address, "/healthz") == (200, "alive\n")

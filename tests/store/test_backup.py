@@ -50,3 +50,13 @@ def test_every_table_is_copied_in_folders_too_and_the_copy_begins_like_a_crashed
     list(back_up(StoreConfig(root=store), copy))
     found = {str(path.relative_to(copy)): path.read_text() for path in copy.rglob("*") if path.is_file()}
     assert found == {**tables, "abort": "backup\n"}
+
+
+def test_a_log_over_several_directories_is_copied_from_each_of_them_into_one(tmp_path: Path) -> None:
+    texts = {f"{0:020}": b"first", f"{1 << 20:020}": b"second", f"{2 << 20:020}": b"third"}
+    for directory, (name, text) in zip("bac", texts.items(), strict=True):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / name).write_bytes(text)
+    paths = ",".join(str(tmp_path / directory) for directory in "abc")
+    list(back_up(StoreConfig(root=tmp_path / "store", commitlog_path=paths), tmp_path / "copy"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "copy" / "commitlog").iterdir()} == texts

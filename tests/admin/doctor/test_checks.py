@@ -83,6 +83,7 @@ FAULTS = {
     "D01 name server": (replace(HEALTHY, namesrvs=(N1, NamesrvFacts(address="x:1", problem="away"))), Severity.ERROR),
     "D02": (replace(HEALTHY, topics=(TopicFacts(name="Order", why_absent="did you mean Orders?"),)), Severity.ERROR),
     "D03": (with_runtime(putMessageDistributeTime="[0ms]:900 [200~500ms]:40"), Severity.WARNING),
+    "D03 waiting": (with_runtime(sendThreadPoolQueueHeadWaitTimeMills="200"), Severity.WARNING),
     "D04": (with_group(conflicts=("a wants A, b wants B",)), Severity.ERROR),
     "D05": (with_group(members=(MEMBERS[0], (MEMBERS[0][0], "10.0.0.6:1", 479))), Severity.ERROR),
     "D06": (with_group(queues=(replace(Q0, committed_before=8, waits_ms=60_000), Q1)), Severity.WARNING),
@@ -169,6 +170,9 @@ def test_a_healthy_cluster_has_no_finding() -> None:
     assert examine(replace(HEALTHY, brokers=(replace(A, delayed_due_ms=NOW - 5_000, sent_ms=12), B))) == []
     assert examine(with_slaves(SlaveFacts(address="10.0.0.3:1", behind=1_000))) == []
     assert examine(with_group(members=(), last_read_ms=NOW - DAY_MS)) == []
+    assert examine(with_runtime(sendThreadPoolQueueHeadWaitTimeMills="199")) == []
+    one_for_each_queue = tuple((f"{n}@1", f"10.0.1.{n}:1", 479) for n in range(8))
+    assert examine(with_group(members=one_for_each_queue)) == []
     traced = replace(N1, topics=N1.topics | {"RMQ_SYS_TRACE_TOPIC"})
     assert (
         examine(replace(with_settings(traceTopicEnable="false"), namesrvs=(traced, replace(traced, address="x:1"))))

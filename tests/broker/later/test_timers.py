@@ -21,6 +21,7 @@ from bolide.store import timerwheel
 from bolide.store.record import Draft
 from bolide.testing import VirtualClock, run
 from bolide.testing.disk import FaultyDisk
+from tests.broker.metering import PROM
 from tests.broker.timing import START_MS, Timed, pass_s, timing
 
 TIMER_IDLE = {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0"}
@@ -155,6 +156,22 @@ def test_thousands_of_one_second_come_in_their_order(tmp_path: Path) -> None:
                 (view, *_) = store.read(key, offset, 1).views
                 assert b"%d" % offset == bytes(view[88 : 88 + len(b"%d" % offset)])
             assert late.timers.files.counts.table["Orders"].count == 0
+
+    run(scenario())
+
+
+def test_a_message_that_rolls_is_counted_once_when_it_is_filed_and_once_when_it_comes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with timing(tmp_path, None, timerRollWindowSlot="100", **PROM) as late:
+            meter = late.sending.state.meter
+            assert meter is not None
+            await late.delay(250, b"far")
+            await late.delay(99, b"near")
+            await pass_s(251)
+            assert late.bodies == [b"near", b"far"]
+            assert len(late.come("rmq_sys_wheel_timer")) > 2, "one has rolled"
+            assert (meter.filed, meter.timed) == ({"Orders": 2}, {"Orders": 2})
+            assert sum(meter.delays["Orders"].counts) == 2
 
     run(scenario())
 

@@ -1,6 +1,6 @@
 """What the fast path tells is counted later, and nothing of it is lost or counted twice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 import pytest
 
@@ -87,3 +87,32 @@ def test_a_request_with_many_messages_counts_all_of_them_and_one_size() -> None:
     meter.delivered("T", 0, 1, 100)
     (counts,) = meter.sent.values()
     assert (counts.count, counts.size, sum(counts.sizes.counts), counts.sizes.total) == (5, 500, 2, 200)
+
+
+def test_a_commit_is_timed_in_seconds_from_the_birth_of_its_half_and_a_rollback_is_not() -> None:
+    meter = Meter(lambda: 0.0)
+    for age_ms in (61_500, -2_000):  # one was born by a clock that is ahead
+        meter.ended("Orders", is_commit=True, age_ms=age_ms)
+    meter.ended("Orders", is_commit=False, age_ms=9_000)
+    finishes = meter.finishes["Orders"]
+    assert (finishes.total, dict(zip(finishes.bounds, finishes.counts, strict=False))[600]) == (61, 1)
+    assert (sum(finishes.counts), meter.commits, meter.rollbacks) == (2, {"Orders": 2}, {"Orders": 1})
+
+
+def test_a_topic_that_is_forgotten_leaves_no_counter_of_any_kind_and_takes_no_others() -> None:
+    meter = Meter(lambda: 0.0)
+    for topic in ("Orders", "Bills"):
+        meter.sent_one(topic, NORMAL, 1, 100)
+        for is_commit in (True, False):
+            meter.ended(topic, is_commit=is_commit, age_ms=1)
+        meter.file(topic, 1)
+        meter.wait(topic, 1_000)
+        meter.deliver(topic, 1)
+        meter.put_revive("G", topic, "CK")
+        meter.revive("G", topic)
+    waiting = (meter.commits, meter.rollbacks, meter.finishes, meter.filed, meter.timed, meter.delays)
+    tables: list[Sized] = [meter.sent, *waiting, meter.revive_puts, meter.revivals]
+    assert [len(table) for table in tables] == [2] * 9
+    meter.forget_topic("Orders")
+    assert [len(table) for table in tables] == [1] * 9
+    assert "Orders" not in str(tables)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,9 @@ async def test_what_comes_in_is_counted_by_topic_and_kind_and_what_goes_out_by_g
         assert page.value("rocketmq_message_size_bucket", le="1024.0") == 6
         await producer.send("Orders", BODY, delay_level=1)
         await eventually(lambda: rocket.broker.state.stats.put_total.count == 11, 30)
+        levels = rocket.broker.metrics_port.shown.delays.table
+        await eventually(lambda: levels.get(1) == 1, 30)
+        assert (await scrape(rocket.broker)).value("bolide_delayed_messages", level="1") == 0
         await read_all(rocket, "readers", 10)
         page = await scrape(rocket.broker)
         assert page.value(sent, topic="SCHEDULE_TOPIC_XXXX", message_type="delay", is_system="true") == 1
@@ -208,6 +212,25 @@ async def test_a_broker_says_whether_it_is_ready(tmp_path: Path) -> None:
         status, why = await ask(address, "/readyz")
         assert (status, "full" in why) == (503, True)
         assert await ask(address, "/healthz") == (200, "alive\n")
+
+
+@both_loops
+async def test_a_broker_whose_disk_failed_or_whose_role_is_open_lives_and_is_not_ready(tmp_path: Path) -> None:
+    async with whole(tmp_path, **PROM) as rocket:
+        assert rocket.broker.metrics_port.server is not None
+        address, state = rocket.broker.metrics_port.server.addresses[0], rocket.broker.state
+        state.store.log_flush.failure = OSError("gone")
+        assert await ask(address, "/readyz") == (
+            503,
+            "the disk failed to keep the log: nothing more is taken until a restart\n",
+        )
+        assert await ask(address, "/healthz") == (200, "alive\n")
+        state.store.log_flush.failure, role = None, state.role.now
+        state.role.now = replace(role, is_fenced=True)
+        assert await ask(address, "/readyz") == (503, "it is not decided whether this broker leads or follows\n")
+        assert await ask(address, "/healthz") == (200, "alive\n")
+        state.role.now = role
+        assert await ask(address, "/readyz") == (200, "ready\n")
 
 
 @both_loops

@@ -101,3 +101,19 @@ async def test_the_older_exporters_names_count_pops_and_retries_too_each_series_
         page = await page_of(served)
         assert page.value("rocketmq_topic_dlq_offset") == 2
         assert page.value("rocketmq_group_retrydiff", topic="Normal", group="G") == 1
+
+
+@virtual_time
+async def test_what_came_back_and_is_popped_again_is_counted_under_the_topic_it_was_sent_to(tmp_path: Path) -> None:
+    async with serving(tmp_path, VirtualClock(), PROM) as served, connected(served.port) as peer:
+        served.add_topic("Normal", queues=1)
+        await send(peer, message("Normal"))
+        assert len((await receive(peer, "Normal", "G")).messages) == 1
+        await asyncio.sleep(60)  # virtual
+        again = (await receive(peer, "Normal", "G")).messages
+        assert len(again) == 1
+        assert (await ack(peer, "Normal", "G", again[0])).status.code == m.Code.OK
+        page = await page_of(served)
+        assert {labels["topic"] for name, labels, _ in page.series if name in (PUT, BACK)} == {"Normal"}
+        assert page.value(PUT, revive_message_type="CK", **GROUP) == 2
+        assert page.value(BACK, **GROUP) == 1

@@ -211,3 +211,22 @@ async def test_after_a_restart_what_is_kept_has_the_numbers_it_had_and_counting_
     assert {name: after.value(name) for name in OF_THE_STORE} == numbers
     assert all((after.value(name) or 0) >= (before.value(name) or 1) for name in AGES)
     assert {name for name, _, _ in after.series if name.startswith("rocketmq_") and name.endswith("_total")} == set()
+
+
+@both_loops
+async def test_the_age_of_what_cannot_be_read_is_absent_and_a_group_ahead_of_its_queue_is_not_behind(
+    tmp_path: Path,
+) -> None:
+    lag, late = "rocketmq_consumer_lag_messages", "rocketmq_consumer_lag_latency_milliseconds"
+    async with whole(tmp_path, **PROM) as rocket, aio.Producer("pg", rocket.ns.address) as producer:
+        await created(rocket)
+        await producer.send("Orders", BODY)
+        state = rocket.broker.state
+        state.offsets.put("behind", "Orders", 0, 0)
+        state.offsets.put("ahead", "Orders", 0, 5)
+        place, size = place_of(state.store, "Orders", 0)
+        for at in range(size):
+            flip(state.store, place + at)
+        page = await scrape(rocket.broker)
+        assert (page.value(lag, consumer_group="behind"), page.value(late, consumer_group="behind")) == (1, None)
+        assert (page.value(lag, consumer_group="ahead"), page.value(late, consumer_group="ahead")) == (0, 0)

@@ -13,11 +13,13 @@ from bolide.broker.hotpath import HotPath
 from bolide.broker.role import RoleKind, RoleState
 from bolide.errors import Refusal
 from bolide.kernel import plain_left
+from bolide.metrics.page import pieces
 from bolide.model.queue import QueueKey
 from bolide.protocol.command import FRAME_SIZE_MAX, Command
 from bolide.protocol.properties import parse_properties
 from bolide.store.record import Draft, decode
 from bolide.testing import run
+from tests.broker.metering import PROM, Scraped
 from tests.broker.reads import answered
 from tests.broker.senders import message
 from tests.broker.transacting import COMMIT, GROUP, ROLLBACK, UNKNOWN, Producer, Sent, Transacting, transacting
@@ -443,3 +445,21 @@ def test_ends_taken_at_once_leave_the_bytes_of_ends_carried_out_one_by_one(
     fast, general = (run(bytes_left_by(tmp_path / each.__name__, each)) for each in (compiled, plain_left))
     assert fast == general
     assert fast[2] > 60
+
+
+def test_ends_without_an_answer_are_each_counted_once_as_done_or_as_refused(tmp_path: Path) -> None:
+    async def check(rig: Transacting) -> None:
+        meter = rig.room.state.meter
+        assert meter is not None
+        done, nonsense = await rig.prepare(), await rig.prepare()
+        rig.end(done, COMMIT, oneway=True)
+        rig.end(nonsense, COMMIT, oneway=True, physical_offset=nonsense.physical_offset + 1)
+        rig.transactions.outcomes.finish()
+        page = Scraped("".join(pieces(meter.requests.families(), {"node_id": "a"}, 100)))
+        ends, counted = {"request_code": "end_transaction"}, "rocketmq_rpc_latency_milliseconds_count"
+        assert page.value(counted, response_code="success", result="oneway", **ends) == 1
+        assert page.value("bolide_refused_requests_total", **ends) == 1
+        assert page.value(counted, **ends) == 2
+        assert meter.commits == {"Orders": 1}
+
+    scenario(tmp_path, check, **PROM)
