@@ -23,7 +23,7 @@ from bolide.remoting.config import ConnectConfig
 from bolide.remoting.server import Server
 from tests.namesrv.brokers import TOPICS, version
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @dataclass
