@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bolide import aio
+from bolide.model.topics import retry_topic
 from bolide.protocol.bodies import GroupConfig
 from bolide.remoting import health
 from tests.broker.damage import flip, place_of
@@ -63,6 +64,8 @@ async def test_what_failed_is_counted_by_its_group_and_what_went_out_by_its_byte
             await producer.send("Orders", BODY)
         size = rocket.broker.state.stats.put_total.size
         async with aio.Consumer("readers", "Orders", rocket.ns.address, start_from=OLDEST) as consumer:
+            # Without a route to the group's retry topic a dead letter is given back too, and counts as that.
+            await eventually(lambda: retry_topic("readers") in rocket.ns.namesrv.tables.topics, 30)
             (await consumer.receive(1))[0].dead_letter("broken")
             (await consumer.receive(1))[0].nack()
             of_group = {"consumer_group": "readers", "topic": "Orders"}
