@@ -16,7 +16,7 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 # The rooms that `make test` runs on both kernels. A kernel knows no loop: what one finds on asyncio it finds on uvloop.
 BOTH_KERNELS = {"protocol", "remoting", "namesrv", "store", "broker"}
-REAL_LIMIT_S = 180  # of a machine with much else to do
+REAL_LIMIT_S = 120  # of a machine with much else to do
 REAL_WAIT_S = 60
 POLL_INTERVAL_S = 0.002
 

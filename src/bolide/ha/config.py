@@ -1,7 +1,8 @@
 """The keys of replication, of both streams and both sides, under RocketMQ's names.
 
-RocketMQ's default for `haTransferBatchSize` is 32 KiB, and a message of a megabyte is cut into 32 frames there. Ours is
-1 MiB: a catch-up then costs both ends half the processor time (2.2 s a gigabyte against 4.2; 4 MiB gains no more).
+RocketMQ's default for `haTransferBatchSize` is 32 KiB, and a message of a megabyte is cut into 32 frames there. With
+1 MiB a catch-up costs both ends half the processor time (2.2 s a gigabyte against 4.2; 4 MiB gains no more), but
+senders wait while a frame is sent, and keep less of their rate than with ours of 256 KiB (docs/benchmarks.md).
 A slave of Apache takes a frame of at most 4 MiB with its head; a larger one would never be complete there.
 """
 
@@ -31,7 +32,7 @@ class HaConfig:
     silence_max_ms: int = conf("haHousekeepingInterval", 20_000, _INTERVALS_MS)
     # our own: Java's slave waits 5 s, and nobody can change it
     reconnect_pause_ms: int = conf("bolideHaReconnectInterval", 5_000, _INTERVALS_MS)
-    frame_size_max: int = conf("haTransferBatchSize", 1 << 20, Range(1_024, BODY_SIZE_MAX))
+    frame_size_max: int = conf("haTransferBatchSize", 256 << 10, Range(1_024, BODY_SIZE_MAX))
     is_rate_limited: bool = conf("haFlowControlEnable", False)
     bytes_per_s_max: int = conf("maxHaTransferByteInSecond", 104_857_600, Range(1_024, INT64_MAX))
 

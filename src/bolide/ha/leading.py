@@ -168,7 +168,7 @@ class SlaveLink(Link):
             if left_size <= 0 or not self._has_rate_left():
                 self._wait(0 if left_size <= 0 else _RATE_PAUSE_S)
                 return
-            size = self._send_next(self.sent_end, left_size)
+            size = self._send_next(self.sent_end)
             if not size:
                 self._tell_confirmed()
                 return
@@ -182,10 +182,10 @@ class SlaveLink(Link):
     def _has_rate_left(self) -> bool:
         return not self.config.is_rate_limited or self._rate.size_now < self.config.bytes_per_s_max
 
-    def _send_next(self, offset: int, left_size: int) -> int:
+    def _send_next(self, offset: int) -> int:
         """Send one frame; returns the size of its body, 0 where there is nothing to send."""
         epoch, size_max = self._epoch_at(offset)
-        view = self._store.log_view(offset, min(size_max, left_size, self._ahead.end_from(offset) - offset))
+        view = self._store.log_view(offset, min(size_max, self._ahead.end_from(offset) - offset))
         if view is None:
             raise ProtocolError(
                 f"the slave needs the log from {offset} on, and ours begins at {self._store.log_start}: it is too slow."
