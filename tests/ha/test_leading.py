@@ -103,6 +103,28 @@ async def test_appends_of_one_turn_are_one_frame(tmp_path: Path) -> None:
 
 
 @virtual_time
+async def test_a_push_that_reaches_the_end_of_the_log_looks_at_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker(tmp_path) as master, connected(master.address) as peer:
+        end = master.put(1)
+        peer.say(plain_report(end))
+        await eventually(lambda: master.replication.acks.ends == [end])
+        looked: list[int] = []
+        log_view = master.store.log_view
+
+        def counted(offset: int, size_max: int) -> memoryview | None:
+            looked.append(offset)
+            return log_view(offset, size_max)
+
+        monkeypatch.setattr(master.store, "log_view", counted)
+        more = master.put(10)
+        _, log = await taken(peer, end, more)
+        assert looked == [end]
+        assert log == master.log(end)
+
+
+@virtual_time
 async def test_an_idle_line_has_a_heartbeat_every_five_seconds(tmp_path: Path) -> None:
     async with broker(tmp_path) as master, connected(master.address) as peer:
         end = master.put(4)
