@@ -190,7 +190,7 @@ class HotPath:
                 self._enders.update(read.session for read in reads)
         if self._is_sync:
             code = tallies[0][4] if tallies else RequestCode.SEND_MESSAGE_V2
-            answered = [self._confirm(*each, code) for each in zip(reads, answered, strict=True)]
+            answered = self._confirm(reads, answered, code)
         elif stored_count:
             self._stats.took(stored_count, int(self._store.took_s * 1000))
         return answered
@@ -204,12 +204,15 @@ class HotPath:
             self._transactions.finish()
         return self._intake.append_encoded(encode)
 
-    def _confirm(self, read: Read, answered: Answered, code: int) -> Answered:
-        """`code` is that of the first send of the turn; hardly any turn has another."""
-        answers, left = answered
-        if sent_count := (len(read.bounds) - len(left)) // 2:
-            self._intake.push_when_safe(read.session, answers, sent_count, code)
-        return b"", left
+    def _confirm(self, reads: Sequence[Read], answered: Sequence[Answered], code: int) -> list[Answered]:
+        """Have the answers written later. `code` is that of the first send of the turn; hardly any turn has another."""
+        later: list[tuple[Session, bytes, int]] = []
+        for read, (answers, left) in zip(reads, answered, strict=True):
+            if sent_count := (len(read.bounds) - len(left)) // 2:
+                later.append((read.session, answers, sent_count))
+        if later:
+            self._intake.push_when_safe(later, code)
+        return [(b"", left) for _, left in answered]
 
     def _without_ends(self, read: Read) -> Read:
         if self._transactions is None or read.session not in self._enders or not read.bounds:

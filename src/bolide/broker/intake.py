@@ -7,7 +7,8 @@ statistic counts them.
 There is one way to say that something is safe. Under synchronous flush an answer waits until the log is durable up to
 what it speaks of, at most `syncFlushTimeout` from the arrival of its request on; where replicas count (`safety.py`),
 until they have it too, at most `slaveTimeout`. Both are waited for at once. One sync serves all who wait (group
-commit), and what waits is an entry in a list, no task. What an answer that can wait no longer says instead stands in
+commit), and what waits is an entry in a list, no task: one for all answers of a turn of the loop, for they wait for the
+same. What an answer that can wait no longer says instead stands in
 one table, `LATE_DISK`, and where a replica is missing its code says that (`told_late`): the records are in the log by
 then, and a client that hears otherwise would store them twice. If the disk failed, none of the answers was true, and
 each becomes a refusal. So it does if the lead is lost while an answer waits: the new master may have the records, and a
@@ -75,10 +76,9 @@ Tell = Callable[[Late | None, Refusal | None], None]
 
 @dataclass(slots=True)
 class _Pending:
-    """Answers of one connection that wait for the disk, for replicas or for both; `tell` writes them."""
+    """Answers that wait for the disk, for replicas or for both; `tell` writes them. Each session holds its requests."""
 
-    session: Session
-    request_count: int
+    held: Sequence[tuple[Session, int]]
     message_count: int
     began_s: float
     flushed: "asyncio.Future[None] | None"
@@ -188,7 +188,7 @@ class Intake:
         def tell(late: Late | None, refusal: Refusal | None) -> None:
             request.session.answer(request, partial(self._outcome, request, reply, late, refusal, refuse))
 
-        self._wait(request.session, end, (1, count), request.arrived_s, tell)
+        self._wait([(request.session, 1)], end, count, request.arrived_s, tell)
         return None
 
     def _is_safe(self, end: int) -> bool:
@@ -206,24 +206,33 @@ class Intake:
         return reply if late is None else self._told_late(request.command.code, late, reply)
 
     def push_when_safe(
-        self, session: Session, answers: bytes, count: int, code: int = RequestCode.SEND_MESSAGE_V2
+        self, answered: Sequence[tuple[Session, bytes, int]], code: int = RequestCode.SEND_MESSAGE_V2
     ) -> None:
-        """The same for ready answers to `count` sends of one read: they wait for everything appended so far."""
+        """The same for ready answers to the sends of a turn, for each session with their number.
+
+        They wait together, for everything appended so far.
+        """
         began_s = self._clock.monotonic_s()
+        held = [(session, count) for session, _, count in answered]
+        message_count = sum(count for _, count in held)
 
         def tell(late: Late | None, refusal: Refusal | None) -> None:
-            told = answers
             if self._meter is not None:
                 answer = refusal.code if refusal is not None else ResponseCode.SUCCESS if late is None else late.value
-                self._meter.answered_later(code, answer, count, began_s)
-            if refusal is not None:
-                told = _rewritten(answers, lambda answer: self.refused(answer, refusal))
-            elif late is not None:
-                told = _rewritten(answers, partial(self._told_late, RequestCode.SEND_MESSAGE_V2, late))
-            if told:
-                session.push(told)
+                self._meter.answered_later(code, answer, message_count, began_s)
+            for session, answers, _ in answered:
+                if told := self._told(answers, late, refusal):
+                    session.push(told)
 
-        self._wait(session, self._store.log_end, (count, count), began_s, tell)
+        self._wait(held, self._store.log_end, message_count, began_s, tell)
+
+    def _told(self, answers: bytes, late: Late | None, refusal: Refusal | None) -> bytes:
+        """Ready answers as they stand, unless something went wrong."""
+        if refusal is not None:
+            return _rewritten(answers, lambda answer: self.refused(answer, refusal))
+        if late is not None:
+            return _rewritten(answers, partial(self._told_late, RequestCode.SEND_MESSAGE_V2, late))
+        return answers
 
     def _told_late(self, request_code: int, late: Late, answer: Command) -> Command:
         code = LATE_DISK[request_code]
@@ -242,19 +251,15 @@ class Intake:
         return f"stored, but not on the disk within {limit_ms} ms (syncFlushTimeout)"
 
     def _wait(
-        self,
-        session: Session,
-        end: int,
-        counts: tuple[int, int],
-        began_s: float,
-        tell: Tell,
+        self, held: Sequence[tuple[Session, int]], end: int, message_count: int, began_s: float, tell: Tell
     ) -> None:
         store, needs_replicas = self._store, self._safety.policy.needs_replicas
         flushed = store.when_durable(end) if store.config.is_sync and end > store.durable_end else None
         replicated = self._safety.wait(end) if needs_replicas else None
         has_replica = replicated is not None or not needs_replicas
-        pending = _Pending(session, *counts, began_s, flushed, replicated, has_replica, tell)
-        session.hold(pending.request_count)
+        pending = _Pending(held, message_count, began_s, flushed, replicated, has_replica, tell)
+        for session, request_count in held:
+            session.hold(request_count)
         self._pending.append(pending)
         waits = [future for future in (flushed, replicated) if future is not None]
         for future in waits:
@@ -292,7 +297,8 @@ class Intake:
         if pending.message_count:
             self._stats.took(pending.message_count, int((self._clock.monotonic_s() - pending.began_s) * 1000))
         pending.tell(pending.late, refusal)
-        pending.session.release(pending.request_count)
+        for session, request_count in pending.held:
+            session.release(request_count)
 
     def _look_at(self, due_s: float) -> None:
         if self._timer is not None:

@@ -4,6 +4,7 @@ import asyncio
 import struct
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,9 +13,11 @@ from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.remoting.client import Client
 from bolide.remoting.config import ConnectConfig
+from bolide.remoting.session import Session
 from tests.broker.metering import PROM, scrape
 from tests.broker.replication.replicas import Group, Life, group
 from tests.remoting.loops import eventually, virtual_time
+from tests.store.given import draft
 
 WAITERS = 64
 BODY = b"m" * (1 << 20)
@@ -142,3 +145,48 @@ async def test_the_masters_page_says_how_many_bytes_a_slave_has_not_reported(tmp
         slave.leave()
         await eventually(lambda: not master.broker.replication.slaves, LIMIT_S)
         assert (await scrape(master.broker)).value(name) is None
+
+
+class HeldSession:
+    """What a session does for answers that wait."""
+
+    def __init__(self) -> None:
+        self.held_count = 0
+        self.pushed: list[bytes] = []
+
+    def hold(self, count: int) -> None:
+        self.held_count += count
+
+    def release(self, count: int) -> None:
+        self.held_count -= count
+
+    def push(self, frames: bytes) -> None:
+        self.pushed.append(frames)
+
+
+@virtual_time
+async def test_answers_of_one_turn_wait_as_one_and_each_session_has_its_own(tmp_path: Path) -> None:
+    async with group(tmp_path) as brokers:
+        master = await brokers.master(brokerRole="SYNC_MASTER")
+        slave = await HandSlave.connect(master)
+        acks, waits = master.broker.replication.acks, list[int]()
+        wait = acks.wait
+
+        def counted(end: int) -> asyncio.Future[None]:
+            waits.append(end)
+            return wait(end)
+
+        acks.wait = counted  # type: ignore[method-assign]
+        master.broker.intake.append_own([draft(b"x")])
+        sessions = [HeldSession() for _ in range(5)]
+        answered = [(cast(Session, session), b"answer %d" % i, i + 1) for i, session in enumerate(sessions)]
+        master.broker.intake.push_when_safe(answered)
+        assert waits == [master.store.log_end]
+        assert [session.held_count for session in sessions] == [1, 2, 3, 4, 5]
+        slave.report(master.store.log_end - 1)
+        await asyncio.sleep(1)  # virtual
+        assert not any(session.pushed for session in sessions), "the slave has not all of it"
+        slave.report(master.store.log_end)
+        await eventually(lambda: not any(session.held_count for session in sessions), LIMIT_S)
+        assert [session.pushed for session in sessions] == [[b"answer %d" % i] for i in range(5)]
+        slave.leave()
