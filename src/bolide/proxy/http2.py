@@ -406,7 +406,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._end(call, status, text)
 
     def _send_waiting(self) -> None:
-        for call in [each for each in self._calls.values() if each.outgoing]:
+        for call in [each for each in (self._calls.values() if self._waiting_size else ()) if each.outgoing]:
             self._send(call)
 
     def _send(self, call: Call) -> None:

@@ -176,14 +176,21 @@ class ParkedPops:
 
         A peer that does not take what is sent to it will be asked again later.
         """
+        at_lane = self._by_lane.get(lane)
+        if at_lane is None or self._try(next(iter(at_lane))):
+            return  # most often: then it does not matter how many wait
         for parked in list(self._by_lane.get(lane, ())):
-            session = parked.request.session
-            is_slow = session.is_open and session.unsent_size > _UNSENT_SIZE_MAX
-            if is_slow or parked not in self._by_lane.get(lane, ()):
-                continue  # or it had to give way to another that was parked meanwhile
-            self._leave(parked)
-            if self._answer(parked):
+            if self._try(parked):
                 return
+
+    def _try(self, parked: ParkedPop) -> bool:
+        """Let one that waits try again; false if it waits on, or was not let look."""
+        session = parked.request.session
+        is_slow = session.is_open and session.unsent_size > _UNSENT_SIZE_MAX
+        if is_slow or parked not in self._by_lane.get(parked.lane, ()):
+            return False  # or it had to give way to another that was parked meanwhile
+        self._leave(parked)
+        return self._answer(parked)
 
     def _expire(self, parked: ParkedPop) -> None:
         self._leave(parked)
