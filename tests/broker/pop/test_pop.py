@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bolide.broker.pop.lanes import Lane
+from bolide.broker.pop.reading import LaneReader, Taken
 from bolide.broker.tables.groups import READ_BIT
 from bolide.clock import SystemClock
 from bolide.protocol.bodies import ConsumerMember, GroupConfig, Heartbeat, Subscription
@@ -156,6 +158,27 @@ async def test_a_reset_takes_hold_at_the_next_pop(tmp_path) -> None:
         rig.offsets.reset(GROUP, TOPIC, 0, 1)
         assert await popper.bodies() == [b"1", b"2"]
         assert rig.offsets.get(GROUP, TOPIC, 0) == 3
+        popper.peer.leave()
+
+
+@virtual_time
+async def test_queues_that_are_read_to_their_end_are_not_looked_into(tmp_path, monkeypatch) -> None:
+    async with popping(tmp_path, VirtualClock()) as rig:
+        popper = await Popper.connect(rig)
+        rig.put(b"0", queue_id=0)
+        rig.put(b"1", queue_id=1)
+        assert sorted(await popper.bodies()) == [b"0", b"1"]  # queues 2 and 3 have none, and the group begins there too
+        looked: list[int] = []
+        read = LaneReader.read
+
+        def noting(self: LaneReader, lane: Lane, *given: Any) -> Taken:
+            looked.append(lane.queue_id)
+            return read(self, lane, *given)
+
+        monkeypatch.setattr(LaneReader, "read", noting)
+        rig.put(b"2", queue_id=1)
+        assert await popper.bodies() == [b"2"]
+        assert looked == [1]
         popper.peer.leave()
 
 

@@ -191,8 +191,10 @@ def test_a_reset_holds_against_commits_until_it_is_taken(tmp_path: Path) -> None
             assert (offsets.get("g", "T", 0), offsets.get("g", "T", 1)) == (7, 51)
             assert offsets.has_reset("g", "T", 0)
             assert not offsets.has_reset("g", "T", 1)
+            assert not offsets.settled("g", "T")  # or who goes by that would not see the reset
             assert offsets.take_reset("g", "T", 1) is None
             assert offsets.take_reset("g", "T", 0) == 7
+            assert offsets.settled("g", "T") == {0: 7, 1: 51}
             assert offsets.take_reset("g", "T", 0) is None
             offsets.put("g", "T", 0, 8)
             assert offsets.get("g", "T", 0) == 8

@@ -77,13 +77,27 @@ class LaneReader:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription: {problem}") from None
 
     def lanes(self, lane: Lane, config: TopicConfig, *, has_retries: bool) -> list[Lane]:
-        """The lanes that one pop looks at, in its order."""
+        """The lanes that one pop looks at, in its order: those that may have something."""
         chance = self._chance.randrange(100)
-        own = queues_of(lane, config, chance)
+        own = self._unread(lane, config, chance)
         if not has_retries:
             return own
         retries = self.retry_lanes(lane, chance)
         return retries + own if chance < self._settings.now.pop_retry_percent else own + retries
+
+    def _unread(self, lane: Lane, config: TopicConfig, start: int) -> list[Lane]:
+        """The same as `queues_of` without those that the group has read to their end: most, when one of many waits."""
+        group, topic, queue_id = lane
+        if queue_id >= 0:
+            return [lane]
+        settled, find, count = self._offsets.settled(group, topic), self._store.find_queue, config.read_queue_nums
+        unread = []
+        for number in range(start, start + count):
+            queue_id = number % count
+            offset, queue = settled.get(queue_id), find((topic, queue_id))
+            if offset is None or (queue is not None and queue.next_offset != offset):
+                unread.append(Lane(group, topic, queue_id))
+        return unread
 
     def retry_lanes(self, lane: Lane, chance: int) -> list[Lane]:
         """The queues of the group's failed messages; while names change over, the older topic every other time."""

@@ -48,7 +48,7 @@ _SOON_S = 1.0
 _SLICE_COUNT = 500
 _QUEUE_ID_MAX = (1 << 31) - 1
 _SHOWN_COUNT = 8
-_NO_PULLS: Mapping[int, int] = {}
+_NO_OFFSETS: Mapping[int, int] = {}
 # A text passes as it is; an integer that begins an entry is a key without its quotes.
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(-?\d+)(?=\s*:)')
 log = logging.getLogger(__name__)
@@ -97,6 +97,11 @@ class Offsets:
         queues = self.table.get(f"{topic}@{group}")
         return None if queues is None else queues.get(queue_id)
 
+    def settled(self, group: str, topic: str) -> Mapping[int, int]:
+        """Queue id → where the group goes on, not to be kept; nothing while it has a reset to be told of."""
+        key = f"{topic}@{group}"
+        return _NO_OFFSETS if self._resets and key in self._resets else self.table.get(key, _NO_OFFSETS)
+
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note how far the group has come, be it backwards; while a reset waits to be taken, nothing is noted."""
         if not 0 <= offset <= OFFSET_MAX:
@@ -143,7 +148,7 @@ class Offsets:
 
     def pulls_of(self, group: str, topic: str) -> Mapping[int, int]:
         """Queue id → where the group's last pull ended."""
-        return self._pulled.get(f"{topic}@{group}", _NO_PULLS)
+        return self._pulled.get(f"{topic}@{group}", _NO_OFFSETS)
 
     def put_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note where a pull ended, which is ahead of what is settled."""
