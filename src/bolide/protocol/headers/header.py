@@ -14,7 +14,7 @@ share the methods that a dataclass would compile for each of them: that took a t
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError
 from enum import Enum
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast, dataclass_transform, get_args
@@ -143,12 +143,18 @@ class Header:
     _setters: ClassVar[tuple[tuple[str, Callable[[Any, Any], None]], ...]]
 
     def __init__(self, **given: Any) -> None:
-        values = self._defaults | given
-        if len(values) != len(self._setters) or not values.keys() >= self._required.keys():
-            names = ", ".join(field.name for field in self.wire_fields)
-            raise TypeError(f"{type(self).__name__} has {names}; given: {', '.join(given) or 'nothing'}")
-        for name, put in self._setters:
-            put(self, values[name])
+        values = given if len(given) == len(self._setters) else self._defaults | given
+        try:
+            for name, put in self._setters:
+                put(self, values[name])
+        except KeyError:
+            raise self._misnamed(given) from None
+        if len(values) != len(self._setters):
+            raise self._misnamed(given)
+
+    def _misnamed(self, given: Iterable[str]) -> TypeError:
+        names = ", ".join(field.name for field in self.wire_fields)
+        return TypeError(f"{type(self).__name__} has {names}; given: {', '.join(given) or 'nothing'}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"{type(self).__name__}.{name} is set once, when the header is made")
@@ -181,7 +187,7 @@ class Header:
     def decode(cls, fields: Mapping[str, str], short: bool = False) -> Self:
         """Read the entries of `extFields`; refuses when a required one is missing, or a number or a name is none."""
         readers = cls._readers[short]
-        values: dict[str, Any] = {}
+        values = cls._defaults.copy()
         for key, text in fields.items():
             if key not in readers:
                 continue
@@ -197,7 +203,10 @@ class Header:
             missing = ", ".join(cls._label(name, short) for name in cls._required if name not in values)
             found = ", ".join(fields) or "nothing"
             raise cls._refusal(f"required but missing: {missing}; found: {found[:_SHOWN_KEYS_MAX]}")
-        return cls(**values)
+        made = cls.__new__(cls)  # what `__init__` would check is so
+        for name, put in cls._setters:
+            put(made, values[name])
+        return made
 
     @classmethod
     def _refusal(cls, problem: str) -> Refusal:
