@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from bolide.protocol.codes import ResponseCode
+from bolide.protocol.headers.pop import PopMessageRequest
 from bolide.protocol.headers.poptext import parse_handle
-from bolide.proxy.back import Line
+from bolide.proxy.back import Line, Pop
 from bolide.proxy.sending import send_command
 from bolide.remoting.loop_turn import ALONE_TURNS, AT_ONCE_READS
 from bolide.testing.loop import VirtualClock
@@ -50,3 +52,49 @@ async def test_who_is_alone_is_answered_at_once_and_gathered_again_with_others(
         assert answers == []
         await come(answers, 2)
         line.close()
+
+
+def popped_with(**changes: Any) -> Pop:
+    told: dict[str, Any] = {"consumer_group": "readers", "topic": "Normal", "queue_id": -1, "message_count_max": 1}
+    told |= {"invisible_ms": 30_000, "poll_ms": 0, "born_ms": 0, "init_mode": 0, "expression": "*"}
+    return Pop(PopMessageRequest(**told | changes), language=0)
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, ResponseCode.POLLING_TIMEOUT),
+        ({"topic": "Nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"message_count_max": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"attempt_id": "a\nb"}, ResponseCode.INVALID_PARAMETER),
+        ({"expression_type": "SQL92", "expression": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+async def test_a_pop_is_answered_alike_whether_its_header_was_text_or_not(
+    tmp_path: Path, changes: dict[str, Any], code: ResponseCode
+) -> None:
+    async with serving(tmp_path, VirtualClock()) as served:
+        served.add_group("readers")
+        line, answers = served.proxy.state.back.line("one", "127.0.0.1:1", lambda name, command: None), list[Any]()
+        line.pop(BROKER, popped_with(**changes), 3.0, answers.append)
+        line.ask(BROKER, popped_with(**changes).command(), 3.0, answers.append)
+        await come(answers, 2)
+        assert [(answer.code, answer.remark) for answer in answers] == [(code, answers[0].remark)] * 2
+        line.close()
+
+
+@virtual_time
+async def test_a_pop_that_waits_can_be_given_up_and_goes_with_its_line(tmp_path: Path) -> None:
+    async with serving(tmp_path, VirtualClock()) as served:
+        served.add_group("readers")
+        line, answers = served.proxy.state.back.line("one", "127.0.0.1:1", lambda name, command: None), list[Any]()
+        parked = served.broker.pop.parked
+        give_up = line.pop(BROKER, popped_with(poll_ms=20_000), 25.0, answers.append)
+        line.pop(BROKER, popped_with(poll_ms=20_000), 25.0, answers.append)
+        assert (parked.count, answers) == (2, [])
+        give_up()
+        assert (parked.count, answers) == (1, [])
+        line.close()
+        assert parked.count == 0
+        assert len(answers) == 1  # who did not give up hears that the line is gone

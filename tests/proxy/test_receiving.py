@@ -89,7 +89,7 @@ async def test_a_receive_ends_before_the_deadline_of_its_client_though_the_broke
     given_up: list[int] = []
     async with serving(tmp_path, clock := VirtualClock()) as served, connected(served.port) as peer:
         await send(peer, message("Normal"))
-        monkeypatch.setattr(LocalLine, "ask", lambda *_: lambda: given_up.append(1))
+        monkeypatch.setattr(LocalLine, "pop", lambda *_: lambda: given_up.append(1))
         request, began_s = receive_request("Normal", "G", long_polling_timeout={"seconds": 20}), clock.monotonic_s()
         answers = await peer.stream("ReceiveMessage", request, m.ReceiveMessageResponse, grpc_timeout="8S")
         assert read_received(answers).status.code == C.MESSAGE_NOT_FOUND

@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bolide.errors import BolideError
 from bolide.kernel.layout import ReceiptRow
 from bolide.protocol.bodies.groups import GroupConfig
+from bolide.protocol.codes import RequestCode
 from bolide.protocol.command import Command
+from bolide.protocol.headers.pop import PopMessageRequest
 from bolide.protocol.headers.poptext import PopHandle
 from bolide.remoting.session import Session
 
@@ -26,6 +28,17 @@ Answer = Command | BolideError
 Done = Callable[[Answer], None]
 SentDone = Callable[[Answer | ReceiptRow], None]
 Hear = Callable[[str, Command], Awaitable[Command] | None]  # a broker's name, and what it tells a client
+
+
+class Pop(NamedTuple):
+    """A pop that a client asks for, in its language."""
+
+    header: PopMessageRequest
+    language: int
+
+    def command(self) -> Command:
+        """As a request."""
+        return Command(RequestCode.POP_MESSAGE, fields=self.header.encode(), language=self.language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,10 @@ class Line(Protocol):
 
     def send(self, broker: str, command: Command, timeout_s: float, done: SentDone) -> None:
         """The same for a message, whose answer may be no more than its receipt."""
+        ...
+
+    def pop(self, broker: str, asked: Pop, timeout_s: float, done: Done) -> Callable[[], None]:
+        """The same for a pop, whose header may go as it is."""
         ...
 
     def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:

@@ -22,7 +22,7 @@ from bolide.protocol.headers.consume import UnregisterClientRequest
 from bolide.protocol.headers.poptext import PopHandle
 from bolide.protocol.popped import ack_command
 from bolide.proxy import messages as m
-from bolide.proxy.back import Answer, Back, Done, Hear, Line, SentDone
+from bolide.proxy.back import Answer, Back, Done, Hear, Line, Pop, SentDone
 from bolide.proxy.calls import Call
 from bolide.proxy.config import ProxyConfig
 from bolide.proxy.statuses import Denied
@@ -78,6 +78,13 @@ class GrpcClient:
         if self.sign is not None:
             self.sign(command)
         self.line.send(broker, command, timeout_s, done)
+
+    def pop(self, broker: str, asked: Pop, timeout_s: float, done: Done) -> Callable[[], None]:
+        """Pop messages in its name."""
+        assert self.line is not None, "a client that is known has a line"
+        if self.sign is None:
+            return self.line.pop(broker, asked, timeout_s, done)
+        return self.ask(broker, asked.command(), timeout_s, done)
 
     def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
         """Acknowledge a message in its name."""

@@ -33,7 +33,7 @@ from bolide.protocol.headers.groups import GetGroupConfigRequest
 from bolide.protocol.headers.poptext import PopHandle
 from bolide.protocol.headers.topics import GetTopicConfigRequest
 from bolide.protocol.popped import ack_command
-from bolide.proxy.back import NORMAL, Answer, BrokerQueues, Done, Hear, SentDone, TopicRoute
+from bolide.proxy.back import NORMAL, Answer, BrokerQueues, Done, Hear, Pop, SentDone, TopicRoute
 from bolide.proxy.config import ProxyConfig
 from bolide.proxy.masters import LOOK_INTERVAL_S, Masters
 from bolide.remoting.client import Client
@@ -171,6 +171,9 @@ class ClusterLine:
         task = self._back.start(work, f"proxy.ask.{command.code}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
+
+    def pop(self, broker: str, asked: Pop, timeout_s: float, done: Done) -> Callable[[], None]:
+        return self.ask(broker, asked.command(), timeout_s, done)
 
     def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
         self.ask(handle.broker_name, ack_command(group, topic, handle), timeout_s, done)

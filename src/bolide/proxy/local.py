@@ -14,6 +14,8 @@ from bolide.broker.broker import Broker
 from bolide.broker.config import BrokerConfig
 from bolide.broker.pop.lanes import Lane
 from bolide.errors import BolideError, ClientError
+from bolide.filter.tags import is_tag_type
+from bolide.model.names import LABEL
 from bolide.protocol.bodies.groups import GroupConfig
 from bolide.protocol.bodies.pop import RequestMode
 from bolide.protocol.bodies.topics import TopicConfig
@@ -21,7 +23,7 @@ from bolide.protocol.codes import RequestCode, ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.poptext import PopHandle
 from bolide.protocol.popped import ack_command, marked_topic
-from bolide.proxy.back import NORMAL, BrokerQueues, Done, Hear, SentDone, TopicRoute
+from bolide.proxy.back import NORMAL, BrokerQueues, Done, Hear, Pop, SentDone, TopicRoute
 from bolide.proxy.translation import PRIORITY_KIND
 from bolide.remoting.inside import InsideSession, InsideTurn
 from bolide.remoting.loop_turn import Solitude
@@ -114,13 +116,22 @@ class LocalLine:
             done(ClientError(f"broker {broker!r} is not here, this is {self._name!r}"))
             return _nothing
         request = self._session.ask(command, done)
-        return lambda: self._give_up(request)
+        return partial(self._give_up, request)
 
     def send(self, broker: str, command: Command, timeout_s: float, done: SentDone) -> None:
         if broker == self._name:
             self._session.post(command, done)
         else:
             self.ask(broker, command, timeout_s, done)
+
+    def pop(self, broker: str, asked: Pop, timeout_s: float, done: Done) -> Callable[[], None]:
+        header, language = asked
+        is_plain = broker == self._name and self._broker.admission.door is None and is_tag_type(header.expression_type)
+        if not is_plain or not _is_label(header.attempt_id):
+            return self.ask(broker, asked.command(), timeout_s, done)
+        command = Command(RequestCode.POP_MESSAGE, language=language)
+        request = self._session.ask(command, done, lambda request: self._broker.pop.take(request, header))
+        return partial(self._give_up, request)
 
     def ack(self, group: str, topic: str, handle: PopHandle, timeout_s: float, done: Done) -> None:
         ack = _Ack(self, group, topic, handle, timeout_s, done)
@@ -183,6 +194,11 @@ class LocalBack:
 
     def line(self, client_id: str, peer: str, hear: Hear) -> LocalLine:
         return LocalLine(self._broker, self._turns, self._tasks, peer, hear)
+
+
+def _is_label(text: str | None) -> bool:
+    """What a broker takes for a name; topic and group were looked at before."""
+    return text is None or LABEL.problem(text) is None
 
 
 def _nothing() -> None:

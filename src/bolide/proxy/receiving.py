@@ -14,12 +14,12 @@ from bolide.errors import BolideError
 from bolide.filter.tags import parse_tags
 from bolide.model.message import StoredMessage
 from bolide.protocol.bodies.groups import GroupConfig
-from bolide.protocol.codes import RequestCode, ResponseCode
+from bolide.protocol.codes import ResponseCode
 from bolide.protocol.command import Command
 from bolide.protocol.headers.pop import PopMessageAnswer, PopMessageRequest
 from bolide.protocol.popped import handle_heads, read_popped
 from bolide.proxy import messages as m
-from bolide.proxy.back import Answer
+from bolide.proxy.back import Answer, Pop
 from bolide.proxy.calls import Call
 from bolide.proxy.checks import group_name, millis, topic_name
 from bolide.proxy.clients import GrpcClient
@@ -38,6 +38,7 @@ _LAST_WORD_S = 0.2  # and one that says that the broker is slow
 _ANSWER_SPARE_S = 5.0
 _NOTHING = {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT}
 _NEWER_VERSION = "5.0.3"
+_SQL = m.FilterType.SQL  # looked up once: the wrapper of an enum is slow
 _OK_ANSWER = m.ReceiveMessageResponse(status=ok()).SerializeToString()
 
 
@@ -86,10 +87,10 @@ class Receiving:
         )
         poll_ms = self._poll_ms(call, request)
         header = self._header(request, receive, config, poll_ms)
-        command = Command(RequestCode.POP_MESSAGE, fields=header.encode(), language=client.language)
         call.is_lasting = True
         limit_s = poll_ms / 1000 + _ANSWER_SPARE_S
-        give_up = client.ask(receive.broker, command, limit_s, partial(self._popped, call, receive))
+        asked = Pop(header, client.language)
+        give_up = client.pop(receive.broker, asked, limit_s, partial(self._popped, call, receive))
         call.when_gone(give_up)
         call.when_late(partial(self._give_up, call, give_up), _LAST_WORD_S)
 
@@ -111,7 +112,7 @@ class Receiving:
             poll_ms=poll_ms,
             born_ms=self._state.clock.now_ms(),
             init_mode=START_AT_MAX,
-            expression_type="SQL92" if expression.type == m.FilterType.SQL else "TAG",
+            expression_type="SQL92" if expression.type == _SQL else "TAG",
             expression=expression.expression or "*",
             is_ordered=config.consume_message_orderly,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
@@ -245,7 +246,7 @@ def _needs(request: m.ReceiveMessageRequest) -> Needs:
 
 def _wanted_tags(expression: m.FilterExpression) -> frozenset[str] | None:
     """The tags themselves, for brokers compare hashes; raises Denied."""
-    if expression.type == m.FilterType.SQL:
+    if expression.type == _SQL:
         return None
     try:
         tags = parse_tags(expression.expression)

@@ -12,6 +12,7 @@ for the end of the turn (`Solitude`).
 import asyncio
 from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from bolide import kernel
@@ -83,14 +84,17 @@ class InsideSession(Session):
     def unsent_size(self) -> int:
         return 0
 
-    def ask(self, command: Command, done: Done) -> Request:
-        """Have a request served; `done` hears the answer, or that there is none."""
+    def ask(self, command: Command, done: Done, serve: Callable[[Request], Reply] | None = None) -> Request:
+        """Have a request served, by the owner or by `serve`; `done` hears the answer, or that there is none."""
         request = Request(command, self, self._clock.monotonic_s())
         if self._is_lost:
             done(lost(self.peer, self._why))
             return request
         self._number(command, done)
-        spoken(self, self.serve, request)
+        if serve is None:
+            spoken(self, self.serve, request)
+        else:
+            spoken(self, self.answer, request, partial(serve, request))
         return request
 
     def _number(self, command: Command, done: Callable[[Any], None]) -> None:

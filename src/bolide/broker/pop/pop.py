@@ -23,6 +23,7 @@ from bolide.broker.state import BrokerState
 from bolide.broker.tables.table_files import TableWriter
 from bolide.errors import Refusal
 from bolide.protocol.codes import ResponseCode
+from bolide.protocol.headers.pop import PopMessageRequest
 from bolide.protocol.headers.poptext import PopHandle
 from bolide.remoting.handlers import Handler
 from bolide.remoting.owner import Reply, Request
@@ -57,12 +58,20 @@ class Pop:
         """A pop is an entry in the log, which a slave cannot write."""
 
         def serve(request: Request) -> Reply | Awaitable[Reply]:
-            if self._state.is_slave:
-                remark = "[REJECTREQUEST]this broker is a slave and gives no messages by POP; ask its master"
-                raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+            self._demand_master()
             return handler(request)
 
         return serve
+
+    def _demand_master(self) -> None:
+        if self._state.is_slave:
+            remark = "[REJECTREQUEST]this broker is a slave and gives no messages by POP; ask its master"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
+
+    def take(self, request: Request, header: PopMessageRequest) -> Reply:
+        """A pop by tags of who speaks another protocol, whose header need not become text and be read again."""
+        self._demand_master()
+        return self._pops.take(request, header)
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Messages came into a queue."""

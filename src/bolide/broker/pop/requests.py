@@ -110,7 +110,10 @@ class Pops:
 
     def pop(self, request: Request) -> Reply:
         """Messages, hidden from others for a while."""
-        header = PopMessageRequest.decode(request.command.fields)
+        return self.take(request, PopMessageRequest.decode(request.command.fields))
+
+    def take(self, request: Request, header: PopMessageRequest) -> Reply:
+        """The same for a request that was never text: its fields are not looked at."""
         now_ms = self._clock.now_ms()
         deadline_ms = _deadline(header, now_ms)
         if now_ms - deadline_ms > _LATE_MAX_MS:
