@@ -17,6 +17,7 @@ class Peer:
     peer: str = PEER
     written: list[bytes] = field(default_factory=list)
     held: int = 0
+    frame_began_s: float = 0.0
 
     def push(self, frames: bytes) -> None:
         self.written.append(frames)

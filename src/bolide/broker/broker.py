@@ -150,11 +150,10 @@ class Broker:
         if not config.replication.is_controlled:
             state.safety.plug(SyncMaster(settings, state.role, store, replication.acks))
         self._handlers, self._hot_path = self._processors(file_thread)
-        self.meter = meter = state.meter
+        self.meter = state.meter
         works = self.delays, self.timers, self.pop, self.transactions
         self.metrics_port = MetricsPort(Shown(state, *works, replication))
-        turn = self._hot_path.handle_turn if meter is None else self._hot_path.handle_metered_turn
-        self.handle_turn = self.admission.guarded(turn)
+        self.handle_turn = self.admission.guarded(self._hot_path.handle_turn)
         self.arrivals = self._hearing()
         state.members.listen(self.filters.heard, self.filters.left)
         state.offsets.listen(self.parked.on_reset)

@@ -95,18 +95,6 @@ class HotPath:
             half=None if config.refuses_transactions else (HALF_TOPIC, 1),
         )
 
-    def handle_metered_turn(self, reads: Sequence[Read]) -> list[Answered]:
-        """The same as `handle_turn`, counted."""
-        meter, began_s = self._meter, self._clock.monotonic_s()
-        assert meter is not None
-        answered = self.handle_turn(reads)
-        took_s, told_count = self._clock.monotonic_s() - began_s, len(meter.told)
-        if took_s < QUICK_S and told_count < TOLD_MAX:
-            meter.told_before = told_count
-        else:
-            meter.count_turn(took_s)
-        return answered
-
     def handle_turn(self, reads: Sequence[Read]) -> list[Answered]:
         """Answer what is on the fast path; for each read the answers and the bounds of what is left.
 
@@ -133,7 +121,15 @@ class HotPath:
             pulled.append(answered)
             if answered[1]:
                 is_left = True
-        return self._answer_senders(reads, pulled, sender_count) if sender_count or is_left else pulled
+        if sender_count or is_left:
+            pulled = self._answer_senders(reads, pulled, sender_count)
+        if (meter := self._meter) is not None:  # here and not in a call: a lone request would feel that
+            took_s, told_count = self._clock.monotonic_s() - reads[0][0].frame_began_s, len(meter.told)
+            if took_s < QUICK_S and told_count < TOLD_MAX:
+                meter.told_before = told_count
+            else:
+                meter.count_turn(took_s)
+        return pulled
 
     def left(self, session: Session) -> None:
         """The connection is gone."""
@@ -183,8 +179,11 @@ class HotPath:
                 self._tell(problem)
             return [(b"", read.bounds) for read in reads]
         stored_count = self._stats.put_all(tallies)
-        if self._meter is not None:
-            self._meter.sent_in_turn(tallies, is_answered=not self._is_sync)
+        if (meter := self._meter) is not None:
+            if self._is_sync:
+                meter.stored_in_turn(tallies)
+            else:
+                meter.told += tallies
         for tally in tallies:
             if tally[0] == HALF_TOPIC:
                 self._enders.update(read.session for read in reads)

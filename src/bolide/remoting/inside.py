@@ -111,6 +111,7 @@ class InsideSession(Session):
         self._number(command, done)
         self._posted.append(command)
         if len(self._posted) == 1:
+            self.frame_began_s = self._clock.monotonic_s()
             self._inside_turn.add(self)
 
     def take_posted(self) -> Read:

@@ -30,7 +30,7 @@ def times_of(meter: Meter) -> dict[str, Histogram]:
 def test_what_quick_turns_told_is_counted_when_somebody_looks() -> None:
     meter = Meter(lambda: 0.0)
     for size in (100, 100, 250):
-        meter.sent_in_turn([tally(size=size)], is_answered=True)
+        meter.told += [tally(size=size)]
         meter.told.append((PULL, 0))
         meter.told_before = len(meter.told)
     assert not meter.sent
@@ -44,10 +44,10 @@ def test_what_quick_turns_told_is_counted_when_somebody_looks() -> None:
 
 def test_a_slow_turn_counts_with_its_time_and_those_before_it_with_none() -> None:
     meter = Meter(lambda: 0.0)
-    meter.sent_in_turn([tally(), tally("Bills")], is_answered=True)
+    meter.told += [tally(), tally("Bills")]
     meter.told.append((PULL, 0))
     meter.told_before = len(meter.told)
-    meter.sent_in_turn([tally(count=4, size=1_200)], is_answered=True)
+    meter.told += [tally(count=4, size=1_200)]
     meter.told.append((PULL, 0))
     meter.count_turn(0.0085)
     assert not meter.told
@@ -61,8 +61,8 @@ def test_a_slow_turn_counts_with_its_time_and_those_before_it_with_none() -> Non
 
 def test_answers_that_wait_are_timed_when_they_leave_and_only_then() -> None:
     meter = Meter(lambda: 2.0)
-    meter.sent_in_turn([tally()], is_answered=True)
-    meter.sent_in_turn([tally(), tally()], is_answered=False)
+    meter.told += [tally()]
+    meter.stored_in_turn([tally(), tally()])
     meter.catch_up()
     assert meter.sent["Orders", NORMAL].count == 3
     assert sum(times_of(meter)["send_message_v2"].counts) == 1
@@ -73,7 +73,7 @@ def test_answers_that_wait_are_timed_when_they_leave_and_only_then() -> None:
 @pytest.mark.parametrize("is_told_before", [True, False])
 def test_a_topic_that_is_forgotten_does_not_come_back_with_what_was_told_of_it(is_told_before: bool) -> None:
     meter = Meter(lambda: 0.0)
-    meter.sent_in_turn([tally(), tally("Bills")], is_answered=True)
+    meter.told += [tally(), tally("Bills")]
     meter.told_before = len(meter.told) if is_told_before else 0
     meter.forget_topic("Orders")
     meter.catch_up()

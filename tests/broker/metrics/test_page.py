@@ -4,14 +4,21 @@ import asyncio
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bolide import aio
 from bolide.broker.metrics.versions import version_name
 from bolide.protocol.codes import RequestCode
+from bolide.remoting.inside import InsideSession, InsideTurn
+from bolide.remoting.owner import Read
+from bolide.remoting.session import Session
 from tests.broker.metering import PROM, ask, scrape
+from tests.broker.reads import Peer
+from tests.broker.senders import message
 from tests.broker.whole import Whole, whole
+from tests.kernel.send_frames import bounds_of
 from tests.remoting.loops import both_loops, eventually
 
 OLDEST = aio.StartFrom.oldest()
@@ -83,6 +90,39 @@ async def test_requests_are_timed_by_code_and_answer_and_what_is_refused_is_coun
         refused = {"request_code": "unknown", "response_code": "request_code_not_supported"}
         assert page.value("bolide_refused_requests_total", **refused) == 1
         assert page.value("rocketmq_topic_create_execution_time_milliseconds_count", invocation_status="success") == 1
+
+
+@both_loops
+async def test_what_is_answered_with_a_turn_is_timed_from_its_arrival(tmp_path: Path) -> None:
+    async with whole(tmp_path, **PROM) as rocket, aio.Producer("pg", rocket.ns.address) as producer:
+        await created(rocket)
+        await producer.send("Orders", BODY)  # the first of a topic is served by itself
+        stream = message().encode()
+        session = Peer(frame_began_s=rocket.broker.state.clock.monotonic_s() - 1_000)
+        read = Read(cast(Session, session), memoryview(stream), bounds_of(stream))
+        assert [left for _, left in rocket.broker.handle_turn([read])] == [[]]
+        page, sends = await scrape(rocket.broker), {"request_code": "send_message_v2"}
+        assert page.value("rocketmq_rpc_latency_milliseconds_count", **sends) == 2
+        assert (page.value("rocketmq_rpc_latency_milliseconds_sum", **sends) or 0) >= 1_000_000
+
+
+@both_loops
+async def test_what_a_client_inside_posts_is_timed_from_then_and_not_from_its_first_request(tmp_path: Path) -> None:
+    async with (
+        whole(tmp_path, **PROM) as rocket,
+        aio.Producer("pg", rocket.ns.address) as producer,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await created(rocket)
+        await producer.send("Orders", BODY)
+        clock, answers = rocket.broker.state.clock, list[object]()
+        session = InsideSession(InsideTurn(rocket.broker), clock, tasks, "10.0.0.9:7", lambda _: None)
+        session.frame_began_s -= 1_000
+        session.post(message(), answers.append)
+        await eventually(lambda: len(answers) == 1, 30)
+        page, sends = await scrape(rocket.broker), {"request_code": "send_message_v2"}
+        assert page.value("rocketmq_rpc_latency_milliseconds_count", **sends) == 2
+        assert (page.value("rocketmq_rpc_latency_milliseconds_sum", **sends) or 0) < 1_000_000
 
 
 @both_loops

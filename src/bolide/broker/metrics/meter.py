@@ -1,8 +1,9 @@
 """What the broker counts only if its metrics are shown: by topic and kind, by request and answer.
 
-The fast path tells of its sends once a turn of the loop (`sent_in_turn`), with what the kernel has added up, and of
-pulls once each. All of that is kept as it is told, and counted when there is much of it, when a turn took a millisecond
-or more (`count_turn`), or when somebody looks (`catch_up`): a counter costs more than the note that it is to grow.
+The fast path notes its sends once a turn of the loop, as the kernel has added them up, and pulls once each (`told`).
+All of that is kept as it is told, and counted when there is much of it, when a turn took a millisecond or more
+(`count_turn`), or when somebody looks (`catch_up`): a counter costs more than the note that it is to grow. A turn takes
+from its first read, whose time the session has noted, to its answers: the clock is asked once.
 Everything that is served one by one passes through `answered`. What `Stats` counts anyway is not counted twice:
 messages that went out, and dead letters.
 
@@ -63,18 +64,18 @@ class Meter:
         self.revive_puts: dict[PutKey, int] = {}
         self.revivals: dict[tuple[str, str], int] = {}
         # What was told and is not counted: of sends what the kernel added up, of pulls the codes of request and answer.
+        # The fast path adds to it itself, for a call would be the larger part of the cost.
         self.told: list[SentTally | tuple[int, int]] = []
         self.told_before = 0  # how much of it in turns that were over in no time
-        self._are_answered = True
+        self._stored: list[SentTally] = []  # of sends whose answers wait: their times are told by themselves
 
     # The fast path
 
-    def sent_in_turn(self, tallies: Sequence[SentTally], *, is_answered: bool) -> None:
-        """The kernel stored this; `is_answered` is false where answers wait for the disk (`answered_later`)."""
-        if is_answered is not self._are_answered:
-            self.catch_up()
-            self._are_answered = is_answered
-        self.told += tallies
+    def stored_in_turn(self, tallies: Sequence[SentTally]) -> None:
+        """The kernel stored this, and the answers wait for the disk or for replicas (`answered_later`)."""
+        self._stored += tallies
+        if len(self._stored) >= TOLD_MAX:
+            self._count_stored()
 
     def count_turn(self, took_s: float) -> None:
         """All requests of a turn of the loop are answered, and it took long, or much was told."""
@@ -88,6 +89,12 @@ class Meter:
             self._count(self.told, 0)
             self.told.clear()
             self.told_before = 0
+        if self._stored:
+            self._count_stored()
+
+    def _count_stored(self) -> None:
+        self._count_sent([(tally, 1) for tally in self._stored])
+        self._stored.clear()
 
     def _count(self, told: Sequence[SentTally | tuple[int, int]], took_ms: int) -> None:
         tallies: list[tuple[SentTally, int]] = []
@@ -96,6 +103,11 @@ class Meter:
                 self.requests.add(took_ms, each[0], each[1], times)
             else:
                 tallies.append((each, times))
+        for code, request_count in self._count_sent(tallies):
+            self.requests.add(took_ms, code, _SUCCESS, request_count)
+
+    def _count_sent(self, tallies: Sequence[tuple[SentTally, int]]) -> list[tuple[int, int]]:
+        """Count messages, each tally as often as it is told; returns codes and how many requests had them."""
         sums: dict[tuple[str, int, int, int], list[int]] = {}  # topic, kind, code and step of size → what is added up
         for (topic, count, size, kind, code, step, request_count), times in tallies:
             found = sums.setdefault((topic, kind, code, step), [0, 0, 0, 0])
@@ -103,13 +115,12 @@ class Meter:
             found[1] += size * times
             found[2] += size // count * request_count * times
             found[3] += request_count * times
-        for (topic, kind, code, step), (count, size, mean_size, request_count) in sums.items():
+        for (topic, kind, _, step), (count, size, mean_size, request_count) in sums.items():
             counts = self.sent.setdefault((topic, kind), SentCounts())
             counts.count += count
             counts.size += size
             counts.sizes.add_within(step, request_count, mean_size)
-            if self._are_answered:
-                self.requests.add(took_ms, code, _SUCCESS, request_count)
+        return [(code, found[3]) for (_, _, code, _), found in sums.items()]
 
     def answered_later(self, code: int, answer: int, count: int, began_s: float) -> None:
         """Sends of a turn whose answers had to wait."""
