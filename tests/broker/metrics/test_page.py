@@ -225,6 +225,20 @@ async def test_transactions_are_counted_by_how_they_end_and_those_undecided_wait
 
 
 @both_loops
+async def test_sends_without_an_answer_are_told_from_those_that_had_one(tmp_path: Path) -> None:
+    async with whole(tmp_path, **PROM) as rocket, aio.Producer("pg", rocket.ns.address) as producer:
+        await created(rocket)
+        for _ in range(3):
+            await producer.send_oneway("Orders", BODY)
+        await producer.send("Orders", BODY)
+        await eventually(lambda: rocket.broker.state.stats.put_total.count == 4, 30)
+        page = await scrape(rocket.broker)
+        sends = {"request_code": "send_message_v2", "response_code": "success"}
+        assert page.value("rocketmq_rpc_latency_milliseconds_count", **sends, result="oneway") == 3
+        assert page.value("rocketmq_rpc_latency_milliseconds_count", **sends, result="success") == 1
+
+
+@both_loops
 async def test_the_older_exporters_names_are_there_on_request(tmp_path: Path) -> None:
     settings = PROM | {"bolideMetricsNames": "exporter"}
     async with whole(tmp_path, **settings) as rocket, aio.Producer("pg", rocket.ns.address) as producer:
