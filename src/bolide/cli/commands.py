@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -88,15 +89,26 @@ class Commands(click.Group):
     ) -> None:
         super().__init__(help=help, no_args_is_help=True, context_settings=_SETTINGS, **more)
         self._around = around
+        self._added: dict[str, Callable[[], click.Command]] = {}  # not asked for yet, and so not made
 
     def add(self, name: str | None = None, *, watched: bool = False) -> Callable[[F], F]:
         """Make a command of a function; its own name is the command's if none is given. `watched` adds `--watch`."""
 
         def added(function: F) -> F:
-            self.add_command(command_of(function, name, watched=watched))
+            own_name = name or _name_of(function)
+            self._added[own_name] = partial(command_of, function, own_name, watched=watched)
             return function
 
         return added
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted({*self._added, *self.commands})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Made when it is first asked for: a command does not pay for its neighbours' options."""
+        if name in self._added:
+            self.add_command(self._added.pop(name)())
+        return self.commands.get(name)
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -135,12 +147,12 @@ class LazyCommands(Commands):
         self._places = places
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted({*self._places, *self.commands})
+        return sorted({*self._places, *super().list_commands(context)})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         place = self._places.get(name)
         if place is None or name in self.commands:
-            return self.commands.get(name)
+            return super().get_command(context, name)
         found = getattr(import_module(place.module), place.attribute)
         command = found if isinstance(found, click.Command) else command_of(found, name, watched=place.watched)
         command.name = name
@@ -148,7 +160,11 @@ class LazyCommands(Commands):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        own = {}
+        for name in super().list_commands(context):
+            command = super().get_command(context, name)
+            assert command is not None
+            own[name] = command.get_short_help_str(200)
         rows = sorted((own | {name: place.summary for name, place in self._places.items()}).items())
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -162,7 +178,7 @@ def command_of(function: Callable[..., None], name: str | None = None, *, watche
     if watched:
         brought.append([click.Option(["--watch", "-w"], type=click.FloatRange(0.1), metavar="N", help=_WATCH)])
     return click.Command(
-        name or function.__name__.replace("_", "-"),
+        name or _name_of(function),
         callback=_watching(function) if watched else function,
         params=[
             *(_parameter(each.name, hints[each.name], each.default) for each in parameters),
@@ -171,6 +187,10 @@ def command_of(function: Callable[..., None], name: str | None = None, *, watche
         help=inspect.getdoc(function),
         context_settings=_SETTINGS,
     )
+
+
+def _name_of(function: Callable[..., None]) -> str:
+    return function.__name__.replace("_", "-")
 
 
 def _watching(function: Callable[..., None]) -> Callable[..., None]:
