@@ -8,6 +8,7 @@ from typing import Annotated
 import click
 import pytest
 
+from bolide import kernel
 from bolide.cli.app import PLACES
 from bolide.cli.commands import Commands, Option
 from bolide.cli.main import SERVERS
@@ -50,6 +51,12 @@ NOT_ASKING = {
     "argparse",
     "ctypes",
     "tempfile",
+}
+# Parts of the plain kernel that are not needed where there is the compiled one.
+OF_PLAIN_KERNEL = {
+    f"bolide.kernel.plain_{part}"
+    for part in ("columns", "faults", "filter", "hpack", "left", "rows")
+    if kernel.NAME == "compiled"
 }
 
 
@@ -95,7 +102,7 @@ def test_a_command_loads_nothing_of_the_others(name: str) -> None:
 def test_a_question_to_a_cluster_loads_only_what_asks(line: str) -> None:
     found = loaded(typed(*line.split(), "-n", "127.0.0.1:1"))
     assert "bolide.admin.admin" in found, "it did ask"
-    assert within(OTHERS | NOT_ASKING, found) == set()
+    assert within(OTHERS | NOT_ASKING | OF_PLAIN_KERNEL, found) == set()
     assert len(within({"bolide"}, found)) <= OWN_MAX
 
 

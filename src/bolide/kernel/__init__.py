@@ -8,6 +8,7 @@ both. BOLIDE_KERNEL=plain or =compiled decides, otherwise compiled is taken wher
 import importlib
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 NAME: str
@@ -135,8 +136,8 @@ __all__ = [
     "write_outcomes",
     "write_sends",
 ]
-# Asked of one item at a time: the plain function serves both kernels.
-_OF_ONE_ITEM = {"due_drafts", "header_from_json", "key_hash"}
+# Asked of one item at a time: the plain function serves both kernels. Each with the part that has it.
+_OF_ONE_ITEM = {"due_drafts": "plain_later", "header_from_json": "plain", "key_hash": "plain_records"}
 _FUNCTIONS = frozenset(__all__) - {"NAME"}
 # The modules of the plain kernel.
 PARTS = (
@@ -153,24 +154,32 @@ PARTS = (
 )
 
 
+def _functions_of(part: str) -> dict[str, Callable[..., Any]]:
+    found = vars(importlib.import_module(f"{__name__}.{part}"))
+    return {name: function for name, function in found.items() if name in _FUNCTIONS}
+
+
 def _chosen(wanted: str) -> tuple[str, dict[str, Callable[..., Any]]]:
-    """The name of the kernel and its functions."""
+    """The name of the kernel and its functions; beside the compiled one only those plain parts that serve both."""
     if wanted not in ("auto", "plain", "compiled"):
         raise ImportError(f"BOLIDE_KERNEL is {wanted!r}: it may be auto, plain or compiled")
-    parts = [importlib.import_module(f"{__name__}.{part}") for part in PARTS]
-    functions = {name: function for part in parts for name, function in vars(part).items() if name in _FUNCTIONS}
-    if wanted == "plain":
-        return "plain", functions
-    try:
-        compiled = importlib.import_module(f"{__name__}.compiled")
-    except ImportError:
-        if wanted == "compiled":
-            raise  # asked for by name: falling back would hide the answer
-        return "plain", functions
-    missing = sorted(functions.keys() - vars(compiled).keys() - _OF_ONE_ITEM)
+    if wanted != "plain":
+        try:
+            compiled = importlib.import_module(f"{__name__}.compiled")
+        except ImportError:
+            if wanted == "compiled":
+                raise  # asked for by name: falling back would hide the answer
+        else:
+            return "compiled", _compiled_functions(compiled)
+    return "plain", {name: function for part in PARTS for name, function in _functions_of(part).items()}
+
+
+def _compiled_functions(compiled: ModuleType) -> dict[str, Callable[..., Any]]:
+    missing = sorted(_FUNCTIONS - vars(compiled).keys() - _OF_ONE_ITEM.keys())
     if missing:  # silence would cost speed that nobody sees go
         raise ImportError(f"{compiled.__file__} was built from other sources: make build (it has no {missing[0]})")
-    return "compiled", functions | {name: vars(compiled)[name] for name in functions.keys() - _OF_ONE_ITEM}
+    plain = {name: _functions_of(part)[name] for name, part in _OF_ONE_ITEM.items()}
+    return plain | {name: vars(compiled)[name] for name in _FUNCTIONS - _OF_ONE_ITEM.keys()}
 
 
 if not TYPE_CHECKING:
